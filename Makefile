@@ -1,0 +1,44 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test test-all check format proto sim bench clean
+
+help:  ## list these commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || { echo "odradek: making a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "odradek: installing packages (the first time takes a minute or two; Spark alone is 490 MB)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## three brokers, a workload, a killed leader, an audit on Spark, a verdict
+	@$(BIN)/odradek demo
+
+test: $(STAMP)  ## everything of every day, under two minutes
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-all: $(STAMP)  ## also the slow tests: real processes killed for minutes
+	@$(BIN)/python -m pytest -n 1 -m "slow or not slow"
+
+check: $(STAMP)  ## format, lint, strict types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy proto client broker chaos audit tests bench examples
+
+format: $(STAMP)  ## format and sort imports
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+proto: $(STAMP)  ## generate code from the .proto files
+	@$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
+		--python_out=proto --mypy_out=proto proto/odradek_proto/v1/*.proto
+
+bench: $(STAMP)  ## all measurements, one table each
+	@$(BIN)/python -m bench
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

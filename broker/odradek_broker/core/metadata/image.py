@@ -1,0 +1,86 @@
+"""What the cluster looks like after some prefix of the metadata log: brokers, topics, partitions, settings.
+
+The active controller keeps one image that runs ahead (its uncommitted decisions), and every broker keeps one that
+follows the high watermark of the metadata log. Both are this class, and both change by `apply` alone, so that a
+broker and a controller cannot understand a record in two ways.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+
+from odradek_proto.topics import TopicPartition
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """One broker as the controller knows it. `broker_epoch` is the offset of its registration record (KIP-903)."""
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: bytes
+    endpoints: dict[str, str]  # listener name -> advertised host:port
+    rack: str = ""
+    log_directory_id: bytes = b""
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+
+    @property
+    def active(self) -> bool:
+        """May lead and may be in an ISR (R-130, R-143)."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRegistration:
+    """One partition's place in the cluster. `partition_epoch` grows by one with each change (R-55)."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int  # NO_LEADER: none
+    leader_epoch: int
+    partition_epoch: int
+    recovering: bool = False
+    eligible: tuple[int, ...] = ()  # eligible leader replicas (KIP-966)
+    last_known_eligible: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class TopicImage:
+    name: str
+    topic_id: bytes  # 16 bytes
+    partitions: dict[int, PartitionRegistration] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class MetadataImage:
+    """`offset` is one past the last applied record, `epoch` the quorum epoch of that record."""
+
+    offset: int = 0
+    epoch: int = 0
+    cluster_id: str = ""
+    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
+    topics: dict[str, TopicImage] = field(default_factory=dict)
+    topic_names: dict[bytes, str] = field(default_factory=dict)  # topic id -> name
+    topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)  # "" is the cluster-wide default
+    next_producer_id: int = 0
+
+    def copy(self) -> MetadataImage:
+        """A deep enough copy: registrations are immutable and shared."""
+        return copy.deepcopy(self)
+
+    def partition(self, tp: TopicPartition) -> PartitionRegistration | None:
+        topic = self.topics.get(tp.topic)
+        return None if topic is None else topic.partitions.get(tp.partition)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics.get(name)
+
+    def set_partition(self, topic: TopicImage, partition: int, **changes: object) -> None:
+        """Replace fields of one partition's registration."""
+        topic.partitions[partition] = replace(topic.partitions[partition], **changes)  # type: ignore[arg-type]
