@@ -1,0 +1,133 @@
+"""From the bytes of a batch to its records.
+
+Rules of this module. Every number in the bytes may lie. None of them makes us allocate: records are counted as they are found, slices
+cannot be longer than what there is, and decompression is bounded. Whatever does not fit is `CorruptBatch`, and nothing else; only a
+missing library is `CodecUnavailable`. `encoding.py` draws the layout of a record.
+"""
+
+from typing import Final, NamedTuple, TypeAlias
+
+from odradek_proto.compression import Codec, CorruptCompression, decompress
+from odradek_proto.headers import HEADER_SIZE, BatchHeader, Buffer, CorruptBatch
+from odradek_proto.varint import decode_varint
+
+DEFAULT_LIMIT: Final = 64 * 1024 * 1024  # bytes of a decompressed batch: 64 times Kafka's default for max.message.bytes
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """A record as a consumer sees it. The timestamp is in milliseconds, -1 when there is none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def decode_records(
+    buf: Buffer, header: BatchHeader, position: int = 0, *, max_bytes: int = DEFAULT_LIMIT
+) -> list[Record]:
+    """All records of the batch at `position`, whose header has been read. The CRC is not checked here.
+
+    Raises `CorruptBatch` when the batch is not whole, a length or a count does not fit, offsets do not increase, bytes are left over,
+    or more than `max_bytes` would come out of the decompression. Raises `CodecUnavailable` when the codec's library is missing.
+    """
+    end = position + header.size
+    if end > len(buf):
+        raise CorruptBatch(f"{len(buf) - position} of {header.size} bytes", position)
+    body = bytes(buf[position + HEADER_SIZE : end])
+    if header.codec is not Codec.NONE:
+        try:
+            body = decompress(header.codec, body, max_bytes)
+        except CorruptCompression as error:
+            raise CorruptBatch(str(error), position) from error
+    try:
+        records = _decode_body(body, header)
+    except IndexError:
+        raise CorruptBatch(f"the bytes end before {header.record_count} records", position) from None
+    except ValueError as fault:
+        raise CorruptBatch(str(fault), position) from None
+    return records
+
+
+def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
+    """Records of the decompressed bytes. Raises `IndexError` where they end too early, `ValueError` with the reason otherwise.
+
+    The lengths of keys and values need no check against the end: a slice is never longer than what there is, and then the end of the
+    record is not where its length said.
+    """
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    log_append_time = header.max_timestamp if header.timestamp_type_log_append else None
+    records: list[Record] = []
+    append, new = records.append, tuple.__new__
+    position, last_delta = 0, -1
+    for _ in range(header.record_count):
+        # Numbers of one byte are decoded here: a call would take longer than the rest of the record.
+        size = body[position]
+        if size < 0x80 and not size & 1:
+            size, position = size >> 1, position + 1
+        else:
+            size, position = decode_varint(body, position)
+        end = position + size
+        position += 1  # attributes, which have no meaning yet
+        time = body[position]
+        if time < 0x80:
+            time, position = (time >> 1) ^ -(time & 1), position + 1
+        else:
+            time, position = decode_varint(body, position, 10)
+        delta = body[position]
+        if delta < 0x80 and not delta & 1:
+            delta, position = delta >> 1, position + 1
+        else:
+            delta, position = decode_varint(body, position)
+        if delta <= last_delta:
+            raise ValueError(f"offset delta {delta} after {last_delta}")
+        last_delta = delta
+        key, position = _decode_bytes(body, position)
+        value, position = _decode_bytes(body, position)
+        headers: Headers = ()
+        if body[position]:
+            headers, position = _decode_headers(body, position)
+        else:
+            position += 1
+        if position != end:
+            raise ValueError(f"the record with offset delta {delta} ends at {position}, its length says {end}")
+        timestamp = base_timestamp + time if log_append_time is None else log_append_time
+        append(new(Record, (base_offset + delta, timestamp, key, value, headers)))
+    if position != len(body):
+        raise ValueError(f"{len(body) - position} bytes behind the last of {header.record_count} records")
+    if last_delta > header.last_offset_delta:
+        raise ValueError(f"offset delta {last_delta} above the last one, {header.last_offset_delta}")
+    return records
+
+
+def _decode_bytes(body: bytes, position: int) -> tuple[bytes | None, int]:
+    """A length and as many bytes; -1 is null."""
+    size = body[position]
+    if size < 0x80 and not size & 1:
+        position += 1
+        size >>= 1
+    else:
+        size, position = decode_varint(body, position)
+        if size < 0:
+            if size == -1:
+                return None, position
+            raise ValueError(f"length {size}")
+    end = position + size
+    return body[position:end], end
+
+
+def _decode_headers(body: bytes, position: int) -> tuple[Headers, int]:
+    count, position = decode_varint(body, position)
+    if not 0 <= count <= (len(body) - position) // 2:  # a header takes two bytes at least
+        raise ValueError(f"{count} headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, position = _decode_bytes(body, position)
+        if name is None:
+            raise ValueError("a header without a key")
+        content, position = _decode_bytes(body, position)
+        headers.append((name.decode(), content))
+    return tuple(headers), position
