@@ -172,7 +172,11 @@ class Stream(Protocol):
     def peer(self) -> str: ...
 
     async def send(self, message: bytes) -> None:
-        """Send one message; waits while the other side's window is full. Raises `StreamClosed`. One sender at a time."""
+        """Send one message; waits while the other side's window is full. Raises `StreamClosed`. One sender at a time.
+
+        Cancelling a waiting `send` closes the stream, since nobody could say whether the message went out. Cancelling
+        a `recv` loses nothing.
+        """
         ...
 
     async def recv(self) -> bytes:

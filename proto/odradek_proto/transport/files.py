@@ -1,0 +1,158 @@
+"""The files port over the operating system.
+
+Reads and writes are whole: short ones are carried on with until they are done, so a `pwritev` that returns has written
+everything, and one that raises may have written a part. Nothing here follows a symbolic link in a file's own name:
+what stands in a log directory is ours or it is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from odradek_proto.transport.ports import Buffer, File
+
+T = TypeVar("T")
+
+IOV_MAX = os.sysconf("SC_IOV_MAX")
+OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+FILE_MODE = 0o644
+CLOSED = -1  # the kernel answers EBADF to this descriptor, so every use after `close` fails
+
+
+class OsFile:
+    """`File` over one descriptor. Not opened in append mode: positions are always said."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def pread(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        if not data or len(data) == length:
+            return data
+        parts = [data]
+        done = len(data)
+        while done < length and (data := os.pread(self._fd, length - done, offset + done)):
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        total = sum(map(_byte_length, buffers))
+        if len(buffers) <= IOV_MAX:
+            written = os.pwritev(self._fd, buffers, offset)
+            if written == total:
+                return total
+        else:
+            written = 0
+        pending = _after(buffers, written)
+        while pending:
+            step = os.pwritev(self._fd, pending[:IOV_MAX], offset + written)
+            written += step
+            pending = _after(pending, step)
+        return total
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def fsync(self) -> None:
+        os.fdatasync(self._fd)  # also writes the size, which is all the metadata that reading back needs
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, CLOSED
+        if fd != CLOSED:
+            os.close(fd)
+
+
+def _byte_length(buffer: Buffer) -> int:
+    return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+
+
+def _after(buffers: Sequence[Buffer], done: int) -> list[Buffer]:
+    """What is left of `buffers` when their first `done` bytes are written; empty ones are left out."""
+    rest: list[Buffer] = []
+    for buffer in buffers:
+        length = _byte_length(buffer)
+        if done >= length:
+            done -= length
+            continue
+        rest.append(memoryview(buffer).cast("B")[done:] if done else buffer)
+        done = 0
+    return rest
+
+
+class OsFiles:
+    """`Files` of a real process. `threads` bounds what `offload` runs at once: flushes, recovery, cold reads."""
+
+    def __init__(self, threads: int = 4) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="odradek-files")
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return OsFile(path, os.open(path, OPEN_FLAGS | (os.O_CREAT if create else 0), FILE_MODE))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def size(self, path: str) -> int:
+        return os.stat(path, follow_symlinks=False).st_size
+
+    def makedirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    def lock(self, path: str) -> File:
+        """Hold `flock` on `path`. The kernel lets go of it when the process ends, however it ends."""
+        file = OsFile(path, fd := os.open(path, OPEN_FLAGS | os.O_CREAT, FILE_MODE))
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    async def offload(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+    def close(self) -> None:
+        """Let the threads end once what they run is done. Nothing can be offloaded afterwards."""
+        self._pool.shutdown(wait=False)

@@ -1,0 +1,207 @@
+"""The network port over gRPC: one channel per peer, raw bytes, no serialisers.
+
+What gRPC says is turned into the port's own errors here and nowhere else. A channel whose last attempt to connect
+failed is thrown away when it is next asked for: gRPC would answer with the old failure until its back-off is over,
+while a new channel asks the peer itself. So a refusal is always a fresh one, and a restarted peer is found at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from odradek_proto.transport.grpc_options import GrpcOptions
+from odradek_proto.transport.grpc_stream import GrpcStream
+from odradek_proto.transport.ports import (
+    CallRejected,
+    DeadlineExceeded,
+    DialResult,
+    Handlers,
+    NetworkError,
+    PeerUnavailable,
+    Server,
+    Stream,
+    StreamClosed,
+)
+
+if TYPE_CHECKING:  # generic only in the stubs
+    Unary = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+    Streaming = grpc.aio.StreamStreamMultiCallable[bytes, bytes]
+    StreamCall = grpc.aio.StreamStreamCall[bytes, bytes]
+
+CLOSE_GRACE_S = 0.5  # how long the other side may take to answer a goodbye before the call is cancelled
+
+
+class GrpcNetwork:
+    """`Network` over grpc.aio. Use one per process and one event loop per process: gRPC's poller serves one loop."""
+
+    def __init__(self, options: GrpcOptions | None = None) -> None:
+        self._options = options or GrpcOptions()
+        self._peers: dict[str, _Peer] = {}
+        self._streams: set[GrpcStream] = set()
+        self._goodbyes: set[asyncio.Task[None]] = set()
+
+    async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
+        unary = self._peer(peer).unary(method)
+        try:
+            return await unary(request, timeout=timeout_ms / 1000, wait_for_ready=False)
+        except grpc.aio.AioRpcError as error:
+            raise _translate(peer, method, error.code(), error.details() or "") from None
+        except grpc.aio.UsageError:  # the channel was closed while we were asking
+            raise PeerUnavailable(f"{peer}: channel closed") from None
+        except asyncio.CancelledError:
+            if _cancelled_from_outside():
+                raise
+            raise PeerUnavailable(f"{peer} {method}: closed here") from None
+
+    async def open(self, peer: str, method: str, timeout_ms: float = 5000) -> Stream:
+        try:
+            call = self._peer(peer).stream(method)(wait_for_ready=False)
+        except grpc.aio.UsageError:
+            raise PeerUnavailable(f"{peer}: channel closed") from None
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await call.initial_metadata()
+        except TimeoutError:
+            call.cancel()
+            raise DeadlineExceeded(f"{peer} {method}: not accepted within {timeout_ms} ms") from None
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if call.done() and (code := await call.code()) is not grpc.StatusCode.OK:
+            raise _translate(peer, method, code, await call.details())
+        stream = GrpcStream(peer, _reader(peer, call), _writer(peer, call), lambda: self._say_goodbye(stream, call))
+        self._streams.add(stream)
+        stream.when_ended(lambda: self._streams.discard(stream))
+        return stream
+
+    async def dial(self, peer: str, timeout_ms: float) -> DialResult:
+        """Connect and hang up. Only a refusal by the peer's kernel is `REFUSED`; all other failures prove nothing."""
+        host, _, port = peer.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+                family, kind, protocol, _, where = found[0]
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.setblocking(False)
+                    await loop.sock_connect(probe, where)
+        except ConnectionRefusedError:
+            return DialResult.REFUSED
+        except (OSError, TimeoutError):
+            return DialResult.SILENT
+        return DialResult.LISTENING
+
+    async def serve(self, address: str, handlers: Handlers) -> Server:
+        from odradek_proto.transport.grpc_server import serve  # clients need not load health and reflection
+
+        return await serve(address, handlers, self._options)
+
+    async def close(self) -> None:
+        for stream in tuple(self._streams):
+            stream.close()
+        if self._goodbyes:
+            await asyncio.wait(tuple(self._goodbyes))
+        peers, self._peers = self._peers, {}
+        for peer in peers.values():
+            await peer.channel.close()
+
+    def _peer(self, address: str) -> _Peer:
+        peer = self._peers.get(address)
+        if peer is not None:
+            if peer.channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                return peer
+            self._in_background(peer.channel.close())
+        peer = self._peers[address] = _Peer(address, self._options)
+        return peer
+
+    def _say_goodbye(self, stream: GrpcStream, call: StreamCall) -> None:
+        self._in_background(_goodbye(stream, call))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._goodbyes.add(task)
+        task.add_done_callback(self._goodbyes.discard)
+
+
+class _Peer:
+    """The channel to one peer and its methods, each looked up once."""
+
+    def __init__(self, address: str, options: GrpcOptions) -> None:
+        self.channel = grpc.aio.insecure_channel(address, options=options.client())
+        self._unary: dict[str, Unary] = {}
+        self._streaming: dict[str, Streaming] = {}
+
+    def unary(self, method: str) -> Unary:
+        found = self._unary.get(method)
+        if found is None:
+            found = self._unary[method] = self.channel.unary_unary(method)
+        return found
+
+    def stream(self, method: str) -> Streaming:
+        found = self._streaming.get(method)
+        if found is None:
+            found = self._streaming[method] = self.channel.stream_stream(method)
+        return found
+
+
+async def _goodbye(stream: GrpcStream, call: StreamCall) -> None:
+    """Close our direction, so that all we sent arrives before the end, and read off what still comes."""
+    try:
+        async with asyncio.timeout(CLOSE_GRACE_S):
+            await call.done_writing()
+            await stream.drained()
+    except (TimeoutError, grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+        pass  # the call is over or will not end by itself
+    finally:
+        call.cancel()
+
+
+def _reader(peer: str, call: StreamCall) -> Callable[[], Coroutine[Any, Any, bytes | None]]:
+    messages = call.__aiter__()  # unlike `call.read()` it hands out what arrived before a failure
+
+    async def read() -> bytes | None:
+        try:
+            return await anext(messages, None)
+        except grpc.aio.AioRpcError as error:
+            raise StreamClosed(f"{peer}: {error.code().name}: {error.details()}") from None
+
+    return read
+
+
+def _writer(peer: str, call: StreamCall) -> Callable[[bytes], Coroutine[Any, Any, None]]:
+    async def write(message: bytes) -> None:
+        try:
+            await call.write(message)
+        except grpc.aio.AioRpcError as error:
+            raise StreamClosed(f"{peer}: {error.code().name}: {error.details()}") from None
+        except asyncio.InvalidStateError:
+            raise StreamClosed(f"{peer}: call has ended") from None
+        except asyncio.CancelledError:
+            if _cancelled_from_outside():
+                raise
+            raise StreamClosed(f"{peer}: call cancelled") from None
+
+    return write
+
+
+def _cancelled_from_outside() -> bool:
+    """Whether somebody cancelled our task. gRPC raises `CancelledError` by itself when a call was cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _translate(peer: str, method: str, code: grpc.StatusCode, details: str) -> NetworkError:
+    message = f"{peer} {method}: {details or code.name}"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return PeerUnavailable(message, refused="Connection refused" in details)
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineExceeded(message)
+    if code is grpc.StatusCode.CANCELLED or "RST_STREAM" in details:
+        return PeerUnavailable(message)  # the connection or the server went away under the call
+    return CallRejected(message, status=code.name)

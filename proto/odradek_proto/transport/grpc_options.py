@@ -1,0 +1,63 @@
+"""Settings of gRPC for both sides, and the reasons for the numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ChannelOptions = list[tuple[str, int]]
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # hot messages are 256 KiB to 1 MiB; a larger record batch must still fit
+INITIAL_BACKOFF_MS = 50  # the default of a second delays a stream to a restarted peer by as much
+MAX_BACKOFF_MS = 200
+CONNECT_TIMEOUT_MS = 500  # a peer whose machine is silent; also how often a lost SYN is tried anew
+HANDSHAKE_TIMEOUT_MS = 5_000  # a connection that says nothing is dropped after this
+MAX_METADATA_BYTES = 16 * 1024
+MAX_CONNECTIONS = 2_000
+MAX_STREAMS_PER_CONNECTION = 1_000
+MAX_CONNECTION_IDLE_MS = 600_000  # connections.max.idle.ms, Kafka's default; only connections without a call count
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcOptions:
+    """Limits of a `GrpcNetwork`. Bytes are those of one message; streams and connections are those of one server."""
+
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS
+    max_connections: int = MAX_CONNECTIONS
+    max_streams_per_connection: int = MAX_STREAMS_PER_CONNECTION
+    max_concurrent_calls: int | None = None  # of the whole server; more are refused with RESOURCE_EXHAUSTED
+
+    def common(self) -> ChannelOptions:
+        return [
+            ("grpc.max_receive_message_length", self.max_message_bytes),
+            ("grpc.max_send_message_length", self.max_message_bytes),
+            ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+            # Bandwidth probing grows windows up to 16 MiB per connection and sends a ping per growth. A message that
+            # is being read may pass the fixed window anyway, so nothing is lost and memory stays bounded.
+            ("grpc.http2.bdp_probe", 0),
+        ]
+
+    def client(self) -> ChannelOptions:
+        """No keepalive: silence is judged by session timeouts above, and a dead peer's kernel closes its sockets."""
+        return [
+            *self.common(),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),  # a port never retries
+            ("grpc.initial_reconnect_backoff_ms", INITIAL_BACKOFF_MS),
+            (
+                "grpc.min_reconnect_backoff_ms",
+                self.connect_timeout_ms,
+            ),  # despite its name: how long one attempt may take
+            ("grpc.max_reconnect_backoff_ms", MAX_BACKOFF_MS),
+        ]
+
+    def server(self) -> ChannelOptions:
+        return [
+            *self.common(),
+            ("grpc.so_reuseport", 0),  # two brokers must not share a port in silence
+            ("grpc.max_concurrent_streams", self.max_streams_per_connection),
+            ("grpc.max_allowed_incoming_connections", self.max_connections),
+            ("grpc.max_connection_idle_ms", MAX_CONNECTION_IDLE_MS),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+            ("grpc.http2.settings_timeout", HANDSHAKE_TIMEOUT_MS),
+        ]
