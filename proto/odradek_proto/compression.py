@@ -1,9 +1,9 @@
 """The five compression codecs of record batches, each bounded when it reads.
 
-Rules of this module. Nobody's bytes decide how much memory we take: `decompress` works in pieces and stops at its limit. What is
-written can be read by Kafka's Java client: snappy is framed as xerial does it (magic `82 S N A P P Y 00`, two int32 versions, then
-blocks of an int32 length and raw snappy), LZ4 frames have independent blocks. gzip is in the standard library; the others need the
-extra `compression`, and are imported when they are first used.
+Rules of this module. Nobody's bytes decide how much memory we take: `decompress` works in pieces and stops at its
+limit. What is written can be read by Kafka's Java client: snappy is framed as xerial does it (magic `82 S N A P P Y
+00`, two int32 versions, then blocks of an int32 length and raw snappy), LZ4 frames have independent blocks. gzip is
+in the standard library; the others need the extra `compression`, and are imported when they are first used.
 """
 
 import struct
@@ -63,8 +63,8 @@ def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
 def decompress(codec: Codec, data: bytes, limit: int) -> bytes:
     """Undo `compress`, or what any Kafka client did, up to `limit` bytes.
 
-    Raises `DecompressionLimit` when more would come out, having allocated little more than `limit`; `CorruptCompression` for bytes
-    that are cut or wrong; `CodecUnavailable`.
+    Raises `DecompressionLimit` when more would come out, having allocated little more than `limit`;
+    `CorruptCompression` for bytes that are cut or wrong; `CodecUnavailable`.
     """
     return _DECOMPRESSORS[codec](data, limit)
 
@@ -173,7 +173,7 @@ def _unsnappy(data: bytes, limit: int) -> bytes:
 
 
 def _unsnappy_block(snappy: Any, block: bytes, limit: int) -> bytes:
-    """Decompress raw snappy, whose first number claims the size of the result: the claim is judged before it is believed."""
+    """Decompress raw snappy. Its first number claims the size of the result, and is judged before it is believed."""
     from odradek_proto.varint import decode_unsigned_varint
 
     try:

@@ -1,8 +1,8 @@
 """Control records: transaction markers and the quorum's own entries, which no consumer is given.
 
-    key:   version int16 = 0 | type int16
-    value of ABORT and COMMIT: version int16 = 0 | coordinator epoch int32
-    value of LEADER_CHANGE: version int16 = 0 | leader id int32 | voters | granting voters | 0, as a flexible message of Kafka
+    key:   version int16 = 0 | type int16 value of ABORT and COMMIT: version int16 = 0 | coordinator epoch int32 value
+    of LEADER_CHANGE: version int16 = 0 | leader id int32 | voters | granting voters | 0, as a flexible message of
+    Kafka
 
 A control batch holds one record and is never compressed.
 """
@@ -37,7 +37,10 @@ _NO_TAGGED_FIELDS: Final = b"\x00"
 
 
 def control_type(record: Record) -> int:
-    """The type of a control record, to be compared with `ControlType`. Raises `CorruptBatch` when the key holds none."""
+    """The type of a control record, to be compared with `ControlType`.
+
+    Raises `CorruptBatch` when the key holds none.
+    """
     if record.key is None or len(record.key) < _KEY.size:
         raise CorruptBatch(f"the control record at offset {record.offset} has no type", 0)
     version, number = _KEY.unpack_from(record.key)
@@ -59,7 +62,7 @@ def end_transaction_value(coordinator_epoch: int) -> bytes:
 
 
 def leader_change_value(leader_id: int, voters: Sequence[int], granting_voters: Sequence[int] = ()) -> bytes:
-    """The value of a LEADER_CHANGE record (Kafka's LeaderChangeMessage, version 0): who leads, who may vote, who voted for it."""
+    """The value of LEADER_CHANGE (LeaderChangeMessage, version 0): who leads, who may vote, who voted for it."""
     pieces = [_END_TRANSACTION.pack(0, leader_id)]
     for ids in (voters, granting_voters):
         pieces.append(encode_unsigned_varint(len(ids) + 1))
@@ -78,7 +81,7 @@ def encode_control_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> bytes:
-    """A batch of one control record; transaction markers (ABORT, COMMIT) are marked as transactional. `timestamp` in milliseconds."""
+    """A batch of one control record, `timestamp` in milliseconds; ABORT and COMMIT are marked as transactional."""
     return encode_batch(
         [(timestamp, _KEY.pack(0, control), value, ())],
         base_offset=base_offset,

@@ -1,8 +1,9 @@
 """From the bytes of a batch to its records.
 
-Rules of this module. Every number in the bytes may lie. None of them makes us allocate: records are counted as they are found, slices
-cannot be longer than what there is, and decompression is bounded. Whatever does not fit is `CorruptBatch`, and nothing else; only a
-missing library is `CodecUnavailable`. `encoding.py` draws the layout of a record.
+Rules of this module. Every number in the bytes may lie. None of them makes us allocate: records are counted as they
+are found, slices cannot be longer than what there is, and decompression is bounded. Whatever does not fit is
+`CorruptBatch`, and nothing else; only a missing library is `CodecUnavailable`. `encoding.py` draws the layout of a
+record.
 """
 
 from typing import Final, NamedTuple, TypeAlias
@@ -31,8 +32,9 @@ def decode_records(
 ) -> list[Record]:
     """All records of the batch at `position`, whose header has been read. The CRC is not checked here.
 
-    Raises `CorruptBatch` when the batch is not whole, a length or a count does not fit, offsets do not increase, bytes are left over,
-    or more than `max_bytes` would come out of the decompression. Raises `CodecUnavailable` when the codec's library is missing.
+    Raises `CorruptBatch` when the batch is not whole, a length or a count does not fit, offsets do not increase,
+    bytes are left over, or more than `max_bytes` would come out of the decompression. Raises `CodecUnavailable` when
+    the codec's library is missing.
     """
     end = position + header.size
     if end > len(buf):
@@ -53,10 +55,10 @@ def decode_records(
 
 
 def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
-    """Records of the decompressed bytes. Raises `IndexError` where they end too early, `ValueError` with the reason otherwise.
+    """Records of the decompressed bytes. Raises `IndexError` where they end too early, else `ValueError` with a reason.
 
-    The lengths of keys and values need no check against the end: a slice is never longer than what there is, and then the end of the
-    record is not where its length said.
+    The lengths of keys and values need no check against the end: a slice is never longer than what there is, and then
+    the end of the record is not where its length said.
     """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     log_append_time = header.max_timestamp if header.timestamp_type_log_append else None

@@ -4,9 +4,9 @@
             key length varint | key | value length varint | value | header count varint | headers
     header: key length varint | key (UTF-8) | value length varint | value         a length of -1 means null
 
-Rules of this module. It is on the producer's hot path and pure Python: the varints come from a table, the pieces of all records go into
-one list, and one join makes the body. The base timestamp is that of the first record, as in Kafka's Java client, and offset deltas
-count from 0 without a gap.
+Rules of this module. It is on the producer's hot path and pure Python: the varints come from a table, the pieces of
+all records go into one list, and one join makes the body. The base timestamp is that of the first record, as in
+Kafka's Java client, and offset deltas count from 0 without a gap.
 """
 
 import struct
@@ -73,8 +73,8 @@ def encode_batch(
 ) -> bytes:
     """One batch of magic 2 with all the records, in their order.
 
-    Raises `ValueError` for no records, a timestamp below -1, or a batch above 1 GiB; `CodecUnavailable` when the codec's library is
-    missing.
+    Raises `ValueError` for no records, a timestamp below -1, or a batch above 1 GiB; `CodecUnavailable` when the
+    codec's library is missing.
     """
     if not records:
         raise ValueError("a record batch needs at least one record")
@@ -101,7 +101,10 @@ def encode_batch(
 
 
 def _record_pieces(records: Iterable[RecordToWrite], base_timestamp: int) -> tuple[list[bytes], int]:
-    """The pieces of all records, to be joined, and the largest timestamp. What is repeated here would be calls, and calls cost."""
+    """The pieces of all records, to be joined, and the largest timestamp.
+
+    What is repeated here would be calls, and calls cost.
+    """
     pieces: list[bytes] = []
     extend = pieces.extend
     table, table_size = VARINTS, TABLE_SIZE

@@ -1,8 +1,8 @@
 """The error codes of Kafka's protocol, up to those of Kafka 4.1.
 
-Numbers and names are Kafka's (`org.apache.kafka.common.protocol.Errors`), so a code means the same to our client, to our
-broker and to every client that speaks Kafka's own protocol. A code stands inside the answer, per partition where that makes
-sense; the status of gRPC speaks of the transport alone.
+Numbers and names are Kafka's (`org.apache.kafka.common.protocol.Errors`), so a code means the same to our client, to
+our broker and to every client that speaks Kafka's own protocol. A code stands inside the answer, per partition where
+that makes sense; the status of gRPC speaks of the transport alone.
 
 `retriable` is Kafka's: the same request may succeed later without a change, if need be after a refresh of the metadata.
 """

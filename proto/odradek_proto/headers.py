@@ -16,8 +16,9 @@
         57      4  record count
         61         the records, compressed as one when there is a codec
 
-Rules of this module. The first 16 bytes lie outside of the CRC, so the broker stamps base offset and leader epoch without a look at
-the rest. Whatever is wrong with bytes is `CorruptBatch`, never another exception. All integers are big-endian.
+Rules of this module. The first 16 bytes lie outside of the CRC, so the broker stamps base offset and leader epoch
+without a look at the rest. Whatever is wrong with bytes is `CorruptBatch`, never another exception. All integers are
+big-endian.
 """
 
 import struct
@@ -58,7 +59,8 @@ _LAST_CODEC: Final = max(Codec)
 class CorruptBatch(ValueError):
     """Bytes that are no record batch, or not the one that they say they are.
 
-    `reason` says what is wrong, `position` is the byte of the buffer at which the batch, or the wrong part of it, starts.
+    `reason` says what is wrong, `position` is the byte of the buffer at which the batch, or the wrong part of it,
+    starts.
     """
 
     def __init__(self, reason: str, position: int) -> None:
@@ -68,7 +70,7 @@ class CorruptBatch(ValueError):
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch's header, in the order of the bytes. `length` is the batchLength field, without the first 12 bytes."""
+    """The fields of a batch's header, in the order of the bytes. `length` is batchLength: 12 bytes less than `size`."""
 
     base_offset: int
     length: int
@@ -101,7 +103,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """How the records are compressed. Raises `CorruptBatch` for a codec that nobody knows (`check_batch` refuses it)."""
+        """How the records are compressed.
+
+        Raises `CorruptBatch` for a codec that nobody knows (`check_batch` refuses it).
+        """
         number = self.attributes & CODEC_MASK
         if number > _LAST_CODEC:
             raise CorruptBatch(f"unknown codec {number}", 0)
@@ -109,7 +114,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record, -1 without one. It wraps from 2^31 - 1 to 0, if need be inside the batch."""
+        """The sequence number of the last record, -1 without one.
+
+        It wraps from 2^31 - 1 to 0, if need be inside the batch.
+        """
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & LAST_SEQUENCE
@@ -138,8 +146,8 @@ class BatchHeader(NamedTuple):
 def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`, without a look at anything behind it.
 
-    Raises `CorruptBatch` for fewer than 61 bytes, another magic, a length below that of an empty batch or above 1 GiB, and negative
-    counts. It does not check the CRC.
+    Raises `CorruptBatch` for fewer than 61 bytes, another magic, a length below that of an empty batch or above 1
+    GiB, and negative counts. It does not check the CRC.
     """
     try:
         fields = HEADER.unpack_from(buf, position)
@@ -169,8 +177,9 @@ def verify_crc(buf: Buffer, header: BatchHeader, position: int = 0) -> bool:
 def check_batch(buf: Buffer, position: int = 0, *, compacted: bool = False) -> BatchHeader:
     """Read a header and check all that can be checked without reading records. Raises `CorruptBatch`.
 
-    The whole batch is present, its CRC is right, the codec is known, the record count fits the last offset delta, and the offsets
-    fit into 64 bits. A batch of a `compacted` log may hold fewer records than it has offsets, and even none.
+    The whole batch is present, its CRC is right, the codec is known, the record count fits the last offset delta, and
+    the offsets fit into 64 bits. A batch of a `compacted` log may hold fewer records than it has offsets, and even
+    none.
     """
     header = read_header(buf, position)
     if position + header.size > len(buf):
@@ -190,9 +199,10 @@ def check_batch(buf: Buffer, position: int = 0, *, compacted: bool = False) -> B
 def iter_batches(buf: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Walk over the headers of batches that stand one behind the other, each with its position in the buffer.
 
-    It stops before a batch of which only a part is there (answers to fetches and torn files end so), and raises `CorruptBatch` at a
-    corrupt header. CRCs are not checked. Since nothing protects the length field, a wrong length can look like a part of a batch:
-    whoever needs to know compares the end of the last batch with the end of the buffer.
+    It stops before a batch of which only a part is there (answers to fetches and torn files end so), and raises
+    `CorruptBatch` at a corrupt header. CRCs are not checked. Since nothing protects the length field, a wrong length
+    can look like a part of a batch: whoever needs to know compares the end of the last batch with the end of the
+    buffer.
     """
     end = len(buf)
     while position + HEADER_SIZE <= end:

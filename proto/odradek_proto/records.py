@@ -1,7 +1,7 @@
 """Record batches of magic 2, byte for byte as Kafka has them: one door to the modules that read and write them.
 
-`headers.py` draws the batch's header and reads it, `encoding.py` and `decoding.py` write and read the records inside, `control.py` the
-control records. The broker needs the header alone; producers, consumers and the audit need the rest.
+`headers.py` draws the batch's header and reads it, `encoding.py` and `decoding.py` write and read the records inside,
+`control.py` the control records. The broker needs the header alone; producers, consumers and the audit need the rest.
 """
 
 from odradek_proto.compression import Codec, CodecUnavailable

@@ -1,7 +1,7 @@
 """Names: topics, partitions, topic ids, the directory of a partition, and a point in a log's history.
 
-Rules of this module. A topic's name may become a directory's name, so nothing is accepted that Kafka would not accept. Topic ids are 16
-bytes, written as Kafka writes them: URL-safe base64 without padding, 22 characters.
+Rules of this module. A topic's name may become a directory's name, so nothing is accepted that Kafka would not
+accept. Topic ids are 16 bytes, written as Kafka writes them: URL-safe base64 without padding, 22 characters.
 """
 
 import base64
@@ -29,7 +29,10 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetAndEpoch:
-    """A point in a log: an offset and the leader epoch that goes with it. Which of the two comes first decides the order: the offset."""
+    """A point in a log: an offset and the leader epoch that goes with it.
+
+    Which of the two comes first decides the order: the offset.
+    """
 
     offset: int
     epoch: int
@@ -71,7 +74,7 @@ def partition_directory(partition: TopicPartition) -> str:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """The partition that keeps its files in a directory of this name; None for any other directory (`orders-0.<id>-delete`)."""
+    """The partition whose directory has this name; None for any other directory (`orders-0.<id>-delete`)."""
     topic, dash, number = name.rpartition("-")
     if not dash or _PARTITION_NUMBER.fullmatch(number) is None or int(number) > _LARGEST_PARTITION:
         return None

@@ -1,8 +1,8 @@
-"""The variable-length integers of record batches: zigzag, seven bits to a byte, lowest first, top bit means "more follows".
+"""The variable-length integers of record batches: zigzag, seven bits to a byte, lowest first, then a bit for "more".
 
-Rules of this module. Lengths, counts and offset deltas are 32-bit and take at most 5 bytes, timestamp deltas are 64-bit and
-take at most 10. A longer one is corrupt: a reader that goes on would take any garbage for a number. Small numbers, which nearly
-all are, come from a table.
+Rules of this module. Lengths, counts and offset deltas are 32-bit and take at most 5 bytes, timestamp deltas are
+64-bit and take at most 10. A longer one is corrupt: a reader that goes on would take any garbage for a number. Small
+numbers, which nearly all are, come from a table.
 """
 
 from typing import Final
@@ -48,8 +48,8 @@ VARINTS: Final[list[bytes]] = _build_table()
 def decode_varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
     """The signed number at `position` and the position behind it.
 
-    `max_bytes` is 5 for 32 bits and 10 for 64. Raises `IndexError` where the bytes end too early and `ValueError` for a number
-    that is longer, or larger, than its type: the caller knows what it was reading and says so.
+    `max_bytes` is 5 for 32 bits and 10 for 64. Raises `IndexError` where the bytes end too early and `ValueError` for
+    a number that is longer, or larger, than its type: the caller knows what it was reading and says so.
     """
     raw, position = decode_unsigned_varint(data, position, max_bytes)
     return (raw >> 1) ^ -(raw & 1), position

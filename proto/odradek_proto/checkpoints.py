@@ -1,0 +1,222 @@
+"""Kafka's small text files, as functions from values to bytes and back (R-2, R-233).
+
+    replication-offset-checkpoint and its like      leader-epoch-checkpoint
+        0                                               0
+        2                   number of entries           1
+        orders 0 41         topic partition offset      3 17        epoch start-offset
+
+    partition.metadata                              .kafka_cleanshutdown
+        version: 0                                      {"version":0,"brokerEpoch":57}
+        topic_id: GOOxVCtyTXmrkBSUDFvDPA
+
+Rules of this module. Nothing here touches a file: whoever does writes a temporary file, flushes it and renames it.
+What we write is what Kafka writes. What we read is refused as `CorruptFile` when Kafka would refuse it; an empty
+checkpoint has no entries, as in Kafka.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from odradek_proto.topics import TopicPartition, topic_id_from_text, topic_id_to_text, validate_topic_name
+
+REPLICATION_OFFSET_CHECKPOINT: Final = "replication-offset-checkpoint"  # high watermarks
+RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+
+_VERSION: Final = "0"
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+class CorruptFile(ValueError):
+    """A file that does not hold what its name says."""
+
+
+class EpochStart(NamedTuple):
+    """One line of the leader epoch file: an epoch and the offset of its first record."""
+
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Whose log directory it is: node, cluster, and the directory's own id (text, 22 characters) where there is one."""
+
+    node_id: int
+    cluster_id: str
+    directory_id: str | None = None
+
+
+def encode_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The bytes of a checkpoint with one offset per partition, sorted by partition."""
+    return _encode_lines(
+        f"{partition.topic} {partition.partition} {offsets[partition]}" for partition in sorted(offsets)
+    )
+
+
+def decode_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:
+    """Undo `encode_offset_checkpoint`. Raises `CorruptFile`, also for a partition that stands there twice."""
+    offsets: dict[TopicPartition, int] = {}
+    for line in _decode_lines(data):
+        words = line.split()
+        if len(words) != 3:
+            raise CorruptFile(f"not 'topic partition offset': {line!r}")
+        try:
+            validate_topic_name(words[0])
+        except ValueError as error:
+            raise CorruptFile(str(error)) from None
+        partition = TopicPartition(words[0], _number(words[1], 0, 0x7FFFFFFF))
+        if partition in offsets:
+            raise CorruptFile(f"{partition} stands there twice")
+        offsets[partition] = _number(words[2])
+    return offsets
+
+
+def encode_leader_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    """The bytes of `leader-epoch-checkpoint` from (epoch, start offset) pairs, in the order given."""
+    return _encode_lines(f"{epoch} {start_offset}" for epoch, start_offset in entries)
+
+
+def decode_leader_epochs(data: bytes) -> list[EpochStart]:
+    """Undo `encode_leader_epochs`, in the file's order: whether it rises is for the reader to judge.
+
+    Raises `CorruptFile`.
+    """
+    entries = []
+    for line in _decode_lines(data):
+        words = line.split()
+        if len(words) != 2:
+            raise CorruptFile(f"not 'epoch start-offset': {line!r}")
+        entries.append(EpochStart(_number(words[0], -0x80000000, 0x7FFFFFFF), _number(words[1])))
+    return entries
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    """The bytes of `partition.metadata` for a topic id of 16 bytes."""
+    return f"version: {_VERSION}\ntopic_id: {topic_id_to_text(topic_id)}".encode("ascii")
+
+
+def decode_partition_metadata(data: bytes) -> bytes:
+    """The topic id, 16 bytes. Raises `CorruptFile`, also for the id of all zeros, which means that there is none."""
+    values = {}
+    for line in _text(data).splitlines():
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise CorruptFile(f"not 'name: value': {line!r}")
+        values[name.strip()] = value.strip()
+    if values.get("version") != _VERSION:
+        raise CorruptFile(f"version {values.get('version')!r}, not {_VERSION}")
+    try:
+        topic_id = topic_id_from_text(values.get("topic_id", ""))
+    except ValueError as error:
+        raise CorruptFile(str(error)) from None
+    if not any(topic_id):
+        raise CorruptFile("the topic id is zero")
+    return topic_id
+
+
+def encode_meta_properties(properties: MetaProperties) -> bytes:
+    """The bytes of `meta.properties`, version 1 (KRaft). Unlike Kafka, without a comment that holds the time."""
+    lines = ["#", f"cluster.id={_escape(properties.cluster_id)}"]
+    if properties.directory_id is not None:
+        lines.append(f"directory.id={_escape(properties.directory_id)}")
+    lines += [f"node.id={properties.node_id}", "version=1", ""]
+    return "\n".join(lines).encode("ascii")
+
+
+def decode_meta_properties(data: bytes) -> MetaProperties:
+    """Undo `encode_meta_properties`; version 0, which has broker.id instead of node.id, is read too.
+
+    Raises `CorruptFile`.
+    """
+    values: dict[str, str] = {}
+    for line in _text(data).splitlines():
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#!":
+            name, _, value = stripped.partition("=")
+            values[name.strip()] = re.sub(r"\\(.)", r"\1", value.strip())
+    version = values.get("version", "0")
+    if version not in ("0", "1"):
+        raise CorruptFile(f"version {version!r}, not 0 or 1")
+    node = "node.id" if version == "1" else "broker.id"
+    for needed in (node, "cluster.id"):
+        if needed not in values:
+            raise CorruptFile(f"{needed} is missing")
+    directory_id = values.get("directory.id")
+    if directory_id is not None:
+        try:
+            topic_id_from_text(directory_id)
+        except ValueError:
+            raise CorruptFile(f"directory.id {directory_id!r} is no id") from None
+    return MetaProperties(_number(values[node], 0, 0x7FFFFFFF), values["cluster.id"], directory_id)
+
+
+def encode_clean_shutdown(broker_epoch: int) -> bytes:
+    """The bytes of `.kafka_cleanshutdown`, with the epoch of the broker's last registration (-1: none)."""
+    return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
+
+
+def decode_clean_shutdown(data: bytes) -> int:
+    """The broker epoch, -1 when the file has none (before KIP-966 it was empty): the file alone means a clean shutdown.
+
+    Raises `CorruptFile` when there is something else in it.
+    """
+    if not data.strip():
+        return -1
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptFile(f"no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise CorruptFile(f"not an object: {content!r}")
+    epoch = content.get("brokerEpoch", -1)
+    if not isinstance(epoch, int) or isinstance(epoch, bool):
+        raise CorruptFile(f"brokerEpoch {epoch!r} is no number")
+    return epoch
+
+
+def _encode_lines(lines: Iterable[str]) -> bytes:
+    entries = list(lines)
+    return "\n".join([_VERSION, str(len(entries)), *entries, ""]).encode("ascii")
+
+
+def _decode_lines(data: bytes) -> list[str]:
+    """The lines of the entries, after version and count have been compared."""
+    lines = _text(data).splitlines()
+    if not lines:
+        return []
+    if lines[0] != _VERSION:
+        raise CorruptFile(f"version {lines[0]!r}, not {_VERSION}")
+    if len(lines) < 2:
+        raise CorruptFile("the number of entries is missing")
+    count = _number(lines[1])
+    entries = lines[2:]
+    if count != len(entries):
+        raise CorruptFile(f"{len(entries)} entries, not {count}")
+    return entries
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise CorruptFile(f"not ASCII: {error}") from None
+
+
+def _number(text: str, lowest: int = -(2**63), highest: int = 2**63 - 1) -> int:
+    """A decimal number between two limits. Raises `CorruptFile`."""
+    if _NUMBER.fullmatch(text) is None or not lowest <= int(text) <= highest:
+        raise CorruptFile(f"{text!r} is no number from {lowest} to {highest}")
+    return int(text)
+
+
+def _escape(value: str) -> str:
+    """What Java's Properties escape in a value that starts with no blank."""
+    return re.sub(r"([\\=:#!])", r"\\\1", value)
