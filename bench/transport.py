@@ -1,0 +1,131 @@
+"""What one message costs through the network port over gRPC.
+
+An echo peer runs in a process of its own; one message is outstanding (c=1). Printed per way and size: median and 99th
+percentile of the round trip, and CPU microseconds per round trip of the asking and of the answering process, threads
+of gRPC included. Run `python bench/transport.py [--json] [--seconds 1.5] [--loop uvloop|asyncio]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.ports import CallContext, Handlers, Stream
+
+SIZES = (100, 16 * 1024, 256 * 1024)
+WARM_UP = 200
+
+
+def cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def run(main: Coroutine[Any, Any, None], loop: str) -> None:
+    if loop == "uvloop":
+        import uvloop
+
+        uvloop.run(main)
+    else:
+        asyncio.run(main)
+
+
+async def serve() -> None:
+    async def unary(request: bytes, _: CallContext) -> bytes:
+        return request
+
+    async def stream(stream: Stream, _: CallContext) -> None:
+        while True:
+            await stream.send(await stream.recv())
+
+    async def cpu(_: bytes, __: CallContext) -> bytes:
+        return repr(cpu_seconds()).encode()
+
+    network = GrpcNetwork()
+    server = await network.serve(
+        "127.0.0.1:0", Handlers({"/bench.Echo/Unary": unary, "/bench.Echo/Cpu": cpu}, {"/bench.Echo/Stream": stream})
+    )
+    print(server.address, flush=True)
+    await asyncio.Event().wait()
+
+
+async def measure(
+    network: GrpcNetwork, peer: str, echo: Callable[[], Awaitable[object]], seconds: float
+) -> dict[str, float]:
+    for _ in range(WARM_UP):
+        await echo()
+    peer_before = float(await network.call(peer, "/bench.Echo/Cpu", b"", 5000))
+    before, started, times = cpu_seconds(), time.perf_counter(), []
+    while (now := time.perf_counter()) - started < seconds:
+        await echo()
+        times.append(time.perf_counter() - now)
+    used = cpu_seconds() - before
+    peer_used = float(await network.call(peer, "/bench.Echo/Cpu", b"", 5000)) - peer_before
+    times.sort()
+    return {
+        "messages": len(times),
+        "p50_us": times[len(times) // 2] * 1e6,
+        "p99_us": times[len(times) * 99 // 100] * 1e6,
+        "cpu_client_us": used / len(times) * 1e6,
+        "cpu_server_us": peer_used / len(times) * 1e6,
+    }
+
+
+async def compare(peer: str, seconds: float, as_json: bool) -> None:
+    network = GrpcNetwork()
+    rows = []
+    for size in SIZES:
+        payload = bytes(size)
+        stream = await network.open(peer, "/bench.Echo/Stream")
+
+        async def over_stream(stream: Stream = stream, payload: bytes = payload) -> None:
+            await stream.send(payload)
+            await stream.recv()
+
+        async def over_unary(payload: bytes = payload) -> None:
+            await network.call(peer, "/bench.Echo/Unary", payload, 5000)
+
+        for way, echo in (("stream", over_stream), ("unary", over_unary)):
+            rows.append({"way": way, "bytes": size, **await measure(network, peer, echo, seconds)})
+        stream.close()
+    await network.close()
+    if as_json:
+        print(json.dumps(rows))
+        return
+    print(f"{'way':8}{'bytes':>8}{'p50 us':>9}{'p99 us':>9}{'CPU us client':>15}{'server':>8}{'messages':>10}")
+    for row in rows:
+        print(
+            f"{row['way']:8}{row['bytes']:8}{row['p50_us']:9.0f}{row['p99_us']:9.0f}"
+            f"{row['cpu_client_us']:15.0f}{row['cpu_server_us']:8.0f}{row['messages']:10.0f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="cost of one message through the network port over gRPC")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--seconds", type=float, default=1.5, help="time per row")
+    parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        run(serve(), options.loop)
+        return
+    command = [sys.executable, __file__, "--serve", "--loop", options.loop]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as peer:
+        assert peer.stdout is not None
+        try:
+            run(compare(peer.stdout.readline().strip(), options.seconds, options.json), options.loop)
+        finally:
+            peer.kill()
+
+
+if __name__ == "__main__":
+    main()
