@@ -19,6 +19,33 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class ControllerAnswerHeader(_message.Message):
+    """Every answer of this service starts with these two fields, so that whoever passes one on can read them without knowing
+    the rest.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    CONTROLLER_ID_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    controller_id: _builtins.int
+    """with NOT_CONTROLLER: the active controller, -1 when unknown"""
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        controller_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_id", b"controller_id", "error_code", b"error_code"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ControllerAnswerHeader: _TypeAlias = ControllerAnswerHeader  # noqa: Y015
+
+@_typing.final
 class RegisterBrokerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -92,7 +119,6 @@ class RegisterBrokerResponse(_message.Message):
     error_message: _builtins.str
     broker_epoch: _builtins.int
     controller_id: _builtins.int
-    """with NOT_CONTROLLER, when known"""
     def __init__(
         self,
         *,
@@ -158,7 +184,6 @@ class HeartbeatAnswer(_message.Message):
     is_fenced: _builtins.bool
     should_shut_down: _builtins.bool
     controller_id: _builtins.int
-    """with NOT_CONTROLLER, when known"""
     def __init__(
         self,
         *,
@@ -405,21 +430,21 @@ class ForwardedResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ERROR_CODE_FIELD_NUMBER: _builtins.int
-    CONTROLLER_ID_FIELD_NUMBER: _builtins.int
     RESPONSE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    CONTROLLER_ID_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     """NOT_CONTROLLER when this node is not the active controller"""
-    controller_id: _builtins.int
     response: _builtins.bytes
     error_message: _builtins.str
+    controller_id: _builtins.int
     def __init__(
         self,
         *,
         error_code: _builtins.int = ...,
-        controller_id: _builtins.int = ...,
         response: _builtins.bytes = ...,
         error_message: _builtins.str = ...,
+        controller_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
