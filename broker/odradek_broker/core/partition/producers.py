@@ -170,7 +170,7 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the earliest transaction that is open, or ended above the high watermark; none: all stable."""
+        """First offset of the earliest transaction open or ended above the high watermark; none: all is stable."""
         if not self._open and not self._undecided:
             return None
         return min([*self._open.values(), *(first for first, _ in self._undecided)])
