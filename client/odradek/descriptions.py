@@ -1,0 +1,147 @@
+"""What `Admin` tells: topics, brokers, replicas, the quorum. Plain frozen dataclasses, in Kafka's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from odradek_proto.topics import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created. -1 takes the broker's default; with `assignments` both counts must be -1."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """What became of a `NewTopic`. `topic_id` is Kafka's text form, 22 characters."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """`endpoints` maps listener names to `host:port`."""
+
+    broker_id: int
+    endpoints: Mapping[str, str]
+    rack: str
+    fenced: bool
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """`controller_id` is -1 when no controller is known."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: Sequence[BrokerDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """`leader_id` is -1 when there is no leader."""
+
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    offline_replicas: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    topic_id: str
+    internal: bool
+    partitions: Sequence[PartitionDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """`source` is topic, broker or default."""
+
+    name: str
+    value: str
+    source: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteReplicaDescription:
+    """What a leader knows of a follower. `log_end_offset` is -1 when it has not heard of it yet."""
+
+    broker_id: int
+    log_end_offset: int
+    lag_ms: int
+    in_sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDescription:
+    """One replica, as the broker that hosts it describes it. `role` is leader, follower or offline."""
+
+    broker_id: int
+    topic: str
+    partition: int
+    role: str
+    leader_id: int
+    leader_epoch: int
+    partition_epoch: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    size_bytes: int
+    isr: Sequence[int]
+    remote_replicas: Sequence[RemoteReplicaDescription]
+    epochs: Sequence[EpochStart]
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasDescription:
+    """The replicas of all brokers that answered; `unreachable` says of each other broker why it did not."""
+
+    replicas: Sequence[ReplicaDescription]
+    unreachable: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """Times are milliseconds ago."""
+
+    node_id: int
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: Sequence[QuorumReplica]
+    observers: Sequence[QuorumReplica]

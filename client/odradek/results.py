@@ -1,0 +1,64 @@
+"""What producers and consumers hand out. All of it is immutable.
+
+Offsets are exclusive where Kafka's are: high watermark and log end offset are the offset behind the last record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, NamedTuple
+
+from odradek_proto.topics import TopicPartition
+from typing_extensions import TypeVar
+
+K = TypeVar("K", default=bytes | None)
+V = TypeVar("V", default=bytes | None)
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record is. `offset` is -1 when the broker did not say (acks=0, or an old duplicate)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord(Generic[K, V]):
+    """One record as a consumer reads it. `timestamp` is in milliseconds since 1970, -1 when there is none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: K
+    value: V
+    headers: Headers
+    leader_epoch: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a timestamp."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Watermarks(NamedTuple):
+    """The ends of a partition as its leader knows them: log start offset, high watermark, log end offset."""
+
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
