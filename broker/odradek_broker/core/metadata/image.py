@@ -1,14 +1,13 @@
 """What the cluster looks like after some prefix of the metadata log: brokers, topics, partitions, settings.
 
 The active controller keeps one image that runs ahead (its uncommitted decisions), and every broker keeps one that
-follows the high watermark of the metadata log. Both are this class, and both change by `apply` alone, so that a
-broker and a controller cannot understand a record in two ways.
+follows the high watermark of the metadata log. Both are this class, and both change by `records.apply` alone, so that
+a broker and a controller cannot understand a record in two ways.
 """
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from odradek_proto.topics import TopicPartition
 
@@ -70,8 +69,29 @@ class MetadataImage:
     next_producer_id: int = 0
 
     def copy(self) -> MetadataImage:
-        """A deep enough copy: registrations are immutable and shared."""
-        return copy.deepcopy(self)
+        """An image that changes on its own. Registrations are immutable and shared."""
+        return MetadataImage(
+            offset=self.offset,
+            epoch=self.epoch,
+            cluster_id=self.cluster_id,
+            brokers=dict(self.brokers),
+            topics={
+                name: TopicImage(topic.name, topic.topic_id, dict(topic.partitions))
+                for name, topic in self.topics.items()
+            },
+            topic_names=dict(self.topic_names),
+            topic_configs={name: dict(values) for name, values in self.topic_configs.items()},
+            broker_configs={name: dict(values) for name, values in self.broker_configs.items()},
+            next_producer_id=self.next_producer_id,
+        )
+
+    def broker(self, broker_id: int) -> BrokerRegistration | None:
+        return self.brokers.get(broker_id)
+
+    def is_active(self, broker_id: int) -> bool:
+        """Registered, not fenced, not shutting down."""
+        registration = self.brokers.get(broker_id)
+        return registration is not None and registration.active
 
     def partition(self, tp: TopicPartition) -> PartitionRegistration | None:
         topic = self.topics.get(tp.topic)
@@ -80,7 +100,3 @@ class MetadataImage:
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics.get(name)
-
-    def set_partition(self, topic: TopicImage, partition: int, **changes: object) -> None:
-        """Replace fields of one partition's registration."""
-        topic.partitions[partition] = replace(topic.partitions[partition], **changes)  # type: ignore[arg-type]

@@ -1,0 +1,34 @@
+"""What the controller must know of the node's settings. Names and defaults are Kafka's where Kafka has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """`topic_defaults` holds the node's own values for topic settings, by the topic's names (`retention.ms`)."""
+
+    node_id: int
+    cluster_id: str
+    session_timeout_ms: int = 9_000  # broker.session.timeout.ms
+    heartbeat_interval_ms: int = 2_000  # broker.heartbeat.interval.ms
+    session_grace_ms: int = 300  # odradek.session.grace.ms
+    early_fencing: bool = True  # odradek.early.fencing.enable
+    default_replication_factor: int = 1
+    num_partitions: int = 1
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
+    leader_imbalance_check_interval_s: int = 300  # leader.imbalance.check.interval.seconds
+    auto_leader_rebalance: bool = True  # auto.leader.rebalance.enable
+    unclean_election_check_interval_s: int = 300  # Kafka's is fixed at five minutes (R-137)
+    elr_enable: bool = False  # odradek.elr.enable (KIP-966)
+    fast_restart_keeps_isr: bool = False  # odradek.legacy.fast.restart.keeps.isr (L-12)
+    inter_broker_listener: str = "GRPC"  # the endpoint that is dialled when a session stream has ended
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def fences_early(self) -> bool:
+        """A killed broker that is to keep its place in the ISR (L-12) must not be fenced before it comes back."""
+        return self.early_fencing and not self.fast_restart_keeps_isr

@@ -1,0 +1,128 @@
+"""What a run of metadata records changed, so that a broker looks only at what it must.
+
+A delta names things and holds no values: those are in the image that comes with it. Everything keeps the order of the
+records, and nothing is named twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from odradek_proto.topics import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChanged:
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    name: str
+    topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    name: str
+    topic_id: bytes
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChanged:
+    """Created or changed."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigChanged:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigChanged:
+    name: str  # the broker id as text; "" is the cluster-wide default
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsChanged:
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChanged:
+    cluster_id: str
+
+
+Change = (
+    BrokerChanged
+    | TopicCreated
+    | TopicDeleted
+    | PartitionChanged
+    | TopicConfigChanged
+    | BrokerConfigChanged
+    | ProducerIdsChanged
+    | ClusterChanged
+)
+
+
+@dataclass(slots=True)
+class MetadataDelta:
+    """The names of what changed. The dicts serve as ordered sets, or map a name to what a reader needs beside it.
+
+    A topic that was deleted and created again under its name is in both `deleted_topics` and `created_topics`, with
+    two ids: carry out deletions first. A topic that came and went within the run is in `deleted_topics` alone.
+    """
+
+    partitions: dict[TopicPartition, None] = field(default_factory=dict)  # created or changed, and still there
+    created_topics: dict[str, bytes] = field(default_factory=dict)  # name -> topic id
+    deleted_topics: dict[bytes, TopicDeleted] = field(default_factory=dict)  # by topic id
+    brokers: dict[int, None] = field(default_factory=dict)
+    topic_configs: dict[str, None] = field(default_factory=dict)  # topics whose settings changed
+    broker_configs: dict[str, None] = field(default_factory=dict)
+    other: bool = False  # cluster id or producer ids
+
+    @classmethod
+    def of(cls, changes: Iterable[Change | None]) -> MetadataDelta:
+        delta = cls()
+        for change in changes:
+            delta.add(change)
+        return delta
+
+    def add(self, change: Change | None) -> None:
+        """Take in the change that `records.apply` returned."""
+        match change:
+            case PartitionChanged(topic_partition):
+                self.partitions[topic_partition] = None
+            case BrokerChanged(broker_id):
+                self.brokers[broker_id] = None
+            case TopicCreated(name, topic_id):
+                self.created_topics[name] = topic_id
+            case TopicDeleted(name, topic_id, partitions):
+                self.created_topics.pop(name, None)
+                self.topic_configs.pop(name, None)
+                for partition in partitions:
+                    self.partitions.pop(TopicPartition(name, partition), None)
+                self.deleted_topics[topic_id] = change
+            case TopicConfigChanged(name):
+                self.topic_configs[name] = None
+            case BrokerConfigChanged(name):
+                self.broker_configs[name] = None
+            case ProducerIdsChanged() | ClusterChanged():
+                self.other = True
+            case None:
+                pass
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.partitions
+            or self.created_topics
+            or self.deleted_topics
+            or self.brokers
+            or self.topic_configs
+            or self.broker_configs
+            or self.other
+        )

@@ -1,0 +1,114 @@
+"""How a broker talks to the active controller: finds it, calls it, and tries again.
+
+Rules of this module. The local node's view of the quorum comes first, then the hint in an answer, then every voter in
+turn. A call is repeated until its time is over, so the other side may see a request twice: an answer that was lost on
+the way says nothing about what was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import Clock, Network, NetworkError
+from odradek_proto.v1 import controller_pb2
+
+RETRY_BACKOFF_MS = 20.0  # the first wait; doubled up to the next number (R-50: about 50 ms)
+RETRY_BACKOFF_MAX_MS = 50.0
+ATTEMPT_TIMEOUT_MS = 2_000.0  # quorum.request.timeout.ms, Kafka's default: one silent controller must not use up a call
+NO_CONTROLLER = -1
+SERVICE = "/odradek.v1.Controller/"
+
+
+class ControllerUnavailable(Exception):
+    """No active controller answered within the time. Says nothing about whether one acted on the request."""
+
+
+class ControllerChannel:
+    """One per broker. `leader` is the local node's view of who leads the quorum, -1 for nobody."""
+
+    def __init__(self, *, clock: Clock, network: Network, voters: Mapping[int, str], leader: Callable[[], int]) -> None:
+        assert voters
+        self._clock = clock
+        self._network = network
+        self._voters = dict(sorted(voters.items()))
+        self._leader = leader
+        self._hint = NO_CONTROLLER
+        self._turn = 0  # of the voter that is asked when nobody is known
+        self._changed = asyncio.Event()
+
+    def on_leader_changed(self, leader_id: int, epoch: int) -> None:
+        """The local node learned of another leader: whoever waits for a controller tries again at once."""
+        self._hint = NO_CONTROLLER
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def controller_address(self) -> str | None:
+        """Where the active controller listens, as far as this node knows."""
+        for node_id in (self._leader(), self._hint):
+            if node_id in self._voters:
+                return self._voters[node_id]
+        return None
+
+    def next_address(self) -> str:
+        """The controller's address, else that of the voter whose turn it is to be asked."""
+        known = self.controller_address()
+        if known is not None:
+            return known
+        addresses = list(self._voters.values())
+        self._turn = (self._turn + 1) % len(addresses)
+        return addresses[self._turn]
+
+    def follow_hint(self, controller_id: int) -> None:
+        """An answer said NOT_CONTROLLER and who is, or -1."""
+        self._hint = controller_id if controller_id in self._voters else NO_CONTROLLER
+
+    async def back_off(self, attempt: int, limit_ms: float = RETRY_BACKOFF_MAX_MS) -> None:
+        """Wait before the next attempt (counted from 0); ends at once when another leader is announced."""
+        delay_ms = min(RETRY_BACKOFF_MS * 2 ** min(attempt, 10), RETRY_BACKOFF_MAX_MS, limit_ms)
+        try:
+            async with asyncio.timeout(delay_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def call(self, method: str, request_bytes: bytes, timeout_ms: float) -> bytes:
+        """Ask the active controller; `method` is a name of the service, such as `AlterPartition`, or a full path.
+
+        Returns the first answer that is not NOT_CONTROLLER. Raises `ControllerUnavailable` when the time is over.
+        """
+        path = method if method.startswith("/") else SERVICE + method
+        deadline = self._clock.now_ms() + timeout_ms
+        attempt, last = 0, "no controller is known"
+        while (left_ms := deadline - self._clock.now_ms()) > 0:
+            address = self.next_address()
+            try:
+                answer = await self._network.call(address, path, request_bytes, min(left_ms, ATTEMPT_TIMEOUT_MS))
+            except NetworkError as error:
+                last = str(error)
+                self._hint = NO_CONTROLLER
+            else:
+                header = controller_pb2.ControllerAnswerHeader.FromString(answer)
+                if header.error_code != ErrorCode.NOT_CONTROLLER:
+                    return answer
+                last = f"{address} is not the active controller"
+                self.follow_hint(header.controller_id)
+            await self.back_off(attempt, deadline - self._clock.now_ms())
+            attempt += 1
+        raise ControllerUnavailable(f"{path}: {last}")
+
+    async def forward_admin(self, method: str, request: bytes, timeout_ms: float) -> bytes:
+        """Pass an admin request on; returns the answer's bytes. `method` as in `/odradek.v1.Admin/CreateTopics`.
+
+        Raises `ControllerUnavailable`, also when the controller did not understand the request.
+        """
+        forwarded = controller_pb2.ForwardedRequest(method=method, request=request)
+        answer = controller_pb2.ForwardedResponse.FromString(
+            await self.call("ForwardAdmin", forwarded.SerializeToString(), timeout_ms)
+        )
+        if answer.error_code != ErrorCode.NONE:
+            raise ControllerUnavailable(
+                f"{method}: {ErrorCode.from_number(answer.error_code).name}: {answer.error_message}"
+            )
+        return answer.response

@@ -1,0 +1,72 @@
+"""The committed metadata of this node, and whoever wants to hear when it changes.
+
+Rules of this module. The image changes only here, one committed batch at a time, and every subscriber hears of a batch
+before the next one is applied. Subscribers are called synchronously and must not raise: a broker that has missed a
+change has no way back, so an exception goes up to the quorum and stops the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from odradek_broker.core.metadata.delta import MetadataDelta
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.metadata.records import apply, decode
+
+Subscriber = Callable[[MetadataImage, MetadataDelta], None]
+Condition = Callable[[MetadataImage], bool]
+
+
+class MetadataFeed:
+    """Follows the high watermark of the metadata log. `image` is the living image: read it, do not keep parts of it."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self._subscribers: list[Subscriber] = []
+        self._waiters: list[tuple[Condition, asyncio.Future[None]]] = []
+
+    def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
+        """Apply one committed batch and tell the subscribers, in the order in which they came.
+
+        Raises `CorruptMetadata`.
+        """
+        assert base_offset >= self.image.offset, (base_offset, self.image.offset)
+        delta = MetadataDelta()
+        for index, value in enumerate(records):
+            delta.add(apply(self.image, decode(value), base_offset + index, epoch))
+        for subscriber in tuple(self._subscribers):
+            subscriber(self.image, delta)
+        self._wake()
+
+    def subscribe(self, callback: Subscriber) -> None:
+        """Call `callback(image, delta)` after each committed batch from now on."""
+        self._subscribers.append(callback)
+
+    def unsubscribe(self, callback: Subscriber) -> None:
+        self._subscribers.remove(callback)
+
+    async def wait_for_offset(self, offset: int) -> None:
+        """Return once everything below `offset` has been applied: `image.offset >= offset`."""
+        await self.wait_for(lambda image: image.offset >= offset)
+
+    async def wait_for(self, condition: Condition) -> None:
+        """Return once the condition holds; looked at now and after each batch. Deadlines are the caller's."""
+        if condition(self.image):
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = (condition, future)
+        self._waiters.append(waiter)
+        try:
+            await future
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        for waiter in tuple(self._waiters):
+            condition, future = waiter
+            if condition(self.image):
+                self._waiters.remove(waiter)
+                if not future.done():
+                    future.set_result(None)
