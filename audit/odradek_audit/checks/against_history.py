@@ -1,0 +1,355 @@
+"""The log against what clients were told: `acknowledged-lost`, `delivered-lost`, `duplicated`, `phantom`,
+`failed-present`, `reordered`.
+
+What counts is the authority's log (newest epoch, then longest): the next leader's, if one were elected now from
+these copies (S-2, S-3). Not violations: lost records of acks=0 and acks=1; records below the log start; a record in
+the log whose send ended in an unknown error; a value twice in the log when its producer had no producer id or sent
+it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from odradek_audit.checks.facts import NO_PRODUCER, BatchTable, PartitionInputs, SegmentReader, log_end_offset
+from odradek_audit.checks.records import iter_decoded, record_at
+from odradek_audit.findings import FindingSink
+from odradek_audit.history import PartitionHistory, value_digest
+
+HOLDERS_LOOKED_UP = 20
+"""Lost records for which the other replicas are asked whether they have it; the rest is reported without."""
+
+
+class _Place(NamedTuple):
+    offset: int
+    row: int
+
+
+class _Log:
+    """What the checks need of the authority's records: values by offset, offsets by value, for values the history
+    knows."""
+
+    def __init__(self) -> None:
+        self.by_offset: dict[int, bytes] = {}
+        self.first_place: dict[bytes, _Place] = {}
+        self.places: dict[bytes, int] = {}
+        self.records = 0
+        self.undecodable: set[int] = set()
+
+
+def check_history(
+    partition: PartitionInputs,
+    tables: Mapping[str, BatchTable],
+    authority: str,
+    history: PartitionHistory,
+    sent: Mapping[bytes, int],
+    reader: SegmentReader,
+    sink: FindingSink,
+) -> dict[str, int]:
+    """All checks of one partition against its history; returns what was checked, in numbers."""
+    table = tables[authority]
+    log = _read_log(partition, table, authority, history, sent, reader, sink)
+    checked = _check_acknowledged(partition, tables, authority, log, history, reader, sink)
+    _check_delivered(partition, table, authority, log, history, sink)
+    _check_order(partition, authority, history, sink)
+    return {
+        "records": log.records,
+        "acknowledged": checked,
+        "delivered": len(history.delivered),
+        "sent": sum(history.sent.values()),
+    }
+
+
+def _read_log(
+    partition: PartitionInputs,
+    table: BatchTable,
+    authority: str,
+    history: PartitionHistory,
+    sent: Mapping[bytes, int],
+    reader: SegmentReader,
+    sink: FindingSink,
+) -> _Log:
+    """Go through the records once; phantoms, duplicates and visible failures are found on the way."""
+    log = _Log()
+    wanted = {offset for offset, *_ in history.acknowledged} | {offset for offset, *_ in history.delivered}
+    log_start = partition.replicas[authority].log_start
+    for batch in iter_decoded(table, authority, reader):
+        if batch.problem:
+            log.undecodable.add(batch.row)
+            _report_undecodable(table, authority, batch.row, batch.problem, batch.unavailable, sink)
+            continue
+        for record in batch.records:
+            if record.offset < log_start:
+                continue
+            log.records += 1
+            digest = value_digest(record.value)
+            if record.offset in wanted:
+                log.by_offset[record.offset] = digest
+            if not sent:
+                continue
+            place = _Place(record.offset, batch.row)
+            if digest not in sent:
+                _report_phantom(table, authority, place, record.value, sink)
+                continue
+            _see_again(table, authority, log, digest, place, record.value, sent, sink)
+            if digest in history.failed and sent[digest] == 1:
+                _report_failed(table, authority, place, record.value, history.failed[digest], sink)
+    return log
+
+
+def _see_again(
+    table: BatchTable,
+    authority: str,
+    log: _Log,
+    digest: bytes,
+    place: _Place,
+    value: bytes | None,
+    sent: Mapping[bytes, int],
+    sink: FindingSink,
+) -> None:
+    count = log.places.get(digest, 0) + 1
+    log.places[digest] = count
+    first = log.first_place.setdefault(digest, place)
+    if count <= sent[digest]:
+        return
+    if NO_PRODUCER in (table.producer_id[place.row], table.producer_id[first.row]):
+        sink.note(
+            "repeated-without-idempotence",
+            authority,
+            f"the value {_text(value)} is at offsets {first.offset} and {place.offset}; its producer had no "
+            "producer id",
+            offset=place.offset,
+        )
+        return
+    sink.report(
+        "duplicated",
+        authority,
+        f"replica {authority} holds the value {_text(value)} at offset {place.offset} of epoch "
+        f"{table.epoch[place.row]} and "
+        f"at offset {first.offset} of epoch {table.epoch[first.row]}; it was sent {_times(sent[digest])}",
+        offset=place.offset,
+        end_offset=place.offset + 1,
+        epoch=table.epoch[place.row],
+        file=f"{table.segment[place.row]:020d}.log",
+        position=table.position[place.row],
+        first_offset=first.offset,
+        producer_id=table.producer_id[place.row],
+        first_producer_id=table.producer_id[first.row],
+    )
+
+
+def _report_undecodable(
+    table: BatchTable, authority: str, row: int, problem: str, unavailable: bool, sink: FindingSink
+) -> None:
+    where = f"batch {table.base_offset[row]} to {table.last_offset[row]}"
+    if unavailable:
+        sink.note(
+            "not-decoded",
+            authority,
+            f"replica {authority}: {where} was not read: {problem}",
+            offset=table.base_offset[row],
+        )
+        return
+    sink.report(
+        "batch-unreadable",
+        authority,
+        f"replica {authority} holds the {where} of epoch {table.epoch[row]} with a right CRC, but its records "
+        f"cannot be decoded: {problem}",
+        offset=table.base_offset[row],
+        end_offset=table.last_offset[row] + 1,
+        epoch=table.epoch[row],
+        file=f"{table.segment[row]:020d}.log",
+        position=table.position[row],
+    )
+
+
+def _report_phantom(table: BatchTable, authority: str, place: _Place, value: bytes | None, sink: FindingSink) -> None:
+    sink.report(
+        "phantom",
+        authority,
+        f"replica {authority} holds the value {_text(value)} at offset {place.offset} of epoch "
+        f"{table.epoch[place.row]}, which the "
+        "history never sent",
+        offset=place.offset,
+        end_offset=place.offset + 1,
+        epoch=table.epoch[place.row],
+        file=f"{table.segment[place.row]:020d}.log",
+        position=table.position[place.row],
+    )
+
+
+def _report_failed(
+    table: BatchTable, authority: str, place: _Place, value: bytes | None, line: int, sink: FindingSink
+) -> None:
+    sink.report(
+        "failed-present",
+        authority,
+        f"replica {authority} holds the value {_text(value)} at offset {place.offset} of epoch "
+        f"{table.epoch[place.row]}, and its "
+        f"producer was told that it is not written (history, line {line})",
+        offset=place.offset,
+        end_offset=place.offset + 1,
+        epoch=table.epoch[place.row],
+    )
+
+
+def _check_acknowledged(
+    partition: PartitionInputs,
+    tables: Mapping[str, BatchTable],
+    authority: str,
+    log: _Log,
+    history: PartitionHistory,
+    reader: SegmentReader,
+    sink: FindingSink,
+) -> int:
+    table, inputs = tables[authority], partition.replicas[authority]
+    checked = lost = 0
+    for offset, digest, client, line in history.acknowledged:
+        if offset < inputs.log_start or _in_undecodable(table, log, offset):
+            continue
+        checked += 1
+        if log.by_offset.get(offset) == digest:
+            continue
+        lost += 1
+        holders = _holders(partition, tables, authority, offset, digest, reader) if lost <= HOLDERS_LOOKED_UP else []
+        found = log.first_place.get(digest)
+        what = _what_stands_there(inputs.replica, log, offset, log_end_offset(inputs, table))
+        where = f"; replica {', '.join(holders)} still has it" if holders else ""
+        moved = f"; the value stands at offset {found.offset}" if found is not None else ""
+        sink.report(
+            "acknowledged-lost",
+            authority,
+            f"offset {offset} was acknowledged to {client or 'a client'} with acks=all as "
+            f"{history.labels.get(digest, '?')!r} "
+            f"(history, line {line}), and {what}{moved}{where}",
+            other_replica=holders[0] if holders else "",
+            offset=offset,
+            end_offset=offset + 1,
+            epoch=_epoch_at(table, offset),
+            client=client,
+            line=line,
+            held_by=holders,
+        )
+    if inputs.log_start == 0 and sent_known(log):
+        for digest, client, line in history.acknowledged_anywhere:
+            checked += 1
+            if digest not in log.places:
+                sink.report(
+                    "acknowledged-lost",
+                    authority,
+                    f"{history.labels.get(digest, '?')!r} was acknowledged to {client or 'a client'} with "
+                    "acks=all (history, line "
+                    f"{line}), and replica {authority} holds it nowhere",
+                    client=client,
+                    line=line,
+                )
+    return checked
+
+
+def sent_known(log: _Log) -> bool:
+    """Whether the log was searched by value, which needs the history's sends."""
+    return bool(log.places)
+
+
+def _in_undecodable(table: BatchTable, log: _Log, offset: int) -> bool:
+    return any(table.base_offset[row] <= offset <= table.last_offset[row] for row in log.undecodable)
+
+
+def _what_stands_there(replica: str, log: _Log, offset: int, log_end: int) -> str:
+    if offset in log.by_offset:
+        return f"replica {replica} holds another value there"
+    if offset >= log_end:
+        return f"the log of replica {replica} ends at {log_end}"
+    return f"replica {replica} holds no record there"
+
+
+def _holders(
+    partition: PartitionInputs,
+    tables: Mapping[str, BatchTable],
+    authority: str,
+    offset: int,
+    digest: bytes,
+    reader: SegmentReader,
+) -> list[str]:
+    holders = []
+    for name in sorted(partition.replicas):
+        record = record_at(tables[name], offset, name, reader) if name != authority else None
+        if record is not None and value_digest(record.value) == digest:
+            holders.append(name)
+    return holders
+
+
+def _check_delivered(
+    partition: PartitionInputs,
+    table: BatchTable,
+    authority: str,
+    log: _Log,
+    history: PartitionHistory,
+    sink: FindingSink,
+) -> None:
+    inputs = partition.replicas[authority]
+    log_end = log_end_offset(inputs, table)
+    reported: set[tuple[int, bytes]] = set()
+    for offset, digest, client, line in history.delivered:
+        if offset < inputs.log_start or log.by_offset.get(offset) == digest or (offset, digest) in reported:
+            continue
+        if _in_undecodable(table, log, offset):
+            continue
+        reported.add((offset, digest))
+        sink.report(
+            "delivered-lost",
+            authority,
+            f"{client or 'a consumer'} was given {history.labels.get(digest, '?')!r} at offset {offset} "
+            f"(history, line {line}), and "
+            f"{_what_stands_there(authority, log, offset, log_end)}",
+            offset=offset,
+            end_offset=offset + 1,
+            epoch=_epoch_at(table, offset),
+            client=client,
+            line=line,
+        )
+
+
+def _check_order(partition: PartitionInputs, authority: str, history: PartitionHistory, sink: FindingSink) -> None:
+    """S-5: what a client sent after an acknowledgement has a larger offset than what was acknowledged."""
+    by_client: dict[str, list[tuple[int, int, int]]] = {}
+    for client, offset, sent_line, ack_line in history.order:
+        by_client.setdefault(client, []).append((sent_line, ack_line, offset))
+    for client in sorted(by_client):
+        sends = sorted(by_client[client])
+        acks = sorted((ack_line, offset) for _, ack_line, offset in sends)
+        done, highest = 0, -1
+        for sent_line, ack_line, offset in sends:
+            while done < len(acks) and acks[done][0] < sent_line:
+                highest = max(highest, acks[done][1])
+                done += 1
+            if offset < highest:
+                sink.report(
+                    "reordered",
+                    authority,
+                    f"{client or 'a client'} sent a record (history, line {sent_line}) after offset {highest} had been "
+                    f"acknowledged to it, and it got the smaller offset {offset}",
+                    offset=offset,
+                    end_offset=offset + 1,
+                    epoch=-1,
+                    client=client,
+                    line=ack_line,
+                )
+
+
+def _epoch_at(table: BatchTable, offset: int) -> int:
+    epoch = -1
+    for row in range(len(table)):
+        if table.base_offset[row] > offset:
+            break
+        epoch = table.epoch[row]
+    return epoch
+
+
+def _text(value: bytes | None) -> str:
+    return "null" if value is None else repr(value[:40].decode("utf-8", "replace"))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,79 @@
+"""`checkpoint-order`, `file-corrupt`, `identity-mismatch`: the small files of a replica, against its log and the
+other replicas.
+
+A high watermark that is behind is no violation: its file is written every five seconds. One that is ahead of the
+log is: the replica has counted records that it does not have. The same holds for the recovery point, which must
+never run ahead of an fsync (R-238).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from odradek_audit.checks.facts import BatchTable, PartitionInputs, ReplicaInputs, log_end_offset
+from odradek_audit.findings import FindingSink
+
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+
+
+def check_checkpoints(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
+    """I-8: log start <= high watermark <= log end, recovery point <= log end; and no file that cannot be read."""
+    for problem in inputs.problems:
+        sink.report(
+            "file-corrupt",
+            inputs.replica,
+            f"replica {inputs.replica} has a file {problem.file} that cannot be read: {problem.reason}",
+            file=problem.file,
+        )
+    log_end = log_end_offset(inputs, table)
+    last_epoch = table.epoch[-1] if len(table) else -1
+    high_watermark, recovery_point = inputs.high_watermark, inputs.recovery_point
+    if high_watermark is not None and high_watermark > log_end:
+        _report(inputs, sink, HIGH_WATERMARKS, "high watermark", high_watermark, "log end offset", log_end, last_epoch)
+    if recovery_point is not None and recovery_point > log_end:
+        _report(inputs, sink, RECOVERY_POINTS, "recovery point", recovery_point, "log end offset", log_end, last_epoch)
+    if high_watermark is None:
+        return
+    if inputs.log_start_checkpoint is not None and inputs.log_start_checkpoint > high_watermark:
+        start = inputs.log_start_checkpoint
+        _report(inputs, sink, LOG_STARTS, "log start offset", start, "high watermark", high_watermark, last_epoch)
+    elif inputs.clean_shutdown and inputs.segments and inputs.log_start > high_watermark:
+        start = inputs.log_start
+        _report(inputs, sink, HIGH_WATERMARKS, "log start offset", start, "high watermark", high_watermark, last_epoch)
+
+
+def _report(
+    inputs: ReplicaInputs, sink: FindingSink, file: str, above: str, larger: int, below: str, smaller: int, epoch: int
+) -> None:
+    sink.report(
+        "checkpoint-order",
+        inputs.replica,
+        f"replica {inputs.replica} has the {above} {larger}, above its {below} {smaller} ({file})",
+        offset=smaller,
+        end_offset=larger,
+        epoch=epoch,
+        file=file,
+    )
+
+
+def check_identity(partition: PartitionInputs, sink: FindingSink) -> None:
+    """A8: one cluster id and one topic id. The replica that differs from the majority is named."""
+    replicas = [partition.replicas[name] for name in sorted(partition.replicas)]
+    for file, what, values in (
+        ("meta.properties", "cluster id", [(entry.replica, entry.cluster_id) for entry in replicas]),
+        ("partition.metadata", "topic id", [(entry.replica, entry.topic_id) for entry in replicas]),
+    ):
+        known = Counter(value for _, value in values if value)
+        if len(known) < 2:
+            continue
+        usual = min(known, key=lambda value: (-known[value], value))
+        for replica, value in values:
+            if value and value != usual:
+                sink.report(
+                    "identity-mismatch",
+                    replica,
+                    f"replica {replica} has the {what} {value}, others have {usual} ({file})",
+                    file=file,
+                )

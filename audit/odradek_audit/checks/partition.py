@@ -1,0 +1,147 @@
+"""All checks of one partition, in one pure function: both engines and the simulated world call this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from odradek_audit.checks.against_history import check_history
+from odradek_audit.checks.agreement import check_agreement
+from odradek_audit.checks.checkpoints import check_checkpoints, check_identity
+from odradek_audit.checks.epochs import check_epoch_cache
+from odradek_audit.checks.facts import (
+    BatchTable,
+    Bounds,
+    PartitionInputs,
+    PartitionSummary,
+    ReplicaInputs,
+    ReplicaSummary,
+    SegmentReader,
+    choose_authority,
+    log_end_offset,
+)
+from odradek_audit.checks.indexes import check_indexes
+from odradek_audit.checks.producers import check_sequences
+from odradek_audit.checks.structure import check_structure
+from odradek_audit.findings import Finding, FindingSink, Note, sorted_findings
+from odradek_audit.history import PartitionHistory
+
+
+@dataclass(frozen=True)
+class PartitionResult:
+    """What the checks of one partition found, and how much they compared."""
+
+    findings: list[Finding]
+    notes: list[Note]
+    summary: PartitionSummary
+
+
+@dataclass(frozen=True)
+class HistoryOfPartition:
+    """The history's events of one partition, and how often each value was sent where it could reach it."""
+
+    events: PartitionHistory
+    sent: Mapping[bytes, int]
+
+
+def check_partition(
+    partition: PartitionInputs,
+    tables: Mapping[str, BatchTable],
+    reader: SegmentReader,
+    *,
+    history: HistoryOfPartition | None = None,
+    settled: bool = False,
+) -> PartitionResult:
+    """Run every check over one partition.
+
+    `tables` holds the batches of each replica of `partition.replicas`. `reader` gives bytes again: for indexes, for
+    the first record that differs and, with a history, for the authority's records. `settled` says that the cluster
+    had time to truncate what must be truncated. Raises nothing because of what the bytes say; an `OSError` becomes
+    a note.
+    """
+    sink = FindingSink(partition.topic, partition.partition)
+    for name in sorted(partition.replicas):
+        _check_replica(partition, partition.replicas[name], tables[name], reader, sink)
+    check_identity(partition, sink)
+    authority = _authority(partition, tables)
+    bounds = Bounds(history.events.acknowledged_end, history.events.delivered_end) if history else Bounds()
+    bound = _bound(partition, bounds)
+    compared = check_agreement(partition, tables, authority, bound, reader, sink, settled=settled)
+    checked: dict[str, int] = {}
+    if history is not None:
+        try:
+            checked = check_history(partition, tables, authority, history.events, history.sent, reader, sink)
+        except OSError as error:
+            sink.note("not-compared", authority, f"the history was not compared: {error}")
+    if len(partition.replicas) < 2:
+        sink.note("one-replica", authority, f"only replica {authority} was given, so nothing was compared")
+    summary = PartitionSummary(
+        topic=partition.topic,
+        partition=partition.partition,
+        bound=bound,
+        compared_from=min((entry.start for entry in compared), default=0),
+        compared_to=max((entry.end for entry in compared), default=0),
+        compared_batches=sum(entry.batches for entry in compared),
+        compared_records=sum(entry.records for entry in compared),
+        authority=authority,
+        replicas=[_summary(partition.replicas[name], tables[name]) for name in sorted(partition.replicas)],
+        history=checked,
+        suppressed=dict(sorted(sink.suppressed.items())),
+    )
+    return PartitionResult(sorted_findings(sink.findings), sink.notes, summary)
+
+
+def _check_replica(
+    partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink
+) -> None:
+    check_structure(partition, inputs, table, sink)
+    check_epoch_cache(inputs, table, sink)
+    check_checkpoints(inputs, table, sink)
+    check_indexes(inputs, table, reader, sink)
+    if not partition.compacted and not inputs.cleaned_to:
+        check_sequences(inputs, table, sink)
+
+
+def _authority(partition: PartitionInputs, tables: Mapping[str, BatchTable]) -> str:
+    return choose_authority(
+        [
+            (
+                name,
+                _newest_epoch(partition.replicas[name], tables[name]),
+                log_end_offset(partition.replicas[name], tables[name]),
+            )
+            for name in sorted(partition.replicas)
+        ]
+    )
+
+
+def _newest_epoch(inputs: ReplicaInputs, table: BatchTable) -> int:
+    """The newest epoch that a replica knows: its last batch's, or an entry of its epoch file at the end of its log.
+
+    Entries that contradict the log do not count: a damaged file must not make its replica the one to follow.
+    """
+    in_log = max(table.epoch, default=-1)
+    log_end = log_end_offset(inputs, table)
+    at_end = [entry.epoch for entry in inputs.epochs or () if entry.start_offset == log_end]
+    return max([in_log, *at_end])
+
+
+def _bound(partition: PartitionInputs, bounds: Bounds) -> int:
+    marks = [entry.high_watermark or 0 for entry in partition.replicas.values()]
+    return max([*marks, bounds.acknowledged_end, bounds.delivered_end])
+
+
+def _summary(inputs: ReplicaInputs, table: BatchTable) -> ReplicaSummary:
+    return ReplicaSummary(
+        replica=inputs.replica,
+        log_start=inputs.log_start,
+        log_end=log_end_offset(inputs, table),
+        high_watermark=inputs.high_watermark,
+        recovery_point=inputs.recovery_point,
+        last_epoch=table.epoch[-1] if len(table) else -1,
+        batches=len(table),
+        records=table.records(),
+        bytes=sum(table.size),
+        segments=len(inputs.segments),
+        unread_bytes=sum(problem.facts.size for problem in table.problems),
+    )

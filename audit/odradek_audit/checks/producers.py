@@ -1,0 +1,62 @@
+"""`sequence-gap`: do an idempotent producer's sequence numbers in the log go up by one (I-11, C5; R-241)?
+
+Only inside one (producer id, epoch): the first batch that is seen may have any sequence (older ones may be gone), a
+new epoch of the producer starts at 0, or anywhere after its state expired, which nothing on disk tells. Compacted
+logs are not judged.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from odradek_audit.checks.facts import NO_PRODUCER, BatchTable, ReplicaInputs
+from odradek_audit.findings import FindingSink
+
+CONTROL_BIT = 0x20
+SEQUENCES = 1 << 31  # sequence numbers wrap from 2^31 - 1 to 0
+PRODUCER_EXPIRY_MS = 86_400_000  # producer.id.expiration.ms, Kafka's default: later, any sequence is accepted again
+
+
+class _Last(NamedTuple):
+    epoch: int
+    sequence: int
+    timestamp: int
+
+
+def check_sequences(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
+    """Follow every producer through one replica's log."""
+    known: dict[int, _Last] = {}
+    holes = {problem.row for problem in table.problems}
+    for row in range(len(table)):
+        if row in holes:
+            known.clear()  # what stood there may have been any producer's
+        producer = table.producer_id[row]
+        if producer == NO_PRODUCER or table.attributes[row] & CONTROL_BIT or table.base_sequence[row] < 0:
+            continue
+        first = table.base_sequence[row]
+        count = table.last_offset[row] - table.base_offset[row] + 1
+        last = known.get(producer)
+        epoch, timestamp = table.producer_epoch[row], table.max_timestamp[row]
+        if last is not None and last.epoch == epoch and timestamp - last.timestamp < PRODUCER_EXPIRY_MS:
+            expected = (last.sequence + 1) % SEQUENCES
+            if first != expected:
+                _report(inputs, table, row, expected, sink)
+        known[producer] = _Last(epoch, (first + count - 1) % SEQUENCES, timestamp)
+
+
+def _report(inputs: ReplicaInputs, table: BatchTable, row: int, expected: int, sink: FindingSink) -> None:
+    file = f"{table.segment[row]:020d}.log"
+    sink.report(
+        "sequence-gap",
+        inputs.replica,
+        f"replica {inputs.replica} holds sequence {table.base_sequence[row]} of producer "
+        f"{table.producer_id[row]} (epoch "
+        f"{table.producer_epoch[row]}) at offset {table.base_offset[row]}, where sequence {expected} should follow",
+        offset=table.base_offset[row],
+        end_offset=table.last_offset[row] + 1,
+        epoch=table.epoch[row],
+        file=file,
+        position=table.position[row],
+        expected_sequence=expected,
+        producer_id=table.producer_id[row],
+    )

@@ -1,0 +1,158 @@
+"""Checks of one replica's log by itself: is every batch whole, and do offsets and epochs go the one way they may.
+
+Checks: `crc-mismatch`, `batch-unreadable`, `torn-tail`, `offset-gap`, `offset-not-increasing`,
+`epoch-not-monotonic`. Unreadable bytes are one finding; the offsets that they held are not reported again as a gap.
+"""
+
+from __future__ import annotations
+
+from odradek_audit.checks.facts import (
+    BAD_CRC,
+    NO_EPOCH,
+    TORN,
+    BatchFacts,
+    BatchTable,
+    PartitionInputs,
+    ReplicaInputs,
+    problems_before,
+)
+from odradek_audit.findings import FindingSink
+
+
+def check_structure(partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
+    """I-4, I-5, I-6, I-9 and A7 for one replica."""
+    damaged: set[int] = set()
+    for row, problems in problems_before(table):
+        damaged.add(row)
+        for problem in problems:
+            _report_problem(inputs, table, row, problem, sink)
+    _check_order(partition, inputs, table, damaged, sink)
+
+
+def _report_problem(inputs: ReplicaInputs, table: BatchTable, row: int, facts: BatchFacts, sink: FindingSink) -> None:
+    expected = table.last_offset[row - 1] + 1 if row else facts.segment
+    offset = facts.base_offset if facts.base_offset >= 0 else expected
+    epoch = facts.epoch if facts.problem == BAD_CRC else (table.epoch[row - 1] if row else NO_EPOCH)
+    file = f"{facts.segment:020d}.log"
+    if facts.problem == BAD_CRC:
+        sink.report(
+            "crc-mismatch",
+            inputs.replica,
+            f"replica {inputs.replica} holds a batch at offset {offset} of epoch {epoch} whose {facts.size} "
+            "bytes do not have "
+            f"the CRC {facts.crc:#010x} of its header ({file}, byte {facts.position})",
+            offset=offset,
+            end_offset=max(facts.last_offset + 1, offset + 1),
+            epoch=epoch,
+            file=file,
+            position=facts.position,
+            size=facts.size,
+            crc=facts.crc,
+        )
+        return
+    if facts.problem == TORN and _may_be_torn(inputs, facts, offset):
+        sink.note(
+            "torn-tail",
+            inputs.replica,
+            f"replica {inputs.replica} ends in {facts.size} bytes of an incomplete batch at offset {offset}, "
+            "as a crash "
+            f"leaves it; recovery cuts it off ({file}, byte {facts.position}: {facts.detail})",
+            offset=offset,
+        )
+        return
+    check = "torn-tail" if facts.problem == TORN else "batch-unreadable"
+    what = (
+        "an incomplete batch where no crash can have left one" if facts.problem == TORN else "bytes that are no batch"
+    )
+    sink.report(
+        check,
+        inputs.replica,
+        f"replica {inputs.replica} holds {what}, {facts.size} bytes where offset {expected} should be: {facts.detail} "
+        f"({file}, byte {facts.position})",
+        offset=expected,
+        epoch=epoch,
+        file=file,
+        position=facts.position,
+        size=facts.size,
+        detail=facts.detail,
+    )
+
+
+def _may_be_torn(inputs: ReplicaInputs, facts: BatchFacts, offset: int) -> bool:
+    """Whether a crash explains it: last segment, no clean shutdown, nothing that was flushed or counted (R-234,
+    R-239)."""
+    if not inputs.segments or facts.segment != inputs.segments[-1].base_offset or inputs.clean_shutdown:
+        return False
+    return offset >= (inputs.recovery_point or 0)
+
+
+def _check_order(
+    partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, damaged: set[int], sink: FindingSink
+) -> None:
+    first_segment = inputs.segments[0].base_offset if inputs.segments else 0
+    previous_last = first_segment - 1
+    previous_epoch = NO_EPOCH
+    bases, lasts, epochs = table.base_offset, table.last_offset, table.epoch
+    cleaned_to = (1 << 62) if partition.compacted else inputs.cleaned_to
+    for row in range(len(table)):
+        base, epoch = bases[row], epochs[row]
+        if base <= previous_last or base < table.segment[row]:
+            _report_not_increasing(inputs, table, row, previous_last, sink)
+        elif base > previous_last + 1 and base > cleaned_to and row not in damaged:
+            _report_gap(inputs, table, row, previous_last, sink)
+        if NO_EPOCH < epoch < previous_epoch:
+            _report_epoch(inputs, table, row, previous_epoch, sink)
+        previous_last = max(previous_last, lasts[row])
+        previous_epoch = max(previous_epoch, epoch)
+
+
+def _report_not_increasing(
+    inputs: ReplicaInputs, table: BatchTable, row: int, previous_last: int, sink: FindingSink
+) -> None:
+    file = f"{table.segment[row]:020d}.log"
+    sink.report(
+        "offset-not-increasing",
+        inputs.replica,
+        f"replica {inputs.replica} holds a batch at offset {table.base_offset[row]} of epoch {table.epoch[row]} where "
+        f"{max(previous_last + 1, table.segment[row])} is the smallest that may follow ({file}, byte "
+        f"{table.position[row]})",
+        offset=table.base_offset[row],
+        end_offset=table.last_offset[row] + 1,
+        epoch=table.epoch[row],
+        file=file,
+        position=table.position[row],
+        previous_last_offset=previous_last,
+    )
+
+
+def _report_gap(inputs: ReplicaInputs, table: BatchTable, row: int, previous_last: int, sink: FindingSink) -> None:
+    file = f"{table.segment[row]:020d}.log"
+    sink.report(
+        "offset-gap",
+        inputs.replica,
+        f"replica {inputs.replica} has no records from offset {previous_last + 1} to "
+        f"{table.base_offset[row] - 1}; the next "
+        f"batch is {table.base_offset[row]} of epoch {table.epoch[row]} ({file}, byte {table.position[row]})",
+        offset=previous_last + 1,
+        end_offset=table.base_offset[row],
+        epoch=table.epoch[row],
+        file=file,
+        position=table.position[row],
+    )
+
+
+def _report_epoch(inputs: ReplicaInputs, table: BatchTable, row: int, previous_epoch: int, sink: FindingSink) -> None:
+    file = f"{table.segment[row]:020d}.log"
+    sink.report(
+        "epoch-not-monotonic",
+        inputs.replica,
+        f"replica {inputs.replica} holds a batch of epoch {table.epoch[row]} at offset "
+        f"{table.base_offset[row]}, after one of "
+        f"epoch {previous_epoch} ({file}, byte {table.position[row]})",
+        offset=table.base_offset[row],
+        end_offset=table.last_offset[row] + 1,
+        epoch=table.epoch[row],
+        file=file,
+        position=table.position[row],
+        previous_epoch=previous_epoch,
+    )

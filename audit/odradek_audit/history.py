@@ -1,0 +1,261 @@
+"""What clients were told: the history of a run, one JSON object a line.
+
+    {"type": "send", "topic": "orders", "partition": 0, "value": "w1-17", "client": "w1", "time_ms": 12, "acks": "all"}
+    {"type": "ack", "topic": "orders", "partition": 0, "value": "w1-17", "client": "w1", "time_ms": 19, "acks": "all",
+     "offset": 42, "epoch": 3}
+    {"type": "error", "topic": "orders", "partition": 0, "value": "w1-18", "client": "w1", "time_ms": 95,
+     "definite": false}
+    {"type": "deliver", "topic": "orders", "partition": 0, "value": "w1-17", "client": "r1", "time_ms": 31,
+     "offset": 42}
+
+Rules of the format. A producer writes `send` before the record leaves it, then `ack` or `error`; a line that is
+missing at the end of the file was not yet known, and a half-written last line is ignored. Values are unique in
+their topic. A value that is no UTF-8 stands in `value_b64` instead of `value`. `partition` may be left out, or
+null, in a `send` whose partition was not chosen yet. `acks` is "all", 1 or 0 ("all" when absent). `definite` says
+that the record was certainly not written; when it is false or absent nobody knows. Fields that are not named here
+are kept by nobody and harm nobody: `key`, `epoch`, causes, settings.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SEND, ACK, ERROR, DELIVER = "send", "ack", "error", "deliver"
+TYPES = (SEND, ACK, ERROR, DELIVER)
+TYPE, TOPIC, PARTITION, OFFSET, EPOCH = "type", "topic", "partition", "offset", "epoch"
+VALUE, VALUE_B64, KEY, ACKS, TIME_MS, CLIENT, DEFINITE = (
+    "value",
+    "value_b64",
+    "key",
+    "acks",
+    "time_ms",
+    "client",
+    "definite",
+)
+ACKS_ALL, ACKS_LEADER, ACKS_NONE = "all", 1, 0
+NO_PARTITION = -1
+DIGEST_BYTES = 16
+
+
+class CorruptHistory(ValueError):
+    """A line of a history is not what this module describes."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        super().__init__(f"history, line {line}: {reason}")
+        self.reason = reason
+        self.line = line
+
+
+class Event(NamedTuple):
+    """One line. `value` is bytes; `partition`, `offset` and `epoch` are -1 when the line has none."""
+
+    type: str
+    topic: str
+    partition: int
+    value: bytes
+    offset: int = -1
+    acks: str | int = ACKS_ALL
+    client: str = ""
+    time_ms: int = 0
+    definite: bool = False
+    line: int = 0
+
+
+def encode_event(event: Event) -> str:
+    """The line of an event, without its newline."""
+    raw: dict[str, Any] = {TYPE: event.type, TOPIC: event.topic}
+    if event.partition != NO_PARTITION:
+        raw[PARTITION] = event.partition
+    try:
+        raw[VALUE] = event.value.decode()
+    except UnicodeDecodeError:
+        raw[VALUE_B64] = base64.b64encode(event.value).decode("ascii")
+    raw |= {CLIENT: event.client, TIME_MS: event.time_ms}
+    if event.type in (SEND, ACK):
+        raw[ACKS] = event.acks
+    if event.type in (ACK, DELIVER):
+        raw[OFFSET] = event.offset
+    if event.type == ERROR:
+        raw[DEFINITE] = event.definite
+    return json.dumps(raw, ensure_ascii=False)
+
+
+def decode_event(text: str, line: int) -> Event:
+    """Read one line. Raises `CorruptHistory`."""
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptHistory(f"no JSON: {error}", line) from error
+    if not isinstance(raw, dict) or raw.get(TYPE) not in TYPES or not isinstance(raw.get(TOPIC), str):
+        raise CorruptHistory(f"needs a type of {', '.join(TYPES)} and a topic", line)
+    partition = raw.get(PARTITION)
+    offset = raw.get(OFFSET, -1)
+    if partition is None:
+        partition = NO_PARTITION
+    if type(partition) is not int or type(offset) is not int:
+        raise CorruptHistory("partition and offset are integers", line)
+    if raw[TYPE] in (ACK, DELIVER) and partition < 0:
+        raise CorruptHistory(f"an event of type {raw[TYPE]} needs a partition", line)
+    if raw[TYPE] == DELIVER and offset < 0:
+        raise CorruptHistory("a delivered record needs its offset", line)
+    acks = raw.get(ACKS, ACKS_ALL)
+    return Event(
+        raw[TYPE],
+        raw[TOPIC],
+        partition,
+        _value_of(raw, line),
+        offset,
+        ACKS_ALL if acks in (ACKS_ALL, -1, "-1") else int(acks in (1, "1")),
+        str(raw.get(CLIENT, "")),
+        int(raw[TIME_MS]) if isinstance(raw.get(TIME_MS), int | float) else 0,
+        raw.get(DEFINITE) is True,
+        line,
+    )
+
+
+def _value_of(raw: dict[str, Any], line: int) -> bytes:
+    value, encoded = raw.get(VALUE), raw.get(VALUE_B64)
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(encoded, str):
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise CorruptHistory(f"value_b64: {error}", line) from error
+    raise CorruptHistory("an event needs a value or value_b64", line)
+
+
+def read_events(path: str | Path) -> Iterator[Event]:
+    """Events of a file, in its order. Raises `CorruptHistory` and `OSError`; a last line without newline that is no
+    JSON is ignored."""
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        for number, text in enumerate(file, start=1):
+            if not text.strip():
+                continue
+            try:
+                event = decode_event(text, number)
+            except CorruptHistory:
+                if not text.endswith("\n"):
+                    return
+                raise
+            yield event
+
+
+def value_digest(value: bytes | None) -> bytes:
+    """A short stand-in for a record's value: 16 bytes, so that a million values fit into memory."""
+    return blake2b(b"\0" if value is None else b"\1" + value, digest_size=DIGEST_BYTES).digest()
+
+
+@dataclass
+class PartitionHistory:
+    """A history's events of one partition, values as digests."""
+
+    topic: str
+    partition: int
+    sent: dict[bytes, int] = field(default_factory=dict)
+    """How many times each value was sent to this partition, or to the topic with the partition open."""
+    acknowledged: list[tuple[int, bytes, str, int]] = field(default_factory=list)
+    """(offset, value, client, line) of acks=all acknowledgements that name their offset."""
+    acknowledged_anywhere: list[tuple[bytes, str, int]] = field(default_factory=list)
+    """(value, client, line) of acks=all acknowledgements without an offset (duplicates that the broker had seen
+    before)."""
+    delivered: list[tuple[int, bytes, str, int]] = field(default_factory=list)
+    failed: dict[bytes, int] = field(default_factory=dict)
+    """Values whose send definitely failed, with the line."""
+    order: list[tuple[str, int, int, int]] = field(default_factory=list)
+    """(client, offset, line of the send, line of the ack) of every acknowledgement with an offset, in the order of
+    the sends."""
+    labels: dict[bytes, str] = field(default_factory=dict)
+    """The first characters of acknowledged and delivered values, for sentences."""
+
+    @property
+    def acknowledged_end(self) -> int:
+        return max((offset for offset, *_ in self.acknowledged), default=-1) + 1
+
+    @property
+    def delivered_end(self) -> int:
+        return max((offset for offset, *_ in self.delivered), default=-1) + 1
+
+
+class History:
+    """The events of a run by partition."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.partitions: dict[tuple[str, int], PartitionHistory] = {}
+        self.open_sends: dict[str, dict[bytes, int]] = {}
+        self.count = 0
+        self._send_lines: dict[tuple[str, bytes], int] = {}
+        for event in events:
+            self.add(event)
+
+    @classmethod
+    def read(cls, path: str | Path) -> History:
+        """Read a file. Raises `CorruptHistory` and `OSError`."""
+        return cls(read_events(path))
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({topic for topic, _ in self.partitions} | set(self.open_sends))
+
+    def of(self, topic: str, partition: int) -> PartitionHistory:
+        """What is known of one partition; empty when nothing is."""
+        found = self.partitions.get((topic, partition))
+        return found if found is not None else PartitionHistory(topic, partition)
+
+    def sent_to(self, topic: str, partition: int) -> dict[bytes, int]:
+        """How often each value was sent where it could reach the partition."""
+        counts = dict(self.open_sends.get(topic, {}))
+        for digest, count in self.of(topic, partition).sent.items():
+            counts[digest] = counts.get(digest, 0) + count
+        return counts
+
+    def add(self, event: Event) -> None:
+        digest = value_digest(event.value)
+        self.count += 1
+        line = event.line or self.count
+        if event.type == SEND and event.partition == NO_PARTITION:
+            sends = self.open_sends.setdefault(event.topic, {})
+            sends[digest] = sends.get(digest, 0) + 1
+            self._send_lines[event.topic, digest] = line
+            return
+        if event.partition == NO_PARTITION:
+            for partition in [
+                entry for entry in self.partitions.values() if entry.topic == event.topic and event.definite
+            ]:
+                partition.failed[digest] = line
+            return
+        key = (event.topic, event.partition)
+        partition = self.partitions.setdefault(key, PartitionHistory(*key))
+        if event.type == SEND:
+            partition.sent[digest] = partition.sent.get(digest, 0) + 1
+            self._send_lines[event.topic, digest] = line
+        elif event.type == ERROR and event.definite:
+            partition.failed[digest] = line
+        elif event.type == DELIVER:
+            partition.delivered.append((event.offset, digest, event.client, line))
+            partition.labels[digest] = _label(event.value)
+        elif event.type == ACK:
+            self._acknowledge(partition, event, digest, line)
+
+    def _acknowledge(self, partition: PartitionHistory, event: Event, digest: bytes, line: int) -> None:
+        partition.labels[digest] = _label(event.value)
+        if event.offset >= 0:
+            sent_at = self._send_lines.get((event.topic, digest), line)
+            partition.order.append((event.client, event.offset, sent_at, line))
+        if event.acks != ACKS_ALL:
+            return
+        if event.offset >= 0:
+            partition.acknowledged.append((event.offset, digest, event.client, line))
+        else:
+            partition.acknowledged_anywhere.append((digest, event.client, line))
+
+
+def _label(value: bytes) -> str:
+    return value[:40].decode("utf-8", "replace")

@@ -1,0 +1,252 @@
+"""A log directory as the audit sees it: which partitions are there, their segments, and what the small files say.
+
+Reads directories of odradek and of Kafka alike. Left out, because they are no part of a log: directories that are
+not `topic-partition` (`*-delete`, `*-future`, `*-stray`), files that end in `.deleted`, `.swap`, `.cleaned`. A file
+that cannot be parsed becomes a `FileProblem`; only a directory that cannot be listed is an `OSError`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from odradek_proto.formats import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    OFFSET_INDEX_SUFFIX,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    TIME_INDEX_SUFFIX,
+    CorruptFile,
+    MetaProperties,
+    decode_leader_epochs,
+    decode_meta_properties,
+    decode_offset_checkpoint,
+    decode_partition_metadata,
+)
+from odradek_proto.topics import TopicPartition, parse_partition_directory, topic_id_to_text
+
+from odradek_audit.checks.facts import EpochEntry, FileProblem, PartitionInputs, ReplicaInputs, SegmentFile
+from odradek_audit.disk import Disk, join
+
+T = TypeVar("T")
+
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+METADATA_TOPIC = "__cluster_metadata"
+LARGEST_SMALL_FILE = 32 * 1024 * 1024
+"""A checkpoint of a million partitions has about this size; a larger one is not read."""
+
+_LOG_FILE = re.compile(r"([0-9]{20})\.log", re.ASCII)
+_LARGEST_OFFSET = (1 << 62) - 1
+
+
+@dataclass(frozen=True)
+class LogDirectory:
+    """One broker's log directory: what the files at its top say."""
+
+    replica: str
+    path: str
+    meta: MetaProperties | None
+    clean_shutdown: bool
+    high_watermarks: Mapping[TopicPartition, int]
+    recovery_points: Mapping[TopicPartition, int]
+    log_starts: Mapping[TopicPartition, int]
+    cleaned: Mapping[TopicPartition, int]
+    partitions: Mapping[TopicPartition, str]
+    problems: tuple[FileProblem, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All partitions of all given directories."""
+
+    directories: Mapping[str, LogDirectory]
+    partitions: tuple[PartitionInputs, ...]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Replicas whose directory could not be read, with the reason."""
+
+
+@dataclass(frozen=True)
+class DirectoryReader:
+    """Reads files of one partition's replicas; can be sent to another process together with its disk."""
+
+    disk: Disk
+    directories: Mapping[str, str]
+
+    def read(self, replica: str, file: str, position: int, length: int) -> bytes:
+        path = join(self.directories[replica], file)
+        return self.disk.read(path, position, min(length, max(self.disk.size(path) - position, 0)))
+
+
+def reader_of(disk: Disk, partition: PartitionInputs) -> DirectoryReader:
+    """The reader of a partition's replicas."""
+    return DirectoryReader(disk, {name: inputs.directory for name, inputs in partition.replicas.items()})
+
+
+def read_layout(disk: Disk, replicas: Mapping[str, str], topics: Iterable[str] | None = None) -> Layout:
+    """Read the directories of some replicas. `topics` limits what is looked at; None means all."""
+    wanted = None if topics is None else frozenset(topics)
+    directories: dict[str, LogDirectory] = {}
+    unreadable: dict[str, str] = {}
+    for name in sorted(replicas):
+        try:
+            directories[name] = read_log_directory(disk, name, replicas[name])
+        except OSError as error:
+            unreadable[name] = f"{replicas[name]} cannot be read: {error.strerror or error}"
+    names = sorted({partition for directory in directories.values() for partition in directory.partitions})
+    found: list[PartitionInputs] = []
+    for partition in names:
+        if wanted is not None and partition.topic not in wanted:
+            continue
+        inputs: dict[str, ReplicaInputs] = {}
+        for name, directory in directories.items():
+            if partition in directory.partitions:
+                inputs[name] = _read_replica(disk, directory, partition)
+        compacted = partition.topic in COMPACTED_TOPICS
+        found.append(PartitionInputs(partition.topic, partition.partition, inputs, compacted))
+    return Layout(directories, tuple(found), unreadable)
+
+
+def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:
+    """Read the top of a log directory. Raises `OSError` when it cannot be listed."""
+    names = disk.list(path)
+    problems: list[FileProblem] = []
+
+    def small(file: str, decode: Callable[[bytes], T], otherwise: T) -> T:
+        return _small_file(disk, path, file, decode, otherwise, problems) if file in names else otherwise
+
+    empty: dict[TopicPartition, int] = {}
+    partitions: dict[TopicPartition, str] = {}
+    for name in names:
+        partition = parse_partition_directory(name)
+        if partition is not None and disk.is_dir(join(path, name)):
+            partitions[partition] = join(path, name)
+    return LogDirectory(
+        replica=replica,
+        path=path,
+        meta=small(META_PROPERTIES, decode_meta_properties, None),
+        clean_shutdown=CLEAN_SHUTDOWN in names,
+        high_watermarks=small(REPLICATION_OFFSET_CHECKPOINT, decode_offset_checkpoint, empty),
+        recovery_points=small(RECOVERY_POINT_CHECKPOINT, decode_offset_checkpoint, empty),
+        log_starts=small(LOG_START_OFFSET_CHECKPOINT, decode_offset_checkpoint, empty),
+        cleaned=small(CLEANER_CHECKPOINT, decode_offset_checkpoint, empty),
+        partitions=partitions,
+        problems=tuple(problems),
+    )
+
+
+def _small_file(
+    disk: Disk, directory: str, file: str, decode: Callable[[bytes], T], otherwise: T, problems: list[FileProblem]
+) -> T:
+    path = join(directory, file)
+    try:
+        if not disk.is_file(path):
+            raise CorruptFile("it is no regular file")
+        size = disk.size(path)
+        if size > LARGEST_SMALL_FILE:
+            raise CorruptFile(f"it has {size} bytes")
+        return decode(disk.read(path, 0, size))
+    except (CorruptFile, OSError) as error:
+        problems.append(FileProblem(file, str(error)))
+        return otherwise
+
+
+def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition) -> ReplicaInputs:
+    path = directory.partitions[partition]
+    problems: list[FileProblem] = []
+    segments: tuple[SegmentFile, ...] = ()
+    names: list[str] = []
+    try:
+        names = disk.list(path)
+        segments = _segments(disk, path, names, problems)
+    except OSError as error:
+        problems.append(FileProblem(".", f"the directory cannot be read: {error}"))
+    epochs: tuple[EpochEntry, ...] | None = None
+    if LEADER_EPOCH_CHECKPOINT in names:
+        epochs = _small_file(disk, path, LEADER_EPOCH_CHECKPOINT, _decode_epochs, None, problems)
+    topic_id = ""
+    if PARTITION_METADATA in names:
+        topic_id = _small_file(disk, path, PARTITION_METADATA, _decode_topic_id, "", problems)
+    return ReplicaInputs(
+        replica=directory.replica,
+        directory=path,
+        segments=segments,
+        high_watermark=directory.high_watermarks.get(partition),
+        recovery_point=directory.recovery_points.get(partition),
+        log_start_checkpoint=directory.log_starts.get(partition),
+        cleaned_to=max(directory.cleaned.get(partition, 0), 0),
+        epochs=epochs,
+        topic_id=topic_id,
+        cluster_id=directory.meta.cluster_id if directory.meta is not None else "",
+        clean_shutdown=directory.clean_shutdown,
+        problems=tuple(problems),
+    )
+
+
+def _decode_epochs(data: bytes) -> tuple[EpochEntry, ...] | None:
+    return tuple(EpochEntry(entry.epoch, entry.start_offset) for entry in decode_leader_epochs(data))
+
+
+def _decode_topic_id(data: bytes) -> str:
+    return topic_id_to_text(decode_partition_metadata(data))
+
+
+def _segments(disk: Disk, path: str, names: list[str], problems: list[FileProblem]) -> tuple[SegmentFile, ...]:
+    present = frozenset(names)
+    segments: list[SegmentFile] = []
+    for name in names:
+        match = _LOG_FILE.fullmatch(name)
+        if match is None:
+            continue
+        base_offset = int(match[1])
+        if base_offset > _LARGEST_OFFSET:
+            problems.append(FileProblem(name, "no offset is as large as its name says"))
+            continue
+        try:
+            if not disk.is_file(join(path, name)):
+                raise CorruptFile("it is no regular file")
+            size = disk.size(join(path, name))
+        except (CorruptFile, OSError) as error:
+            problems.append(FileProblem(name, str(error)))
+            continue
+        segments.append(
+            SegmentFile(
+                base_offset,
+                size,
+                match[1] + OFFSET_INDEX_SUFFIX in present and disk.is_file(join(path, match[1] + OFFSET_INDEX_SUFFIX)),
+                match[1] + TIME_INDEX_SUFFIX in present and disk.is_file(join(path, match[1] + TIME_INDEX_SUFFIX)),
+            )
+        )
+    return tuple(sorted(segments))
+
+
+def find_log_directories(disk: Disk, data: str) -> dict[str, str]:
+    """The brokers' log directories below a cluster's data directory, by node id (the directory's name where that is
+    unknown).
+
+    A log directory has `meta.properties` or a partition's directory; it lies one or two levels down. Raises `OSError`.
+    """
+    found: dict[str, str] = {}
+    for name in disk.list(data):
+        path = join(data, name)
+        if not disk.is_dir(path):
+            continue
+        below = [join(path, entry) for entry in disk.list(path) if disk.is_dir(join(path, entry))]
+        for candidate in [path, *below]:
+            if _is_log_directory(disk, candidate):
+                directory = read_log_directory(disk, name, candidate)
+                replica = str(directory.meta.node_id) if directory.meta is not None else name
+                found[replica if replica not in found else name] = candidate
+                break
+    return found
+
+
+def _is_log_directory(disk: Disk, path: str) -> bool:
+    names = disk.list(path)
+    return META_PROPERTIES in names or any(parse_partition_directory(name) is not None for name in names)

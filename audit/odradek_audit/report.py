@@ -1,0 +1,172 @@
+"""The result of an audit: findings, notes, what was compared, a verdict, and the files that hold them.
+
+`findings.jsonl` has one finding a line, `summary.json` the rest. The verdict is one of three: findings (exit 3),
+inconclusive (exit 1: too little was compared to say anything), fine (exit 0).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from odradek_audit.checks.facts import PartitionInputs, PartitionSummary
+from odradek_audit.checks.partition import PartitionResult
+from odradek_audit.findings import Finding, Note, Severity, sorted_findings
+from odradek_audit.history import History
+from odradek_audit.layout import METADATA_TOPIC, Layout
+
+FINDINGS_FILE = "findings.jsonl"
+SUMMARY_FILE = "summary.json"
+EXIT_FINE, EXIT_INCONCLUSIVE, EXIT_FINDINGS = 0, 1, 3
+
+
+@dataclass
+class Report:
+    """What one audit found."""
+
+    engine: str
+    replicas: dict[str, str]
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    partitions: list[PartitionSummary] = field(default_factory=list)
+    inconclusive: list[str] = field(default_factory=list)
+    """Why nothing can be concluded; empty when enough was compared."""
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        if self.findings:
+            return EXIT_FINDINGS
+        return EXIT_INCONCLUSIVE if self.inconclusive else EXIT_FINE
+
+    @property
+    def verdict(self) -> str:
+        return {EXIT_FINE: "fine", EXIT_INCONCLUSIVE: "inconclusive", EXIT_FINDINGS: "findings"}[self.exit_code]
+
+    @property
+    def compared_records(self) -> int:
+        return sum(partition.compared_records for partition in self.partitions)
+
+    @property
+    def compared_batches(self) -> int:
+        return sum(partition.compared_batches for partition in self.partitions)
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(replica.bytes for partition in self.partitions for replica in partition.replicas)
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the findings themselves, ready for JSON."""
+        return {
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+            "engine": self.engine,
+            "replicas": self.replicas,
+            "seconds": round(self.seconds, 3),
+            "findings": len(self.findings),
+            "findings_by_check": dict(sorted(Counter(finding.check for finding in self.findings).items())),
+            "compared_batches": self.compared_batches,
+            "compared_records": self.compared_records,
+            "read_bytes": self.read_bytes,
+            "inconclusive": self.inconclusive,
+            "notes": [asdict(note) for note in self.notes],
+            "partitions": [asdict(partition) for partition in self.partitions],
+        }
+
+    def write(self, directory: Path) -> None:
+        """Write `findings.jsonl` and `summary.json`; the directory is made. Raises `OSError`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        lines = "".join(finding.to_json() + "\n" for finding in self.findings)
+        (directory / FINDINGS_FILE).write_text(lines, encoding="utf-8", errors="surrogatepass")
+        text = json.dumps(self.summary(), indent=2, ensure_ascii=False)
+        (directory / SUMMARY_FILE).write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
+
+
+def finish(
+    engine: str,
+    layout: Layout,
+    results: Iterable[PartitionResult],
+    history: History | None,
+    topics: Iterable[str] | None,
+    seconds: float,
+) -> Report:
+    """Put the results of all partitions together and judge whether enough was compared. Both engines end here."""
+    report = Report(engine, {name: directory.path for name, directory in layout.directories.items()}, seconds=seconds)
+    for result in sorted(results, key=lambda result: (result.summary.topic, result.summary.partition)):
+        report.findings.extend(result.findings)
+        report.notes.extend(result.notes)
+        report.partitions.append(result.summary)
+    report.findings = sorted_findings([*report.findings, *_directory_findings(layout)])
+    if history is not None:
+        report.findings.extend(_lost_partitions(layout.partitions, history, topics))
+    report.inconclusive = _reasons(report, layout, history)
+    return report
+
+
+def _directory_findings(layout: Layout) -> list[Finding]:
+    """Files at the top of a log directory that cannot be read; they belong to no partition."""
+    return [
+        Finding(
+            "file-corrupt",
+            Severity.ERROR,
+            topic="",
+            partition=-1,
+            replica=name,
+            sentence=f"replica {name} has a file {problem.file} that cannot be read: {problem.reason}",
+            file=problem.file,
+        )
+        for name, directory in sorted(layout.directories.items())
+        for problem in directory.problems
+    ]
+
+
+def _lost_partitions(
+    partitions: tuple[PartitionInputs, ...], history: History, topics: Iterable[str] | None
+) -> list[Finding]:
+    """Partitions with acknowledged acks=all records of which no replica was found at all."""
+    present = {(partition.topic, partition.partition) for partition in partitions}
+    wanted = None if topics is None else frozenset(topics)
+    findings = []
+    for key in sorted(history.partitions):
+        events = history.partitions[key]
+        count = len(events.acknowledged) + len(events.acknowledged_anywhere)
+        if key in present or not count or (wanted is not None and key[0] not in wanted):
+            continue
+        findings.append(
+            Finding(
+                "acknowledged-lost",
+                Severity.CRITICAL,
+                topic=key[0],
+                partition=key[1],
+                replica="",
+                sentence=f"{key[0]}-{key[1]}: {count} records were acknowledged with acks=all, and no replica "
+                f"has the partition",
+                offset=min((offset for offset, *_ in events.acknowledged), default=-1),
+                end_offset=events.acknowledged_end,
+                evidence={"records": count},
+            )
+        )
+    return findings
+
+
+def _reasons(report: Report, layout: Layout, history: History | None) -> list[str]:
+    reasons = list(layout.unreadable.values())
+    if len(layout.directories) < 2:
+        reasons.append(f"{len(layout.directories)} replica's directory could be read: nothing to compare it with")
+    if not report.partitions:
+        reasons.append("no partition was found")
+    elif not report.compared_records and len(layout.directories) >= 2:
+        reasons.append("no record was compared: no partition has records on two of the replicas")
+    if history is not None and not history.count:
+        reasons.append("the history is empty")
+    alone = [note for note in report.notes if note.kind == "one-replica" and note.topic != METADATA_TOPIC]
+    if alone and len(layout.directories) >= 2 and len(alone) == len(report.partitions):
+        reasons.append("every partition was found on one replica only")
+    undone = [note.sentence for note in report.notes if note.kind in ("not-compared", "not-decoded")]
+    if undone:
+        reasons.append(f"{len(undone)} times something was not compared; the first: {undone[0]}")
+    return reasons
