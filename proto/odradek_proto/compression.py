@@ -45,6 +45,7 @@ class CodecUnavailable(RuntimeError):
 
 FIRST_PIECE: Final = 64 * 1024  # how much is decompressed at first; later pieces double
 LARGEST_PIECE: Final = 4 * 1024 * 1024
+INPUT_PIECE: Final = 64 * 1024  # what is fed at once: gzip and lz4 keep copies of what they were fed and have not used
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK: Final = 32 * 1024  # block size of Kafka's Java client
@@ -64,7 +65,8 @@ def decompress(codec: Codec, data: bytes, limit: int) -> bytes:
     """Undo `compress`, or what any Kafka client did, up to `limit` bytes.
 
     Raises `DecompressionLimit` when more would come out, having allocated little more than `limit`;
-    `CorruptCompression` for bytes that are cut or wrong; `CodecUnavailable`.
+    `CorruptCompression` for wrong bytes; `CodecUnavailable`. With snappy and zstd, bytes that are cut at the end may
+    show as less data only.
     """
     return _DECOMPRESSORS[codec](data, limit)
 
@@ -83,10 +85,14 @@ class _Bounded:
         """The size of the next piece: one byte above the limit at most, so that going over it is noticed."""
         return min(self._piece, self._limit + 1 - self._size)
 
-    def add(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > self._limit:
+    def check(self, size: int) -> None:
+        """Raise `DecompressionLimit` when `size` bytes more would be too many."""
+        if self._size + size > self._limit:
             raise DecompressionLimit(self._codec, self._limit)
+
+    def add(self, piece: bytes) -> None:
+        self.check(len(piece))
+        self._size += len(piece)
         self._pieces.append(piece)
         self._piece = min(2 * self._piece, LARGEST_PIECE)
 
@@ -111,21 +117,21 @@ def _gzip(data: bytes, level: int | None) -> bytes:
 
 def _gunzip(data: bytes, limit: int) -> bytes:
     out = _Bounded(Codec.GZIP, limit)
-    rest = data
+    view = memoryview(data)
+    position = 0
+    member = zlib.decompressobj(GZIP_WBITS)
     try:
-        while rest:  # gzip allows several members, one behind the other
-            member = zlib.decompressobj(GZIP_WBITS)
-            while not member.eof:
-                piece = member.decompress(rest, out.room())
-                rest = member.unconsumed_tail
-                if not piece and not rest and not member.eof:
-                    raise CorruptCompression("gzip data end too early")
-                out.add(piece)
-            rest = member.unused_data
+        while not member.eof or position < len(data):
+            if member.eof:  # gzip allows several members, one behind the other
+                member = zlib.decompressobj(GZIP_WBITS)
+            fed = view[position : position + INPUT_PIECE]
+            piece = member.decompress(fed, out.room())
+            position += len(fed) - len(member.unconsumed_tail) - len(member.unused_data)
+            if not piece and position == len(data) and not member.eof:
+                raise CorruptCompression("gzip data end too early")
+            out.add(piece)
     except zlib.error as error:
         raise CorruptCompression(f"gzip data are corrupt: {error}") from error
-    if not data:
-        raise CorruptCompression("gzip data end too early")
     return out.result()
 
 
@@ -153,10 +159,9 @@ def _unsnappy(data: bytes, limit: int) -> bytes:
     snappy = _library(Codec.SNAPPY, "cramjam").snappy
     out = _Bounded(Codec.SNAPPY, limit)
     if not data.startswith(XERIAL_MAGIC):  # raw snappy: Kafka reads it, and some clients write it
-        out.add(_unsnappy_block(snappy, data, limit))
+        out.add(_unsnappy_block(snappy, data, out))
         return out.result()
     position = 0
-    left = limit
     while position < len(data):
         if data.startswith(XERIAL_MAGIC, position):  # streams may stand one behind the other
             position += len(XERIAL_HEADER)
@@ -165,14 +170,12 @@ def _unsnappy(data: bytes, limit: int) -> bytes:
         length = int.from_bytes(data[position:end], "big")
         if end + length > len(data):
             raise CorruptCompression(f"a snappy block at byte {position} ends behind the data")
-        block = _unsnappy_block(snappy, data[end : end + length], left)
-        left -= len(block)
-        out.add(block)
+        out.add(_unsnappy_block(snappy, data[end : end + length], out))
         position = end + length
     return out.result()
 
 
-def _unsnappy_block(snappy: Any, block: bytes, limit: int) -> bytes:
+def _unsnappy_block(snappy: Any, block: bytes, out: _Bounded) -> bytes:
     """Decompress raw snappy. Its first number claims the size of the result, and is judged before it is believed."""
     from odradek_proto.varint import decode_unsigned_varint
 
@@ -182,8 +185,7 @@ def _unsnappy_block(snappy: Any, block: bytes, limit: int) -> bytes:
         raise CorruptCompression("a snappy block has no size") from error
     if claimed > SNAPPY_LARGEST_GROWTH * len(block):
         raise CorruptCompression(f"a snappy block of {len(block)} bytes claims to hold {claimed}")
-    if claimed > limit:
-        raise DecompressionLimit(Codec.SNAPPY, limit)
+    out.check(claimed)
     try:
         return bytes(snappy.decompress_raw(block))
     except Exception as error:  # cramjam's own class, which is not a ValueError
@@ -207,12 +209,14 @@ def _unlz4(data: bytes, limit: int) -> bytes:
     frame = _library(Codec.LZ4, "lz4.frame")
     out = _Bounded(Codec.LZ4, limit)
     decompressor = frame.LZ4FrameDecompressor()
-    rest = data
+    view = memoryview(data)
+    position = 0
     try:
         while not decompressor.eof:
-            piece = decompressor.decompress(rest, out.room())
-            rest = b""  # it keeps what it has not used
-            if not piece and decompressor.needs_input and not decompressor.eof:
+            fed = view[position : position + INPUT_PIECE] if decompressor.needs_input else view[:0]
+            position += len(fed)
+            piece = decompressor.decompress(fed, out.room())
+            if not piece and not fed and not decompressor.eof:
                 raise CorruptCompression("lz4 data end too early")
             out.add(piece)
     except (RuntimeError, EOFError) as error:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from odradek_proto.compression import Codec, CorruptCompression, decompress
 from odradek_proto.headers import HEADER_SIZE, BatchHeader, Buffer, CorruptBatch
-from odradek_proto.varint import decode_varint
+from odradek_proto.varint import decode_unsigned_varint, decode_varint
 
 DEFAULT_LIMIT: Final = 64 * 1024 * 1024  # bytes of a decompressed batch: 64 times Kafka's default for max.message.bytes
 
@@ -66,27 +66,27 @@ def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
     append, new = records.append, tuple.__new__
     position, last_delta = 0, -1
     for _ in range(header.record_count):
-        # Numbers of one byte are decoded here: a call would take longer than the rest of the record.
+        # Numbers of one byte are read here, still in zigzag: calls would take longer than the rest of the record.
         size = body[position]
-        if size < 0x80 and not size & 1:
-            size, position = size >> 1, position + 1
+        if size < 0x80:
+            position += 1
         else:
-            size, position = decode_varint(body, position)
-        end = position + size
+            size, position = decode_unsigned_varint(body, position)
+        end = position + (size >> 1)
         position += 1  # attributes, which have no meaning yet
         time = body[position]
         if time < 0x80:
-            time, position = (time >> 1) ^ -(time & 1), position + 1
+            position += 1
         else:
-            time, position = decode_varint(body, position, 10)
+            time, position = decode_unsigned_varint(body, position, 10)
         delta = body[position]
-        if delta < 0x80 and not delta & 1:
-            delta, position = delta >> 1, position + 1
+        if delta < 0x80:
+            position += 1
         else:
-            delta, position = decode_varint(body, position)
-        if delta <= last_delta:
-            raise ValueError(f"offset delta {delta} after {last_delta}")
-        last_delta = delta
+            delta, position = decode_unsigned_varint(body, position)
+        if delta & 1 or delta >> 1 <= last_delta:
+            raise ValueError(f"offset delta {(delta >> 1) ^ -(delta & 1)} after {last_delta}")
+        last_delta = delta >> 1
         key, position = _decode_bytes(body, position)
         value, position = _decode_bytes(body, position)
         headers: Headers = ()
@@ -94,10 +94,10 @@ def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
             headers, position = _decode_headers(body, position)
         else:
             position += 1
-        if position != end:
-            raise ValueError(f"the record with offset delta {delta} ends at {position}, its length says {end}")
-        timestamp = base_timestamp + time if log_append_time is None else log_append_time
-        append(new(Record, (base_offset + delta, timestamp, key, value, headers)))
+        if position != end or size & 1:
+            raise ValueError(f"the record with offset delta {last_delta} ends at byte {position}, not at {end}")
+        timestamp = base_timestamp + ((time >> 1) ^ -(time & 1)) if log_append_time is None else log_append_time
+        append(new(Record, (base_offset + last_delta, timestamp, key, value, headers)))
     if position != len(body):
         raise ValueError(f"{len(body) - position} bytes behind the last of {header.record_count} records")
     if last_delta > header.last_offset_delta:
@@ -106,18 +106,17 @@ def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
 
 
 def _decode_bytes(body: bytes, position: int) -> tuple[bytes | None, int]:
-    """A length and as many bytes; -1 is null."""
+    """A length and as many bytes; -1 is null. It raises as `_decode_body` does."""
     size = body[position]
-    if size < 0x80 and not size & 1:
+    if size < 0x80:
         position += 1
-        size >>= 1
     else:
-        size, position = decode_varint(body, position)
-        if size < 0:
-            if size == -1:
-                return None, position
-            raise ValueError(f"length {size}")
-    end = position + size
+        size, position = decode_unsigned_varint(body, position)
+    if size & 1:
+        if size == 1:
+            return None, position
+        raise ValueError(f"length {-(size >> 1) - 1}")
+    end = position + (size >> 1)
     return body[position:end], end
 
 

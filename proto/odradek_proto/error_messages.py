@@ -96,7 +96,7 @@ MESSAGES: Final[dict[str, str]] = {
     "THROTTLING_QUOTA_EXCEEDED": "The client has used up its quota.",
     "PRODUCER_FENCED": "A newer producer with the same transactional id has taken over.",
     "RESOURCE_NOT_FOUND": "What the request names does not exist.",
-    "DUPLICATE_RESOURCE": "What the request wants to create exists already.",
+    "DUPLICATE_RESOURCE": "The request names the same resource twice.",
     "UNACCEPTABLE_CREDENTIAL": "The credential does not meet the requirements.",
     "INCONSISTENT_VOTER_SET": "Sender and receiver do not agree on the voters of the quorum.",
     "INVALID_UPDATE_VERSION": "The version of the update is not valid.",

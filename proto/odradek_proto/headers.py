@@ -22,7 +22,8 @@ big-endian.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
@@ -143,6 +144,11 @@ class BatchHeader(NamedTuple):
         return self.producer_id >= 0
 
 
+_new_header: Final[Callable[[tuple[int, ...]], BatchHeader]] = partial(
+    tuple.__new__, BatchHeader
+)  # no Python in between
+
+
 def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`, without a look at anything behind it.
 
@@ -155,7 +161,7 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptBatch(f"{len(buf) - position} bytes are no whole header", position) from None
     if fields[3] != 2 or not _SMALLEST_LENGTH <= fields[1] <= _LARGEST_LENGTH or fields[6] < 0 or fields[12] < 0:
         raise CorruptBatch(_header_fault(BatchHeader._make(fields)), position)
-    return tuple.__new__(BatchHeader, fields)
+    return _new_header(fields)
 
 
 def _header_fault(header: BatchHeader) -> str:
@@ -182,17 +188,18 @@ def check_batch(buf: Buffer, position: int = 0, *, compacted: bool = False) -> B
     none.
     """
     header = read_header(buf, position)
-    if position + header.size > len(buf):
+    end = position + LENGTH_END + header.length
+    if end > len(buf):
         raise CorruptBatch(f"{len(buf) - position} of {header.size} bytes", position)
-    if not verify_crc(buf, header, position):
+    if crc32c(memoryview(buf)[position + CRC_START : end]) != header.crc:
         raise CorruptBatch(f"the CRC is not {header.crc:#010x}", position)
     if header.attributes & CODEC_MASK > _LAST_CODEC:
         raise CorruptBatch(f"unknown codec {header.attributes & CODEC_MASK}", position)
-    offsets = header.last_offset_delta + 1
+    base_offset, offsets = header.base_offset, header.last_offset_delta + 1
     if header.record_count != offsets and not (compacted and header.record_count < offsets):
         raise CorruptBatch(f"{header.record_count} records for {offsets} offsets", position)
-    if header.base_offset < 0 or header.last_offset >= LAST_OFFSET:
-        raise CorruptBatch(f"base offset {header.base_offset}", position)
+    if not 0 <= base_offset <= LAST_OFFSET - offsets:
+        raise CorruptBatch(f"base offset {base_offset}", position)
     return header
 
 

@@ -57,8 +57,14 @@ def decode_varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, 
 
 def decode_unsigned_varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
     """The number from 0 at `position`, without zigzag, and the position behind it. Errors as `decode_varint`."""
-    raw = shift = 0
-    for index in range(position, position + max_bytes):
+    byte = data[position]
+    if byte < 0x80:
+        return byte, position + 1
+    second = data[position + 1]
+    if second < 0x80:
+        return byte & 0x7F | second << 7, position + 2
+    raw, shift = byte & 0x7F | (second & 0x7F) << 7, 14
+    for index in range(position + 2, position + max_bytes):
         byte = data[index]
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
