@@ -195,6 +195,7 @@ class FetchAnswer:
     log_start_offset: int
     headers: Sequence[BatchHeader] = ()
     diverging: EpochEntry | None = None
+    current_leader_epoch: int = NO_EPOCH  # of the request, when the rim knows it: an answer of an old epoch is dropped
 
 
 # --- Effects -------------------------------------------------------------------------------------------------------

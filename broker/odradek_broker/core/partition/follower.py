@@ -1,0 +1,454 @@
+"""A partition as a follower: what to ask the leader, and what to make of the answers (A7).
+
+A `FollowerPartition` follows one leader in one leader epoch. Three phases: *truncating* (the leader is asked where an
+epoch ends, in the modes that do so), *fetching*, and *out of range* (the leader is asked where its log begins and
+ends). In the `fetch` mode a divergence is found by the fetch itself.
+
+Rules of this module. One request is in flight at a time, and an answer counts only if it answers that very request
+(R-74, R-80). An answer that says "truncate" moves neither the high watermark nor the log start offset (R-28). The
+fetch offset is always the log end offset and the last fetched epoch always the newest of the epoch cache, so that
+neither can be lost on the way (R-68, R-81). Orders to the disk (`Truncate`, `RestartLog`, `AppendBatches`) end a step:
+the rim carries them out and reports, and the step goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import BatchHeader
+
+from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
+from odradek_broker.core.partition import fencing
+from odradek_broker.core.partition.backoff import Backoff
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.messages import (
+    NO_EPOCH,
+    AdvanceLogStart,
+    AppendBatches,
+    Effect,
+    EpochRequest,
+    FetchAnswer,
+    FetchDecision,
+    FetchRequest,
+    FollowerRequest,
+    HighWatermarkAdvanced,
+    OffsetsRequest,
+    PartitionFailed,
+    PartitionSettings,
+    ReplicaLog,
+    RequestReady,
+    RestartLog,
+    Transition,
+    Truncate,
+    WriteEpochs,
+)
+from odradek_broker.core.partition.policy import ReplicaPolicy
+from odradek_broker.core.partition.received import Verdict, judge_batches
+from odradek_broker.core.partition.truncation import cut_for
+
+
+class Phase(Enum):
+    """What a follower asks next."""
+
+    TRUNCATING = auto()  # where the newest epoch ends (R-73)
+    FETCHING = auto()  # records
+    OUT_OF_RANGE = auto()  # where the leader's log begins and ends (R-84)
+
+
+class FollowerPartition:
+    """This broker follows `leader` in `leader_epoch`; `failed` says why it has stopped until new metadata come."""
+
+    def __init__(
+        self,
+        log: ReplicaLog,
+        *,
+        broker_id: int,
+        registration: PartitionRegistration,
+        settings: PartitionSettings,
+        policy: ReplicaPolicy,
+        now_ms: int,
+        previous_leader: int = NO_LEADER,
+    ) -> None:
+        """`previous_leader` is the leader held so far, -1 at process start (L-1). Nothing happens before `start`."""
+        self.log = log
+        self.broker_id = broker_id
+        self.settings = settings
+        self.policy = policy
+        self.failed: str | None = None
+        self.phase = Phase.FETCHING
+        self._previous_leader = previous_leader
+        self._in_flight: FollowerRequest | None = None
+        self._backoff = Backoff()
+        self._answer: FetchAnswer | None = None  # the one whose batches are being written
+        self._on_disk_phase: Phase | None = None  # a cut or a restart is being carried out; this phase comes after it
+        self._take(registration)
+
+    def _take(self, registration: PartitionRegistration) -> None:
+        assert registration.leader != self.broker_id, (registration, self.broker_id)
+        self.leader = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        self.partition_epoch = registration.partition_epoch
+
+    # --- Role ------------------------------------------------------------------------------------------------------
+
+    @property
+    def held_leader(self) -> int:
+        """Whom this replica has last known to lead; the next follower's `previous_leader` (L-1)."""
+        return self._previous_leader if self.leader == NO_LEADER else self.leader
+
+    @property
+    def in_flight(self) -> FollowerRequest | None:
+        """The request that is out."""
+        return self._in_flight
+
+    def start(self, now_ms: int) -> list[Effect]:
+        """Become a follower (R-103): with epochs go on at the log's end (R-70, R-71), without cut first (L-1, R-73)."""
+        log = self.log
+        facts = {
+            "leader": self.leader,
+            "leader_epoch": self.leader_epoch,
+            "partition_epoch": self.partition_epoch,
+            "log_end_offset": log.log_end_offset,
+            "high_watermark": log.high_watermark,
+            "last_epoch": log.epochs.latest_epoch,
+        }
+        effects: list[Effect] = [Transition("became_follower", "R-103", facts)]
+        if self.leader == NO_LEADER:
+            return effects
+        if self.policy.truncates_to_high_watermark:
+            if self.leader == self._previous_leader:
+                return effects + self._enter(Phase.FETCHING, now_ms)
+            return effects + self._cut(log.high_watermark, Phase.FETCHING, "L-1", {}, now_ms)
+        asks = self.policy.asks_for_epoch_end or log.epochs.latest_epoch == NO_EPOCH
+        return effects + self._enter(Phase.TRUNCATING if asks else Phase.FETCHING, now_ms)
+
+    def update(self, registration: PartitionRegistration, now_ms: int) -> list[Effect]:
+        """New metadata that leave this broker a follower. An older partition epoch is ignored (R-100).
+
+        In the same leader epoch nothing restarts (R-103). A larger one starts again from the beginning, even with the
+        same leader, which may have lost its leadership and come back with another log (R-104).
+        """
+        if registration.partition_epoch < self.partition_epoch or registration.leader_epoch < self.leader_epoch:
+            return []
+        if registration.leader_epoch == self.leader_epoch:
+            self.partition_epoch = registration.partition_epoch
+            return []
+        self._previous_leader = self.held_leader
+        self._take(registration)
+        self.failed = None
+        self._in_flight = None
+        self._answer = None
+        self._on_disk_phase = None
+        self._backoff.reset()
+        return self.start(now_ms)
+
+    # --- Asking ----------------------------------------------------------------------------------------------------
+
+    def next_request(self, now_ms: int) -> FollowerRequest | None:
+        """What to ask the leader now; it counts as in flight from here on.
+
+        None: one is in flight, the partition is delayed or failed, there is no leader, the disk is busy, or (with
+        odradek.fsync=before-ack) the log is not flushed to its end, and a position would promise what can be lost.
+        """
+        if self._backoff.is_delayed(now_ms) or not self._can_ask():
+            return None
+        log = self.log
+        epoch = self.leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
+        request: FollowerRequest
+        if self.phase is Phase.FETCHING:
+            last_epoch = log.epochs.latest_epoch if self.policy.sends_last_fetched_epoch else NO_EPOCH
+            request = FetchRequest(
+                log.topic_partition,
+                log.topic_id,
+                log.log_end_offset,
+                epoch,
+                last_epoch,
+                log.log_start_offset,
+                self.settings.replica_fetch_max_bytes,
+            )
+        elif self.phase is Phase.TRUNCATING:
+            request = EpochRequest(log.topic_partition, epoch, log.epochs.latest_epoch)
+        else:
+            request = OffsetsRequest(log.topic_partition, epoch)
+        self._in_flight = request
+        return request
+
+    def _can_ask(self) -> bool:
+        log = self.log
+        return (
+            self._in_flight is None
+            and self._answer is None
+            and self._on_disk_phase is None
+            and self.failed is None
+            and self.leader != NO_LEADER
+            and not (self.settings.flush_before_ack and log.flushed_offset < log.log_end_offset)
+        )
+
+    def next_deadline_ms(self) -> int | None:
+        """When a delayed partition wants to be asked again (R-90)."""
+        return self._backoff.until_ms if self._can_ask() else None
+
+    def _ready(self, now_ms: int) -> list[Effect]:
+        return [RequestReady()] if self._can_ask() and not self._backoff.is_delayed(now_ms) else []
+
+    def _enter(self, phase: Phase, now_ms: int) -> list[Effect]:
+        """Go on with a phase. Without any epoch there is nothing to ask for: cut at the high watermark (R-73)."""
+        self.phase = phase
+        if phase is Phase.TRUNCATING and self.log.epochs.latest_epoch == NO_EPOCH:
+            return self._cut(self.log.high_watermark, Phase.FETCHING, "R-73", {}, now_ms)
+        return self._ready(now_ms)
+
+    # --- Records ---------------------------------------------------------------------------------------------------
+
+    def on_fetch_answer(self, answer: FetchAnswer, now_ms: int) -> list[Effect]:
+        """The leader answered a fetch (R-79 to R-86). One that does not fit the request in flight is dropped (R-80)."""
+        request = self._in_flight
+        if not isinstance(request, FetchRequest) or answer.fetch_offset != request.fetch_offset:
+            return []
+        if answer.current_leader_epoch not in (request.current_leader_epoch, NO_EPOCH):
+            return []
+        self._in_flight = None
+        if answer.error != ErrorCode.NONE:
+            return self._on_error(answer.error, now_ms)
+        if answer.diverging is not None:
+            return self._on_divergence(answer.diverging, now_ms)
+        assert request.fetch_offset == self.log.log_end_offset, (request, self.log.log_end_offset)
+        if not answer.headers:
+            self._backoff.reset()
+            return [*self._follow_bounds(answer), *self._ready(now_ms)]
+        return self._on_batches(answer, now_ms)
+
+    def _on_batches(self, answer: FetchAnswer, now_ms: int) -> list[Effect]:
+        log = self.log
+        verdict = judge_batches(answer.headers, log, self.leader_epoch, self.policy)
+        if verdict is Verdict.INVALID:
+            return self.on_corrupt_answer(now_ms)
+        if verdict is Verdict.BELOW_LOG_END:
+            first = answer.headers[0]
+            return self._fail(
+                f"batch {first.base_offset} to {first.last_offset} below the end {log.log_end_offset}", "R-85"
+            )
+        self._backoff.reset()
+        self._answer = answer
+        if verdict is Verdict.RESTARTS_LOG:
+            offset = answer.headers[0].base_offset
+            return self._restart(offset, "R-85", {"log_end_offset": log.log_end_offset})
+        return self._append(answer)
+
+    def _append(self, answer: FetchAnswer) -> list[Effect]:
+        """Epochs first, then the data that they speak of (R-60, R-61)."""
+        epochs = self.log.epochs
+        latest = epochs.latest_epoch
+        changed = False
+        for header in answer.headers:
+            if header.leader_epoch != latest and header.leader_epoch != NO_EPOCH:
+                changed |= epochs.assign(header.leader_epoch, header.base_offset)
+                latest = header.leader_epoch
+        write: list[Effect] = [WriteEpochs(epochs.entries)] if changed else []
+        return [*write, AppendBatches(answer.headers)]
+
+    def on_appended(self, headers: Sequence[BatchHeader], now_ms: int) -> list[Effect]:
+        """The batches were written: log end offset, then high watermark, then log start offset (R-81, R-27, R-162)."""
+        answer, self._answer = self._answer, None
+        assert answer is not None, headers
+        assert headers, answer
+        log = self.log
+        for header in headers:
+            log.producers.update(header)
+        log.log_end_offset = headers[-1].next_offset
+        return [*self._follow_bounds(answer), *self._ready(now_ms)]
+
+    def _follow_bounds(self, answer: FetchAnswer) -> list[Effect]:
+        """Take over high watermark and log start offset. The former may fall, since the leader may be new (R-27)."""
+        log = self.log
+        effects: list[Effect] = []
+        old = log.high_watermark
+        new = max(min(answer.high_watermark, log.log_end_offset), log.log_start_offset)
+        if new != old:
+            log.high_watermark = new
+            if new > old:
+                effects.append(HighWatermarkAdvanced(old, new))
+        if answer.log_start_offset > log.log_start_offset:
+            effects += self._advance_log_start(min(answer.log_start_offset, new))
+        return effects
+
+    def on_log_start_advanced(self, offset: int, now_ms: int) -> list[Effect]:
+        """Records below `offset` go, by this replica's own retention (R-164)."""
+        assert offset <= self.log.high_watermark, (offset, self.log.high_watermark)
+        return self._advance_log_start(offset)
+
+    def _advance_log_start(self, offset: int) -> list[Effect]:
+        log = self.log
+        if offset <= log.log_start_offset:
+            return []
+        log.log_start_offset = offset
+        log.producers.on_log_start(offset)
+        effects: list[Effect] = [AdvanceLogStart(offset)]
+        if log.epochs.truncate_from_start(offset):
+            effects.append(WriteEpochs(log.epochs.entries))
+        return effects
+
+    def on_flushed(self, offset: int, now_ms: int) -> list[Effect]:
+        """Records below `offset` are on the disk; a position that waited for it may be told now."""
+        log = self.log
+        waited = log.flushed_offset < log.log_end_offset
+        log.flushed_offset = max(log.flushed_offset, min(offset, log.log_end_offset))
+        return self._ready(now_ms) if self.settings.flush_before_ack and waited else []
+
+    # --- Truncation ------------------------------------------------------------------------------------------------
+
+    def _on_divergence(self, end: EpochEntry, now_ms: int) -> list[Effect]:
+        """The leader found our log to differ: cut, and fetch again at once (R-79). Bounds stay as they are (R-28)."""
+        return self._cut_by(end, "R-79", now_ms)
+
+    def on_epoch_answer(self, request: EpochRequest, error: ErrorCode, end: EpochEntry, now_ms: int) -> list[Effect]:
+        """The leader answered OffsetsForLeaderEpoch (R-73 to R-78)."""
+        if request != self._in_flight:
+            return []
+        self._in_flight = None
+        if error != ErrorCode.NONE:
+            return self._on_error(error, now_ms)
+        self._backoff.reset()
+        return self._cut_by(end, "R-75", now_ms)
+
+    def _cut_by(self, end: EpochEntry, rule: str, now_ms: int) -> list[Effect]:
+        log = self.log
+        cut = cut_for(end, log.epochs, log.log_end_offset, log.high_watermark)
+        asks_again = self.policy.asks_for_epoch_end and not cut.complete
+        facts = {"answer_epoch": end.epoch, "answer_end": end.offset, "complete": cut.complete}
+        return self._cut(cut.offset, Phase.TRUNCATING if asks_again else Phase.FETCHING, rule, facts, now_ms)
+
+    def _cut(self, offset: int, then: Phase, rule: str, facts: Mapping[str, object], now_ms: int) -> list[Effect]:
+        """Truncate to `offset`, and go on with a phase.
+
+        At the log's end no record goes, but an epoch that never got one does: it would be asked for again and again
+        (R-65, KAFKA-10706). When nothing at all could go, the partition waits a little instead of asking in circles.
+        """
+        log = self.log
+        end = log.log_end_offset
+        if offset < end:
+            facts = {
+                "from": end,
+                "to": offset,
+                "high_watermark": log.high_watermark,
+                "leader": self.leader,
+                "leader_epoch": self.leader_epoch,
+                "last_epoch": log.epochs.latest_epoch,
+                **facts,
+            }
+            self._on_disk_phase = then
+            reason = f"{rule}: leader {self.leader} in epoch {self.leader_epoch}"
+            return [Transition("truncated", rule, facts), Truncate(offset, reason)]
+        dropped = log.epochs.truncate_from_end(end)
+        if not dropped and rule == "R-79":
+            self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
+        effects: list[Effect] = [WriteEpochs(log.epochs.entries)] if dropped else []
+        return effects + self._enter(then, now_ms)
+
+    def on_truncated(self, log_end_offset: int, now_ms: int) -> list[Effect]:
+        """A `Truncate` was carried out, producer state included; storage may have cut lower than asked (R-230).
+
+        With odradek.fsync=before-ack the cut is on the disk by now.
+        """
+        then, self._on_disk_phase = self._on_disk_phase, None
+        log = self.log
+        assert then is not None, log_end_offset
+        assert log_end_offset <= log.log_end_offset, (log_end_offset, log.log_end_offset)
+        log.log_end_offset = log_end_offset
+        log.flushed_offset = min(log.flushed_offset, log_end_offset)
+        log.log_start_offset = min(log.log_start_offset, log_end_offset)
+        log.high_watermark = min(log.high_watermark, log_end_offset)
+        effects: list[Effect] = []
+        if log.epochs.truncate_from_end(log_end_offset):
+            effects.append(WriteEpochs(log.epochs.entries))
+        return effects + self._enter(then, now_ms)
+
+    # --- Out of range ----------------------------------------------------------------------------------------------
+
+    def on_offsets_answer(
+        self, request: OffsetsRequest, error: ErrorCode, log_start_offset: int, log_end_offset: int, now_ms: int
+    ) -> list[Effect]:
+        """The leader said where its log begins and ends (R-84): cut at its end, or start anew at its start."""
+        if request != self._in_flight:
+            return []
+        self._in_flight = None
+        if error != ErrorCode.NONE:
+            return self._on_error(error, now_ms)
+        log = self.log
+        facts = {"leader_log_start_offset": log_start_offset, "leader_log_end_offset": log_end_offset}
+        if log_end_offset < log.log_end_offset:
+            return self._cut(log_end_offset, Phase.FETCHING, "R-84", facts, now_ms)
+        if log_start_offset > log.log_end_offset:
+            return self._restart(log_start_offset, "R-84", facts | {"log_end_offset": log.log_end_offset})
+        # We are in its range now, but were not a moment ago: it moved, or it does not know our newest epoch (R-36).
+        self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
+        return self._enter(Phase.FETCHING, now_ms)
+
+    def _restart(self, offset: int, rule: str, facts: Mapping[str, object]) -> list[Effect]:
+        self._on_disk_phase = Phase.FETCHING
+        reason = f"{rule}: leader {self.leader} in epoch {self.leader_epoch}"
+        return [Transition("log_restarted", rule, {"to": offset, **facts}), RestartLog(offset, reason)]
+
+    def on_restarted(self, offset: int, now_ms: int) -> list[Effect]:
+        """A `RestartLog` was carried out: the log is empty and begins at `offset` (R-231)."""
+        then, self._on_disk_phase = self._on_disk_phase, None
+        assert then is not None, offset
+        log = self.log
+        log.log_start_offset = log.log_end_offset = log.high_watermark = log.flushed_offset = offset
+        log.producers.clear()
+        effects: list[Effect] = [WriteEpochs(())] if log.epochs.clear() else []
+        if self._answer is not None:
+            return effects + self._append(self._answer)
+        return effects + self._enter(then, now_ms)
+
+    # --- Errors ----------------------------------------------------------------------------------------------------
+
+    def _on_error(self, error: ErrorCode, now_ms: int) -> list[Effect]:
+        """The leader refused (R-78, R-83, R-90, R-91)."""
+        if error is ErrorCode.FENCED_LEADER_EPOCH:
+            facts = {"error": error.name, "leader": self.leader, "leader_epoch": self.leader_epoch}
+            fenced = Transition("fenced", "R-91", facts)
+            return [fenced, *self._fail(f"leader {self.leader} knows an epoch above {self.leader_epoch}", "R-91")]
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE and self.phase is not Phase.OUT_OF_RANGE:
+            return self._enter(Phase.OUT_OF_RANGE, now_ms)
+        self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
+        return []
+
+    def on_transport_error(self, now_ms: int) -> list[Effect]:
+        """The request in flight is lost, or could not be sent (R-90)."""
+        self._in_flight = None
+        if self.failed is None:
+            self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
+        return []
+
+    def on_corrupt_answer(self, now_ms: int) -> list[Effect]:
+        """An answer held a batch that is corrupt or out of place: nothing of it is appended, ask again later (R-86)."""
+        self._in_flight = None
+        self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
+        return []
+
+    def on_storage_error(self, reason: str, now_ms: int) -> list[Effect]:
+        """The disk refused an order: this partition stops, the others go on (R-86)."""
+        return self._fail(reason, "R-86")
+
+    def _fail(self, reason: str, rule: str) -> list[Effect]:
+        self.failed = reason
+        self._in_flight = None
+        self._answer = None
+        self._on_disk_phase = None
+        facts = {"reason": reason, "leader": self.leader, "leader_epoch": self.leader_epoch}
+        return [Transition("replica_failed", rule, facts), PartitionFailed(reason)]
+
+    # --- Consumers -------------------------------------------------------------------------------------------------
+
+    def fetch_by_consumer(
+        self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool, now_ms: int
+    ) -> FetchDecision:
+        """Followers serve no consumers yet (KIP-392, R-269); the epoch is compared first all the same (R-110)."""
+        epoch = current_leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
+        error = fencing.check_leader_epoch(epoch, self.leader_epoch)
+        if error == ErrorCode.NONE:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return fencing.refuse(self.log, error)

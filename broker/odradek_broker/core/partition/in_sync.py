@@ -1,0 +1,229 @@
+"""Who is in sync with a leader: its followers' states, the ISR, and the proposals that change it (A5).
+
+`InSyncReplicas` belongs to one `LeaderPartition`, which hands itself in where a decision needs its log or its epochs.
+Rules of this module. A replica is proposed only when this broker's metadata say that it may join (R-47), and when it
+has everything that an earlier leader may have committed (R-45). The leader never removes itself (R-43).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.core.partition.isr import AnswerMeans, IsrState
+from odradek_broker.core.partition.messages import (
+    NO_EPOCH,
+    NO_OFFSET,
+    BrokerView,
+    Effect,
+    FollowerFetch,
+    IsrAnswer,
+    IsrChanged,
+    IsrMember,
+    IsrProposal,
+    ProposeIsr,
+    Transition,
+)
+from odradek_broker.core.partition.policy import ReplicaPolicy
+from odradek_broker.core.partition.remote_replica import RemoteReplica, RemoteReplicaStatus
+
+if TYPE_CHECKING:
+    from odradek_broker.core.partition.leader import LeaderPartition
+
+
+class InSyncReplicas:
+    """The followers of one partition. `remotes` and `by_id` hold the same objects; `isr` is the set and its change."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        registration: PartitionRegistration,
+        policy: ReplicaPolicy,
+        brokers: BrokerView,
+        now_ms: int,
+    ) -> None:
+        self._broker_id = broker_id
+        self._policy = policy
+        self._brokers = brokers
+        self.assigned = len(registration.replicas)  # the replication factor
+        self.isr = IsrState(registration.isr)
+        self.by_id: dict[int, RemoteReplica] = {}
+        self.remotes: list[RemoteReplica] = []
+        self._assign(registration, now_ms)
+
+    def _assign(self, registration: PartitionRegistration, now_ms: int) -> None:
+        """Keep what is known of replicas that stay; a new one starts unknown (R-42)."""
+        known, self.by_id = self.by_id, {}
+        for broker_id in registration.replicas:
+            if broker_id == self._broker_id:
+                continue
+            remote = known.get(broker_id)
+            if remote is None:
+                remote = RemoteReplica(broker_id)
+                remote.on_leader_elected(broker_id in registration.isr, now_ms)
+            self.by_id[broker_id] = remote
+        self.remotes = list(self.by_id.values())
+        self.assigned = len(registration.replicas)
+        self._mark_counted()
+
+    def _mark_counted(self) -> None:
+        counted = self.isr.maximal if self._policy.counts_maximal_isr else self.isr.committed
+        for remote in self.remotes:
+            remote.is_counted = remote.broker_id in counted
+
+    def on_registration(self, registration: PartitionRegistration, rule: str, now_ms: int) -> list[Effect]:
+        """Metadata say who the replicas and the ISR are; that ends a pending change (R-53)."""
+        effects: list[Effect] = []
+        self._commit(registration.isr, registration.partition_epoch, rule, effects)
+        self._assign(registration, now_ms)
+        return effects
+
+    def on_new_epoch(self, log_end_offset: int, now_ms: int) -> None:
+        """The same broker leads on, in a new leader epoch (R-42)."""
+        for remote in self.remotes:
+            remote.on_new_epoch_of_same_leader(remote.broker_id in self.isr.committed, log_end_offset, now_ms)
+
+    def _commit(self, isr: Sequence[int], partition_epoch: int, rule: str, effects: list[Effect]) -> None:
+        before = self.isr.committed
+        if self.isr.commit(isr):
+            facts = {"from": before, "to": tuple(isr), "partition_epoch": partition_epoch}
+            effects += [Transition("isr_changed", rule, facts), IsrChanged(tuple(isr))]
+        self._mark_counted()
+
+    # --- Judging a follower ----------------------------------------------------------------------------------------
+
+    def is_current_incarnation(self, fetch: FollowerFetch) -> bool:
+        """False for a fetch that a process sent before the one that our metadata know (R-38, KIP-903)."""
+        if fetch.replica_epoch == NO_EPOCH:
+            return True
+        broker = self._brokers.broker(fetch.replica_id)
+        return broker is None or fetch.replica_epoch >= broker.broker_epoch
+
+    def is_eligible(self, remote: RemoteReplica) -> bool:
+        """May this replica be in the ISR (R-47)? Its last fetch must come from the process that is registered."""
+        broker = self._brokers.broker(remote.broker_id)
+        return broker is not None and broker.active and remote.broker_epoch in (broker.broker_epoch, NO_EPOCH)
+
+    def holds_back(self, remote: RemoteReplica, leader: LeaderPartition, now_ms: int) -> bool:
+        """Whether the high watermark waits for a replica that is not a member (R-20): it is about to become one.
+
+        Without the second test a fenced replica would hold it back for a whole lag time (KAFKA-15021).
+        """
+        lag_time_max_ms = leader.settings.replica_lag_time_max_ms
+        if not remote.is_caught_up(leader.log.log_end_offset, now_ms, lag_time_max_ms):
+            return False
+        return not self._policy.counts_only_eligible or self.is_eligible(remote)
+
+    # --- Changing the ISR ------------------------------------------------------------------------------------------
+
+    def expand(self, remote: RemoteReplica, leader: LeaderPartition, now_ms: int, effects: list[Effect]) -> None:
+        """Propose a replica that has what it takes to be in sync (R-45). How long it lagged is not asked.
+
+        It must reach the start of the leader's epoch, since a new leader's high watermark may be below what the leader
+        before had committed (R-25).
+        """
+        log = leader.log
+        needed = log.high_watermark
+        if self._policy.expands_from_epoch_start:
+            needed = max(needed, leader.epoch_start_offset)
+        if remote.log_end_offset < needed or not self.isr.may_propose or not self.is_eligible(remote):
+            return
+        facts = {"added": remote.broker_id, "log_end_offset": remote.log_end_offset, "needed": needed}
+        self._propose((*self.isr.committed, remote.broker_id), "R-45", facts, leader, effects)
+
+    def shrink(self, leader: LeaderPartition, now_ms: int, effects: list[Effect]) -> None:
+        """Propose the ISR without all that have fallen behind, in one request (R-43)."""
+        if not self.isr.may_propose:
+            return
+        log_end_offset = leader.log.log_end_offset
+        lag_time_max_ms = leader.settings.replica_lag_time_max_ms
+        behind: dict[int, object] = {}
+        for broker_id in self.isr.committed:
+            if broker_id == self._broker_id:
+                continue
+            remote = self.by_id.get(broker_id)
+            if remote is None or not remote.is_caught_up(log_end_offset, now_ms, lag_time_max_ms):
+                behind[broker_id] = None if remote is None else remote.log_end_offset
+        if behind:
+            facts = {"removed": tuple(behind), "their_ends": tuple(behind.values()), "log_end_offset": log_end_offset}
+            stay = tuple(broker_id for broker_id in self.isr.committed if broker_id not in behind)
+            self._propose(stay, "R-43", facts, leader, effects)
+
+    def _propose(
+        self,
+        isr: tuple[int, ...],
+        rule: str,
+        facts: Mapping[str, object],
+        leader: LeaderPartition,
+        effects: list[Effect],
+    ) -> None:
+        log = leader.log
+        members = tuple(IsrMember(broker_id, self._member_epoch(broker_id)) for broker_id in isr)
+        epochs = (leader.leader_epoch, leader.partition_epoch)
+        proposal = IsrProposal(log.topic_id, log.topic_partition, *epochs, members)
+        facts = {
+            "from": self.isr.committed,
+            "to": isr,
+            "leader_epoch": epochs[0],
+            "partition_epoch": epochs[1],
+            **facts,
+        }
+        self.isr.propose(proposal)
+        self._mark_counted()
+        effects += [Transition("isr_proposed", rule, facts), ProposeIsr(proposal)]
+
+    def _member_epoch(self, broker_id: int) -> int:
+        """The broker epoch that a proposal names for a member (R-49)."""
+        if broker_id != self._broker_id:
+            remote = self.by_id.get(broker_id)
+            return NO_EPOCH if remote is None else remote.broker_epoch
+        broker = self._brokers.broker(broker_id)
+        return NO_EPOCH if broker is None else broker.broker_epoch
+
+    def on_answer(
+        self, proposal: IsrProposal, answer: IsrAnswer, leader: LeaderPartition, now_ms: int, effects: list[Effect]
+    ) -> bool:
+        """Take in the controller's answer (R-51). Returns whether the answer's ISR and partition epoch now hold."""
+        means = self.isr.judge(proposal, answer, leader.leader_epoch, leader.partition_epoch, now_ms)
+        if means is AnswerMeans.COMMITTED:
+            self._commit(answer.isr, answer.partition_epoch, "R-51", effects)
+            return True
+        if means is AnswerMeans.NOTHING:
+            return False
+        self._mark_counted()
+        rule = "R-52" if means is AnswerMeans.WAIT_FOR_METADATA else "R-51"
+        facts = {"error": answer.error.name, "means": means.name.lower(), "isr": self.isr.committed}
+        effects.append(Transition("isr_refused", rule, facts))
+        return False
+
+    def retry(self, now_ms: int, effects: list[Effect]) -> None:
+        """Send the pending proposal again when its time has come (R-50, R-51)."""
+        proposal = self.isr.take_retry(now_ms)
+        if proposal is not None:
+            effects.append(ProposeIsr(proposal))
+
+    # --- Views -----------------------------------------------------------------------------------------------------
+
+    def low_watermark(self, own_log_start_offset: int) -> int:
+        """The smallest log start offset of the leader and of replicas on live brokers (R-125); -1: one is unknown."""
+        lowest = own_log_start_offset
+        for remote in self.remotes:
+            broker = self._brokers.broker(remote.broker_id)
+            if broker is not None and not broker.fenced:
+                lowest = min(lowest, remote.log_start_offset)
+        return max(lowest, NO_OFFSET)
+
+    def statuses(self, log_end_offset: int, lag_time_max_ms: int, now_ms: int) -> list[RemoteReplicaStatus]:
+        """What is known of each follower, by broker id."""
+        return [
+            RemoteReplicaStatus(
+                broker_id=remote.broker_id,
+                log_end_offset=remote.log_end_offset,
+                log_start_offset=remote.log_start_offset,
+                lag_ms=remote.lag_ms(log_end_offset, now_ms),
+                caught_up=remote.is_caught_up(log_end_offset, now_ms, lag_time_max_ms),
+                in_sync=remote.broker_id in self.isr.committed,
+            )
+            for remote in sorted(self.remotes, key=lambda each: each.broker_id)
+        ]

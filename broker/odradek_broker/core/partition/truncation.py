@@ -1,0 +1,37 @@
+"""How far a follower cuts its log when the leader has said where an epoch ends (KIP-101, KIP-279, R-75).
+
+Rules of this module: functions without state. A cut never goes beyond the own log end offset, and a step that is not
+complete removes at least one epoch from the follower's log, so the rounds come to an end (R-77).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from odradek_broker.core.partition.epochs import UNDEFINED, UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochCache, EpochEntry
+
+
+class Cut(NamedTuple):
+    """Records at `offset` and above go. Unless it is `complete`, the leader is to be asked again afterwards."""
+
+    offset: int
+    complete: bool
+
+
+def cut_for(answer: EpochEntry, epochs: EpochCache, log_end_offset: int, fallback_offset: int) -> Cut:
+    """The cut that follows from the leader's `answer`, an epoch and the offset at which it ends there (R-75).
+
+    `fallback_offset` is where to cut when the leader knows nothing of our epochs: the high watermark.
+    """
+    if answer.offset == UNDEFINED_OFFSET:
+        return Cut(min(fallback_offset, log_end_offset), True)
+    if answer.epoch == UNDEFINED_EPOCH:
+        return Cut(min(answer.offset, log_end_offset), True)
+    own = epochs.end_offset_for(answer.epoch, log_end_offset)
+    if own == UNDEFINED:
+        return Cut(min(answer.offset, log_end_offset), True)
+    if own.epoch != answer.epoch:
+        # We never had the leader's epoch: our log parts from its somewhere below, and only the end of our own next
+        # lower epoch is sure to be needed no more (KIP-279).
+        return Cut(min(own.offset, log_end_offset), False)
+    return Cut(min(own.offset, answer.offset, log_end_offset), True)
