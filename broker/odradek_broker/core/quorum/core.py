@@ -1,0 +1,198 @@
+"""The core of the metadata quorum: what happened goes in, what is to be done comes out (A13; KIP-595, KIP-996,
+KIP-1166).
+
+Rules of this module. Every step is told the time and returns its effects in the order in which they must be carried
+out, disk before words: no answer promises what is not yet on the disk. The parts share one `Member` and never call
+each other.
+
+    Elections     votes, beginnings and ends of leaderships
+    Replication   the leader's side
+    Following     the followers' side
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from odradek_broker.core.partition.messages import ReplicaLog
+from odradek_broker.core.quorum.elections import Elections
+from odradek_broker.core.quorum.following import Following
+from odradek_broker.core.quorum.leader import Leader
+from odradek_broker.core.quorum.member import Member, Role
+from odradek_broker.core.quorum.messages import (
+    NO_NODE,
+    Answer,
+    BeginEpoch,
+    Effect,
+    EndEpoch,
+    EpochAnswer,
+    Fetch,
+    FetchAnswer,
+    QuorumConfig,
+    QuorumState,
+    Request,
+    Send,
+    Token,
+    Unanswered,
+    Vote,
+    VoteAnswer,
+)
+from odradek_broker.core.quorum.replication import Replication
+from odradek_broker.core.quorum.roles import Resigned
+
+
+class QuorumCore:
+    """One node of the quorum, stepped by its rim. `log` and `state` are as they were found on the disk, all of it
+    flushed.
+    """
+
+    def __init__(self, config: QuorumConfig, log: ReplicaLog, state: QuorumState, rng: random.Random) -> None:
+        self._member = Member(config, log, state, rng)
+        self._elections = Elections(self._member)
+        self._replication = Replication(self._member)
+        self._following = Following(self._member)
+
+    # --- what is known ---
+
+    @property
+    def role(self) -> Role:
+        return self._member.role
+
+    @property
+    def state(self) -> QuorumState:
+        return self._member.state
+
+    @property
+    def log(self) -> ReplicaLog:
+        return self._member.log
+
+    @property
+    def leader_id(self) -> int:
+        return self._member.role.leader_id
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` has to be called, unless something else happens before."""
+        return self._member.role.next_deadline_ms()
+
+    # --- what happens ---
+
+    def start(self, now_ms: int) -> list[Effect]:
+        """Take the role that follows from what is on the disk (R-202).
+
+        A node that led resigns for good from that epoch: it may have lost records that it gave offsets to, and an
+        offset of an epoch must mean one record for ever.
+        """
+        member, state = self._member, self._member.state
+        if member.log.epochs.latest_epoch > state.epoch:
+            member.become_unattached(member.log.epochs.latest_epoch, now_ms)
+        elif state.leader_id == member.config.node_id and state.leader_id != NO_NODE:
+            self._restart_resigned(now_ms)
+        elif state.leader_id in member.config.voters:
+            member.become_follower(state.leader_id, state.epoch, now_ms)
+        elif state.voted_id == member.config.node_id and member.config.is_voter:
+            member.become_candidate(now_ms, same_epoch=True)
+        elif state.voted_id != NO_NODE and member.config.is_voter:
+            member.become_unattached(state.epoch, now_ms)
+        elif len(member.config.voters) == 1 and member.config.is_voter:
+            member.become_candidate(now_ms)
+        else:
+            member.become_unattached(state.epoch, now_ms)
+        return self.on_time(now_ms)
+
+    def _restart_resigned(self, now_ms: int) -> None:
+        member = self._member
+        if len(member.config.voters) == 1:
+            member.become_candidate(now_ms)  # a new epoch at once: nobody else can be asked
+        else:
+            member.become_resigned((), "R-202", now_ms)
+
+    def on_request(self, request: Request, token: Token, now_ms: int) -> list[Effect]:
+        """A request came; its `Reply` is among the effects of this step or, for a fetch that waits, of a later one."""
+        match request:
+            case Vote():
+                self._elections.on_vote(request, token, now_ms)
+            case BeginEpoch():
+                self._elections.on_begin(request, token, now_ms)
+            case EndEpoch():
+                self._elections.on_end(request, token, now_ms)
+            case Fetch():
+                self._replication.on_fetch(request, token, now_ms)
+        return self.on_time(now_ms)
+
+    def on_answer(self, send: Send, answer: Answer, now_ms: int) -> list[Effect]:
+        """The peer has answered what `send` asked."""
+        match answer:
+            case VoteAnswer():
+                self._elections.on_vote_answer(send, answer, now_ms)
+            case EpochAnswer():
+                self._elections.on_epoch_answer(send, answer, now_ms)
+            case FetchAnswer():
+                self._following.on_fetch_answer(send, answer, now_ms)
+        return self.on_time(now_ms)
+
+    def on_unanswered(self, send: Send, why: Unanswered, now_ms: int) -> list[Effect]:
+        match send.request:
+            case Vote():
+                self._elections.on_vote_unanswered(send, why, now_ms)
+            case EndEpoch():
+                self._elections.on_epoch_unanswered(send, now_ms)
+            case Fetch():
+                self._following.on_fetch_unanswered(send, why, now_ms)
+            case BeginEpoch():
+                pass  # sent again in time
+        return self.on_time(now_ms)
+
+    def on_dialled(self, peer_id: int, refused: bool, now_ms: int) -> list[Effect]:
+        """The peer was dialled; `refused` means that certainly nobody listens there."""
+        self._following.on_dialled(peer_id, refused, now_ms)
+        return self.on_time(now_ms)
+
+    def on_flushed(self, offset: int, now_ms: int) -> list[Effect]:
+        """Everything below `offset` is on the disk."""
+        member = self._member
+        assert offset <= member.log.log_end_offset, (offset, member.log.log_end_offset)
+        member.log.flushed_offset = max(member.log.flushed_offset, offset)
+        if isinstance(member.role, Leader):
+            self._replication.advance(member.role, now_ms)
+        else:
+            self._following.on_flushed(now_ms)
+        return self.on_time(now_ms)
+
+    def append(self, records: Sequence[bytes], now_ms: int, epoch: int | None = None) -> tuple[int, list[Effect]]:
+        """Append one atomic batch as the leader; its base offset, and what is to be done. Raises `NotLeader` and
+        `ValueError`.
+        """
+        base_offset = self._replication.append(records, epoch, now_ms)
+        return base_offset, self.on_time(now_ms)
+
+    def resign(self, now_ms: int) -> list[Effect]:
+        """Give the leadership up, if this node has it."""
+        if isinstance(self._member.role, Leader):
+            self._member.become_resigned(self._member.role.successors(), "R-212", now_ms)
+        return self.on_time(now_ms)
+
+    @property
+    def goodbyes_pending(self) -> bool:
+        """Whether a node that resigned still has voters to tell."""
+        role = self._member.role
+        return isinstance(role, Resigned) and role.retries.pending
+
+    def forget(self, token: Token) -> None:
+        """Whoever sent this fetch has hung up."""
+        if isinstance(self._member.role, Leader):
+            self._member.role.waiting.pop(token, None)
+
+    def on_time(self, now_ms: int) -> list[Effect]:
+        """Let everything happen that is due by now. Every other step ends with it."""
+        role = self._member.role
+        if isinstance(role, Leader):
+            self._replication.on_time(role, now_ms)
+        self._elections.on_time(now_ms)
+        self._following.on_time(now_ms)
+        if isinstance(self._member.role, Leader) and self._member.role is not role:
+            self._replication.on_time(
+                self._member.role, now_ms
+            )  # it tells the voters in the step in which it was elected
+        effects, self._member.effects = self._member.effects, []
+        return effects

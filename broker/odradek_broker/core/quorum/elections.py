@@ -1,0 +1,219 @@
+"""Votes, and the words with which a leadership begins and ends (R-203, R-204, R-205, R-212, R-215)."""
+
+from __future__ import annotations
+
+from odradek_proto.errors import ErrorCode
+
+from odradek_broker.core.quorum.leader import Leader
+from odradek_broker.core.quorum.member import SOON_MS, Member
+from odradek_broker.core.quorum.messages import (
+    NO_NODE,
+    BeginEpoch,
+    EndEpoch,
+    EpochAnswer,
+    Reply,
+    Send,
+    Token,
+    Unanswered,
+    Vote,
+    VoteAnswer,
+)
+from odradek_broker.core.quorum.roles import Candidate, Follower, Prospective, Resigned, Unattached
+
+
+class Elections:
+    """How a member stands in elections and takes part in those of others."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    # --- as a voter ---
+
+    def on_vote(self, vote: Vote, token: Token, now_ms: int) -> None:
+        member = self._member
+        error = self._vote_error(vote)
+        granted = False
+        if error is ErrorCode.NONE:
+            newer = vote.epoch > member.state.epoch
+            if newer and vote.pre_vote:
+                member.become_unattached(vote.epoch, now_ms)
+            granted = self._grants(vote, now_ms)
+            if granted and not vote.pre_vote:
+                member.tell("vote_granted", "R-203", candidate=vote.candidate_id, end_offset=vote.end_offset)
+                wait_ms = member.election_timeout_ms()  # time for the candidate to win
+                member.become_unattached(vote.epoch, now_ms, election_in_ms=wait_ms, voted=vote.candidate_id)
+            elif newer and not vote.pre_vote:
+                member.become_unattached(
+                    vote.epoch, now_ms
+                )  # the epoch is real, even if this candidate is not good enough
+        member.emit(Reply(token, VoteAnswer(error, member.role.leader_id, member.state.epoch, granted)))
+
+    def _vote_error(self, vote: Vote) -> ErrorCode:
+        """A log cannot hold records of an epoch whose election is only now; before an election it can hold the
+        current one's.
+        """
+        newest_possible = vote.epoch if vote.pre_vote else vote.epoch - 1
+        if vote.epoch < 0 or vote.end_offset < 0 or not 0 <= vote.last_epoch <= newest_possible:
+            return ErrorCode.INVALID_REQUEST
+        voters = self._member.config.voters
+        if vote.candidate_id not in voters or not self._member.config.is_voter:
+            return ErrorCode.INCONSISTENT_VOTER_SET
+        return ErrorCode.FENCED_LEADER_EPOCH if vote.epoch < self._member.state.epoch else ErrorCode.NONE
+
+    def _grants(self, vote: Vote, now_ms: int) -> bool:
+        """The log is compared every time: a candidate that restarted may have lost a part of what it had when it
+        first asked.
+        """
+        member = self._member
+        if (vote.last_epoch, vote.end_offset) < (member.last_epoch(), member.log.log_end_offset):
+            return False
+        if vote.pre_vote:
+            role = member.role
+            if isinstance(role, Follower) and role.leader_id != vote.candidate_id:
+                return not role.hears(now_ms)
+            return not isinstance(role, Leader)
+        if vote.epoch > member.state.epoch:
+            return True
+        return member.state.leader_id == NO_NODE and member.state.voted_id in (NO_NODE, vote.candidate_id)
+
+    # --- as a candidate ---
+
+    def ask(self, role: Prospective | Candidate, now_ms: int) -> None:
+        """Ask every voter that is due."""
+        member = self._member
+        pre_vote = isinstance(role, Prospective)
+        vote = Vote(member.state.epoch, member.config.node_id, member.last_epoch(), member.log.log_end_offset, pre_vote)
+        for voter in role.ballot.retries.due(now_ms):
+            send = Send(voter, vote)
+            role.ballot.retries.asked(send)
+            member.emit(send)
+
+    def on_vote_answer(self, send: Send, answer: VoteAnswer, now_ms: int) -> None:
+        member, role = self._member, self._member.role
+        # Who grants has given up on the leader that it may still name.
+        member.observe(answer.epoch, NO_NODE if answer.granted else answer.leader_id, now_ms)
+        if role is not member.role or not isinstance(role, Prospective | Candidate):
+            return
+        ballot = role.ballot
+        if not ballot.retries.is_waiting_for(send):
+            return
+        if answer.error is ErrorCode.BROKER_NOT_AVAILABLE:
+            ballot.unreachable(send.peer_id, now_ms + member.config.retry_backoff_ms)
+        elif answer.error is ErrorCode.NONE and answer.granted:
+            ballot.grant(send.peer_id)
+        else:
+            ballot.refuse(send.peer_id)
+        self._count(role, now_ms)
+
+    def on_vote_unanswered(self, send: Send, why: Unanswered, now_ms: int) -> None:
+        member, role = self._member, self._member.role
+        if not isinstance(role, Prospective | Candidate) or not role.ballot.retries.is_waiting_for(send):
+            return
+        if why is Unanswered.REFUSED:
+            role.ballot.unreachable(send.peer_id, now_ms + member.config.retry_backoff_ms)
+        else:
+            role.ballot.retries.again(send.peer_id, now_ms + member.config.retry_backoff_ms)
+        self._count(role, now_ms)
+
+    def _count(self, role: Prospective | Candidate, now_ms: int) -> None:
+        """See whether the election is decided.
+
+        A lost one is followed by a random back-off that grows (R-204); the first is short, because the usual reason
+        is that two voters stood at once. A lost pre-vote has cost nobody anything, so it waits for voters to come,
+        and asks all again in time.
+        """
+        member = self._member
+        if role.ballot.won:
+            if isinstance(role, Prospective):
+                member.become_candidate(now_ms)
+            else:
+                member.become_leader(role.ballot, now_ms)
+        elif isinstance(role, Candidate) and role.ballot.lost and not role.backing_off:
+            limit_ms = min(SOON_MS << min(member.lost_elections, 3), member.config.election_backoff_max_ms)
+            member.lost_elections += 1
+            role.backing_off = True
+            role.timeout_at_ms = now_ms + member.rng.randint(0, limit_ms)
+
+    def on_time(self, now_ms: int) -> None:
+        """Let what is due happen to a node that neither leads nor follows."""
+        member, role = self._member, self._member.role
+        at_ms: int | None = None
+        if isinstance(role, Unattached | Resigned):
+            at_ms = role.election_at_ms
+        elif isinstance(role, Prospective | Candidate):
+            at_ms = role.timeout_at_ms
+        if at_ms is not None and now_ms >= at_ms:
+            member.become_prospective(now_ms)
+        role = member.role
+        if isinstance(role, Prospective) or (isinstance(role, Candidate) and not role.backing_off):
+            self.ask(role, now_ms)
+        elif isinstance(role, Resigned):
+            self._say_goodbye(role, now_ms)
+
+    # --- beginnings and ends ---
+
+    def on_begin(self, begin: BeginEpoch, token: Token, now_ms: int) -> None:
+        member = self._member
+        error = self._epoch_error(begin.leader_id, begin.epoch)
+        if error is ErrorCode.NONE:
+            member.observe(begin.epoch, begin.leader_id, now_ms)
+            role = member.role
+            if isinstance(role, Follower) and role.leader_id == begin.leader_id:
+                role.heard_at_ms = now_ms
+                role.timeout_at_ms = now_ms + member.config.fetch_timeout_ms
+        member.emit(Reply(token, EpochAnswer(error, member.role.leader_id, member.state.epoch)))
+
+    def on_end(self, end: EndEpoch, token: Token, now_ms: int) -> None:
+        """The leader resigned. The first of its successors stands at once, the others give it growing time (R-212).
+
+        No pre-vote is needed: the leader itself says that nobody disturbs it.
+        """
+        member = self._member
+        error = self._epoch_error(end.leader_id, end.epoch)
+        if error is ErrorCode.NONE:
+            member.observe(end.epoch, end.leader_id, now_ms)
+            if isinstance(member.role, Follower | Unattached | Prospective) and member.state.epoch == end.epoch:
+                self._succeed(end, now_ms)
+        member.emit(Reply(token, EpochAnswer(error, member.role.leader_id, member.state.epoch)))
+
+    def _succeed(self, end: EndEpoch, now_ms: int) -> None:
+        member = self._member
+        member.tell("leader_lost", "R-212", leader=end.leader_id, reason="it resigned", successors=end.successors)
+        own = member.config.node_id
+        place = end.successors.index(own) if own in end.successors else None
+        if place == 0 and member.config.is_voter:
+            member.become_candidate(now_ms)
+        elif place is None:
+            member.become_unattached(end.epoch, now_ms)
+        else:
+            wait_ms = min(SOON_MS << min(place - 1, 3), member.config.election_backoff_max_ms)
+            jitter_ms = member.rng.randint(0, SOON_MS)
+            member.become_unattached(end.epoch, now_ms, election_in_ms=wait_ms + jitter_ms)
+
+    def _epoch_error(self, leader_id: int, epoch: int) -> ErrorCode:
+        if epoch < 0:
+            return ErrorCode.INVALID_REQUEST
+        if leader_id not in self._member.config.voters or leader_id == self._member.config.node_id:
+            return ErrorCode.INCONSISTENT_VOTER_SET
+        return ErrorCode.FENCED_LEADER_EPOCH if epoch < self._member.state.epoch else ErrorCode.NONE
+
+    def _say_goodbye(self, role: Resigned, now_ms: int) -> None:
+        member = self._member
+        for voter in role.retries.due(now_ms):
+            send = Send(voter, EndEpoch(member.config.node_id, member.state.epoch, role.successors))
+            role.retries.asked(send)
+            member.emit(send)
+
+    def on_epoch_answer(self, send: Send, answer: EpochAnswer, now_ms: int) -> None:
+        member, role = self._member, self._member.role
+        if isinstance(role, Resigned) and role.retries.is_waiting_for(send):
+            if answer.error is ErrorCode.BROKER_NOT_AVAILABLE:
+                role.retries.again(send.peer_id, now_ms + member.config.retry_backoff_ms)
+            else:
+                role.retries.done(send.peer_id)
+        member.observe(answer.epoch, answer.leader_id, now_ms)
+
+    def on_epoch_unanswered(self, send: Send, now_ms: int) -> None:
+        role = self._member.role
+        if isinstance(role, Resigned) and role.retries.is_waiting_for(send):
+            role.retries.again(send.peer_id, now_ms + self._member.config.retry_backoff_ms)

@@ -1,0 +1,194 @@
+"""The other side of replication: finding the leader, fetching from it, cutting off what it never had (R-207, R-210,
+R-214).
+"""
+
+from __future__ import annotations
+
+from odradek_proto.errors import ErrorCode
+
+from odradek_broker.core.partition.epochs import UNDEFINED_EPOCH, EpochEntry
+from odradek_broker.core.partition.messages import WriteEpochs
+from odradek_broker.core.quorum.member import Member
+from odradek_broker.core.quorum.messages import (
+    AppendFetched,
+    Dial,
+    Fail,
+    Fetch,
+    FetchAnswer,
+    FlushLog,
+    HighWatermarkAdvanced,
+    Send,
+    TruncateLog,
+    Unanswered,
+)
+from odradek_broker.core.quorum.roles import Follower, Unattached
+
+LEADS_NOT = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.BROKER_NOT_AVAILABLE)
+"""What a leader cannot say: a process that is starting or stopping does not lead, and it will never lead this epoch
+again.
+"""
+
+
+class Following:
+    """What a member does as a follower, and as an observer that looks for the leader."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    # --- asking ---
+
+    def fetch(self, now_ms: int) -> None:
+        """Fetch if the last fetch is done and all that it brought is on the disk: the offset is a durable
+        acknowledgement.
+        """
+        member, role = self._member, self._member.role
+        if isinstance(role, Follower) and role.may_fetch(now_ms):
+            role.in_flight = Send(role.leader_id, self._request(member.config.fetch_max_wait_ms))
+            member.emit(role.in_flight)
+        elif isinstance(role, Unattached) and role.search is not None and role.search.may_ask(now_ms):
+            role.search.in_flight = Send(role.search.next_voter(), self._request(0))
+            role.search.asked += 1
+            member.emit(role.search.in_flight)
+
+    def _request(self, max_wait_ms: int) -> Fetch:
+        member = self._member
+        return Fetch(
+            member.config.node_id,
+            member.state.epoch,
+            member.log.log_end_offset,
+            member.last_epoch(),
+            member.log.high_watermark,
+            max_wait_ms,
+            member.config.fetch_max_bytes,
+        )
+
+    def on_time(self, now_ms: int) -> None:
+        member, role = self._member, self._member.role
+        if isinstance(role, Follower) and now_ms >= role.timeout_at_ms:
+            member.tell("leader_lost", "R-210", leader=role.leader_id, reason="fetch timeout")
+            if member.config.is_voter:
+                member.become_prospective(now_ms)
+            else:
+                member.become_unattached(member.state.epoch, now_ms)
+        self.fetch(now_ms)
+
+    # --- answers ---
+
+    def on_fetch_answer(self, send: Send, answer: FetchAnswer, now_ms: int) -> None:
+        member, role = self._member, self._member.role
+        if isinstance(role, Unattached):
+            self._on_found(role, send, now_ms)
+        expected = isinstance(role, Follower) and role.in_flight is send
+        if isinstance(role, Follower) and expected:
+            role.in_flight = None
+        member.observe(answer.epoch, answer.leader_id, now_ms)
+        if role is not member.role or not isinstance(role, Follower) or not expected:
+            return
+        if answer.error is ErrorCode.NONE and answer.epoch == member.state.epoch:
+            self._on_heard(role, answer, now_ms)
+        elif answer.error in LEADS_NOT:
+            member.lost_leader(answer.error.name, now_ms)
+        else:
+            role.fetch_at_ms = now_ms + member.backoff_ms(role.failures)
+            role.failures += 1
+
+    def _on_found(self, role: Unattached, send: Send, now_ms: int) -> None:
+        """A voter has answered an observer, or nobody has. Ask the next one, after a pause that grows with every
+        round.
+        """
+        search = role.search
+        if search is not None and search.in_flight is send:
+            search.in_flight = None
+            rounds = (search.asked - 1) // len(search.voters)
+            search.at_ms = now_ms + self._member.backoff_ms(rounds)
+
+    def _on_heard(self, role: Follower, answer: FetchAnswer, now_ms: int) -> None:
+        member = self._member
+        role.heard_at_ms = now_ms
+        role.timeout_at_ms = now_ms + member.config.fetch_timeout_ms
+        role.fetch_at_ms = now_ms
+        role.failures = 0
+        if answer.diverging is not None:
+            self._truncate(answer.diverging)
+        elif answer.headers and not self._append(role, answer):
+            return
+        reached = min(member.log.log_end_offset, answer.high_watermark)
+        if reached > member.log.high_watermark:
+            old, member.log.high_watermark = member.log.high_watermark, reached
+            member.emit(HighWatermarkAdvanced(old, reached))
+        self.fetch(now_ms)
+
+    def _truncate(self, diverging: EpochEntry) -> None:
+        """Cut to where both logs can still agree (R-210). What is below the high watermark was promised: cutting it
+        is fatal.
+        """
+        member, log = self._member, self._member.log
+        own = log.epochs.end_offset_for(diverging.epoch, log.log_end_offset)
+        if own.epoch == UNDEFINED_EPOCH:
+            offset = min(diverging.offset, log.log_end_offset)
+        elif own.epoch == diverging.epoch:
+            offset = min(diverging.offset, own.offset)
+        else:
+            offset = own.offset
+        if offset < log.high_watermark:
+            member.emit(Fail(f"asked to truncate to {offset}, below the high watermark {log.high_watermark}"))
+            return
+        reason = f"leader epoch {diverging.epoch} ended at {diverging.offset} (leader {member.role.leader_id})"
+        member.tell("truncated", "R-210", to=offset, leo=log.log_end_offset, reason=reason)
+        log.log_end_offset = offset
+        log.flushed_offset = min(log.flushed_offset, offset)
+        log.epochs.truncate_from_end(offset)
+        member.emit(TruncateLog(offset, reason))
+
+    def _append(self, role: Follower, answer: FetchAnswer) -> bool:
+        """Append what the leader sent, exactly at the end of the log. Anything else is no fetch's answer, and fatal."""
+        member, log = self._member, self._member.log
+        offset, epoch = log.log_end_offset, member.last_epoch()
+        new_epochs = False
+        for header in answer.headers:
+            if header.base_offset != offset or not epoch <= header.leader_epoch <= member.state.epoch:
+                found = f"a batch at {header.base_offset} of epoch {header.leader_epoch}"
+                member.emit(Fail(f"leader {role.leader_id} sent {found} where {offset} of epoch {epoch} was to follow"))
+                return False
+            offset, epoch = header.next_offset, header.leader_epoch
+        for header in answer.headers:
+            new_epochs |= log.epochs.assign(header.leader_epoch, header.base_offset)
+        if new_epochs:
+            member.emit(WriteEpochs(log.epochs.entries))
+        log.log_end_offset = offset
+        role.flushed = False
+        member.emit(AppendFetched(answer.batches, answer.headers), FlushLog())
+        return True
+
+    def on_fetch_unanswered(self, send: Send, why: Unanswered, now_ms: int) -> None:
+        """A refusal proves that the leader is gone; a connection that broke is a reason to look."""
+        member, role = self._member, self._member.role
+        if isinstance(role, Unattached):
+            self._on_found(role, send, now_ms)
+        if not isinstance(role, Follower) or role.in_flight is not send:
+            return
+        role.in_flight = None
+        if why is Unanswered.REFUSED:
+            member.lost_leader("connection refused", now_ms)
+        elif why is Unanswered.BROKEN:
+            role.dialling = True
+            member.emit(Dial(role.leader_id))
+        else:
+            role.fetch_at_ms = now_ms + member.config.retry_backoff_ms
+
+    def on_dialled(self, peer_id: int, refused: bool, now_ms: int) -> None:
+        member, role = self._member, self._member.role
+        if not isinstance(role, Follower) or not role.dialling or role.leader_id != peer_id:
+            return
+        role.dialling = False
+        if refused:
+            member.lost_leader("connection refused", now_ms)
+        else:
+            role.fetch_at_ms = now_ms + member.backoff_ms(role.failures)
+            role.failures += 1
+
+    def on_flushed(self, now_ms: int) -> None:
+        member, role = self._member, self._member.role
+        if isinstance(role, Follower) and member.log.flushed_offset >= member.log.log_end_offset:
+            role.flushed = True
+            self.fetch(now_ms)

@@ -1,0 +1,124 @@
+"""What a leader of the quorum knows: how far each replica is, who still lives, which fetches wait.
+
+Rules of this module. Nothing counts as replicated before the voter, the leader included, has it on its disk (R-207).
+Nothing is below the high watermark before a record of the leader's own epoch is on a majority (R-206, Raft 5.4.2).
+The high watermark of a leader never falls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek_broker.core.quorum.messages import Fetch, QuorumConfig, Token
+from odradek_broker.core.quorum.roles import earliest
+
+UNKNOWN_OFFSET = -1
+
+
+@dataclass(slots=True)
+class Position:
+    """How far a replica was when it last fetched; `UNKNOWN_OFFSET` before it has. Times in ms, None: never."""
+
+    end_offset: int = UNKNOWN_OFFSET
+    last_fetch_ms: int | None = None
+    last_caught_up_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFetch:
+    fetch: Fetch
+    deadline_ms: int
+
+
+class Leader:
+    """The leadership of one epoch, from the node's election to its end."""
+
+    def __init__(self, config: QuorumConfig, epoch: int, epoch_start_offset: int, now_ms: int) -> None:
+        self._config = config
+        self.leader_id = config.node_id
+        self.epoch = epoch
+        self.epoch_start_offset = epoch_start_offset
+        self.began_ms = now_ms
+        self.high_watermark: int | None = None
+        self.voters: dict[int, Position] = {voter: Position() for voter in config.other_voters}
+        self.observers: dict[int, Position] = {}
+        self.waiting: dict[Token, WaitingFetch] = {}
+        self.begin_at_ms: dict[int, int] = dict.fromkeys(config.other_voters, now_ms)
+
+    # --- positions ---
+
+    def record(self, fetch: Fetch, log_end_offset: int, now_ms: int) -> None:
+        """A replica has said how far it is."""
+        position = self.voters.get(fetch.replica_id)
+        if position is None:
+            position = self.observers.setdefault(fetch.replica_id, Position())
+        else:
+            self.begin_at_ms[fetch.replica_id] = now_ms + self._config.fetch_timeout_ms // 2
+        position.end_offset = fetch.fetch_offset
+        position.last_fetch_ms = now_ms
+        if fetch.fetch_offset >= log_end_offset:
+            position.last_caught_up_ms = now_ms
+
+    def majority_offset(self, own_flushed_offset: int) -> int:
+        """The offset that a majority of the voters has reached on its disk."""
+        offsets = sorted([own_flushed_offset, *(voter.end_offset for voter in self.voters.values())], reverse=True)
+        return offsets[len(offsets) // 2]
+
+    def advance(self, own_flushed_offset: int) -> bool:
+        """Raise the high watermark as far as a majority is. Returns whether it moved.
+
+        An offset that only covers older epochs does not count: a record of an older epoch can be on a majority and
+        still be overwritten by a leader that never had it (Raft, figure 8). A voter that came back with less does not
+        lower it.
+        """
+        reached = self.majority_offset(own_flushed_offset)
+        if reached <= self.epoch_start_offset or (self.high_watermark is not None and reached <= self.high_watermark):
+            return False
+        self.high_watermark = reached
+        return True
+
+    # --- who lives ---
+
+    def quorum_lost_at_ms(self) -> int | None:
+        """When this leader has to resign, unless more voters fetch (check quorum, R-211). Never with a single voter.
+
+        The leader counts itself, so it is enough that majority - 1 of the others have fetched within 1.5 fetch
+        timeouts.
+        """
+        needed = self._config.majority - 1
+        if not self.voters:
+            return None
+        heard = sorted((self._heard_ms(voter) for voter in self.voters.values()), reverse=True)
+        return heard[needed - 1] + self._config.fetch_timeout_ms * 3 // 2
+
+    def _heard_ms(self, voter: Position) -> int:
+        return self.began_ms if voter.last_fetch_ms is None else voter.last_fetch_ms
+
+    def voters_to_tell(self, now_ms: int) -> list[int]:
+        """The voters that have not fetched for half a fetch timeout; they may not know who leads (R-205)."""
+        due = [voter for voter, at in self.begin_at_ms.items() if at <= now_ms]
+        for voter in due:
+            self.begin_at_ms[voter] = now_ms + self._config.fetch_timeout_ms // 2
+        return due
+
+    def successors(self) -> tuple[int, ...]:
+        """The other voters, the one with the longest log first (R-212)."""
+        return tuple(sorted(self.voters, key=lambda voter: (-self.voters[voter].end_offset, voter)))
+
+    # --- waiting fetches ---
+
+    def displace(self, replica_id: int) -> Token | None:
+        """The older fetch that waits for the same replica. It has been given up over there, since one replica asks
+        once at a time.
+        """
+        for token, waiting in self.waiting.items():
+            if waiting.fetch.replica_id == replica_id:
+                return token
+        return None
+
+    def expired(self, now_ms: int) -> list[Token]:
+        return [token for token, waiting in self.waiting.items() if waiting.deadline_ms <= now_ms]
+
+    def next_deadline_ms(self) -> int | None:
+        fetches = (waiting.deadline_ms for waiting in self.waiting.values())
+        return earliest((self.quorum_lost_at_ms(), *self.begin_at_ms.values(), *fetches))

@@ -1,0 +1,209 @@
+"""A member of the quorum: its log, its durable state, its role, and the ways from one role to another.
+
+Rules of this module. The epoch never falls. Per epoch there is one vote and one leader at most, and both are
+persisted before anything follows from them (R-201). Whoever leaves leadership tells everybody who waits on it
+(R-209).
+"""
+
+from __future__ import annotations
+
+import random
+
+from odradek_proto.errors import ErrorCode
+
+from odradek_broker.core.partition.messages import ReplicaLog, Transition, WriteEpochs
+from odradek_broker.core.quorum.leader import Leader
+from odradek_broker.core.quorum.messages import (
+    NO_HIGH_WATERMARK,
+    NO_NODE,
+    AppendLeaderChange,
+    Effect,
+    Fail,
+    FetchAnswer,
+    FlushLog,
+    LeaderChanged,
+    LeadershipEnded,
+    PersistState,
+    QuorumConfig,
+    QuorumState,
+    Reply,
+    Token,
+)
+from odradek_broker.core.quorum.roles import (
+    Ballot,
+    Candidate,
+    Follower,
+    Prospective,
+    Resigned,
+    Retries,
+    Search,
+    Unattached,
+)
+
+Role = Unattached | Prospective | Candidate | Follower | Leader | Resigned
+
+SOON_MS = 150  # nobody leads: how long the slowest voter waits, at random, before it asks whether it would win
+LARGEST_DOUBLING = 6  # of a back-off
+
+
+class Member:
+    """What all parts of the core share. Effects are collected in `effects`, in order, and taken out after each step."""
+
+    def __init__(self, config: QuorumConfig, log: ReplicaLog, state: QuorumState, rng: random.Random) -> None:
+        self.config = config
+        self.log = log
+        self.state = state
+        self.rng = rng
+        self.effects: list[Effect] = []
+        self.role: Role = Unattached(None)
+        self.lost_elections = 0  # one after the other
+        self._announced = LeaderChanged(NO_NODE, state.epoch)
+
+    # --- small things ---
+
+    def emit(self, *effects: Effect) -> None:
+        self.effects.extend(effects)
+
+    def tell(self, event: str, rule: str, **facts: object) -> None:
+        """A line of evidence, in front of the effects that it speaks of."""
+        self.emit(Transition(event, rule, {"node": self.config.node_id, "epoch": self.state.epoch, **facts}))
+
+    def last_epoch(self) -> int:
+        """The epoch of the log's last record, 0 for an empty log: as requests say it."""
+        return max(self.log.epochs.latest_epoch, 0)
+
+    def election_timeout_ms(self) -> int:
+        """Random in [T, 2T), so that voters seldom collide (R-204)."""
+        return self.rng.randrange(self.config.election_timeout_ms, 2 * self.config.election_timeout_ms)
+
+    def backoff_ms(self, failures: int) -> int:
+        """20, 40, 80 ms ... : before a peer is asked again."""
+        return min(self.config.retry_backoff_ms << min(failures, LARGEST_DOUBLING), self.config.election_backoff_max_ms)
+
+    def persist(self, state: QuorumState) -> None:
+        assert state.epoch >= self.state.epoch, (state, self.state)
+        if state == self.state:
+            return
+        self.state = state
+        if self.effects and isinstance(self.effects[-1], PersistState):
+            self.effects[-1] = PersistState(state)  # nothing has followed from the older one
+        else:
+            self.emit(PersistState(state))
+
+    def fetch_error(self, error: ErrorCode) -> FetchAnswer:
+        return FetchAnswer(error, self.role.leader_id, self.state.epoch)
+
+    def leader_high_watermark(self) -> int:
+        known = self.role.high_watermark if isinstance(self.role, Leader) else None
+        return NO_HIGH_WATERMARK if known is None else known
+
+    # --- from role to role ---
+
+    def enter(self, role: Role) -> None:
+        old, self.role = self.role, role
+        if isinstance(old, Leader):
+            self.emit(LeadershipEnded(old.epoch))
+            for token in old.waiting:
+                self.emit(Reply(token, self.fetch_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+        now_known = LeaderChanged(role.leader_id, self.state.epoch)
+        if now_known != self._announced:
+            self._announced = now_known
+            self.emit(now_known)
+
+    def become_unattached(
+        self, epoch: int, now_ms: int, *, election_in_ms: int | None = None, voted: int = NO_NODE
+    ) -> None:
+        """Know no living leader. A voter soon asks for an election: after `election_in_ms`, else 0 to 150 ms; an
+        observer searches.
+
+        In the same epoch, the leader and the vote that were persisted stay: they hold for the whole epoch.
+        """
+        if epoch > self.state.epoch:
+            self.persist(QuorumState(epoch, NO_NODE, voted))
+        elif voted != NO_NODE:
+            assert self.state.leader_id == NO_NODE, (self.state, voted)
+            assert self.state.voted_id in (NO_NODE, voted), (self.state, voted)
+            self.persist(QuorumState(epoch, NO_NODE, voted))
+        if not self.config.is_voter:
+            voters = list(self.config.voters)
+            self.rng.shuffle(voters)
+            self.enter(Unattached(None, Search(voters, now_ms)))
+            return
+        wait_ms = self.rng.randint(0, SOON_MS) if election_in_ms is None else election_in_ms
+        self.enter(Unattached(now_ms + wait_ms))
+
+    def become_prospective(self, now_ms: int) -> None:
+        """Ask whether there would be a majority (KIP-996). With a single voter there is nobody to ask."""
+        if len(self.config.voters) == 1:
+            self.become_candidate(now_ms)
+            return
+        ballot = Ballot(self.config.node_id, self.config.voters, now_ms)
+        self.enter(Prospective(ballot, now_ms + self.election_timeout_ms()))
+
+    def become_candidate(self, now_ms: int, *, same_epoch: bool = False) -> None:
+        """Open a new epoch with a vote for oneself; after a restart, carry on with the open one (R-202, R-204)."""
+        epoch = self.state.epoch if same_epoch else self.state.epoch + 1
+        self.tell("became_candidate", "R-204", candidate_epoch=epoch, leo=self.log.log_end_offset)
+        self.persist(QuorumState(epoch, NO_NODE, self.config.node_id))
+        ballot = Ballot(self.config.node_id, self.config.voters, now_ms)
+        self.enter(Candidate(ballot, now_ms + self.election_timeout_ms()))
+        if ballot.won:
+            self.become_leader(ballot, now_ms)
+
+    def become_leader(self, ballot: Ballot, now_ms: int) -> None:
+        """Take the epoch over, and open it with a record of its own, which is what can be committed first (R-205,
+        R-206).
+        """
+        epoch, start = self.state.epoch, self.log.log_end_offset
+        self.tell("leader_elected", "R-205", start=start, granted=tuple(sorted(ballot.granted)))
+        self.lost_elections = 0
+        self.persist(QuorumState(epoch, self.config.node_id, self.config.node_id))
+        if self.log.epochs.assign(epoch, start):
+            self.emit(WriteEpochs(self.log.epochs.entries))
+        self.log.log_end_offset = start + 1
+        self.emit(AppendLeaderChange(start, epoch, self.config.voters, tuple(sorted(ballot.granted))), FlushLog())
+        self.enter(Leader(self.config, epoch, start, now_ms))
+
+    def become_follower(self, leader_id: int, epoch: int, now_ms: int) -> None:
+        """Follow the leader of an epoch. Two leaders in one epoch cannot be, so hearing of another one is fatal
+        (R-213).
+        """
+        role = self.role
+        if isinstance(role, Follower) and epoch == self.state.epoch and role.leader_id == leader_id:
+            return
+        if epoch == self.state.epoch and self.state.leader_id not in (NO_NODE, leader_id):
+            self.emit(Fail(f"epoch {epoch} has two leaders, {self.state.leader_id} and {leader_id}"))
+            return
+        self.tell("became_follower", "R-213", leader=leader_id, leader_epoch=epoch, leo=self.log.log_end_offset)
+        self.lost_elections = 0
+        voted = self.state.voted_id if epoch == self.state.epoch else NO_NODE
+        self.persist(QuorumState(epoch, leader_id, voted))
+        follower = Follower(leader_id, now_ms + self.config.fetch_timeout_ms, now_ms)
+        follower.flushed = self.log.flushed_offset >= self.log.log_end_offset
+        self.enter(follower)
+
+    def become_resigned(self, successors: tuple[int, ...], rule: str, now_ms: int) -> None:
+        """Lead no longer, and say so (R-212). The node may stand in the next epoch, but leaves the first try to the
+        others.
+        """
+        self.tell("resigned", rule, leo=self.log.log_end_offset, successors=successors)
+        election_at_ms = now_ms + SOON_MS + self.rng.randint(0, SOON_MS)
+        self.enter(Resigned(successors, election_at_ms, Retries(self.config.other_voters, now_ms)))
+
+    def lost_leader(self, reason: str, now_ms: int) -> None:
+        """There is proof that the leader does not lead any more; nobody waits for a timeout (R-215)."""
+        self.tell("leader_lost", "R-215", leader=self.role.leader_id, reason=reason)
+        self.become_unattached(self.state.epoch, now_ms)
+
+    def observe(self, epoch: int, leader_id: int, now_ms: int) -> None:
+        """Somebody knows this epoch and perhaps its leader: follow what is newer (R-213)."""
+        known = leader_id if leader_id in self.config.voters and leader_id != self.config.node_id else NO_NODE
+        if epoch > self.state.epoch and known == NO_NODE:
+            self.become_unattached(epoch, now_ms)
+        elif epoch > self.state.epoch or (epoch == self.state.epoch and known != NO_NODE):
+            self.become_follower(known, epoch, now_ms)
+
+    def answer_waiting(self, token: Token, answer: FetchAnswer) -> None:
+        assert isinstance(self.role, Leader), self.role
+        del self.role.waiting[token]
+        self.emit(Reply(token, answer))

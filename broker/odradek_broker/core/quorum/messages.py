@@ -1,0 +1,304 @@
+"""The words between the core of the metadata quorum and its rim: what is kept, what was said, what is to be done.
+
+Requests and answers are what two nodes tell each other, in the core's own words. *Effects* are orders to the rim,
+which carries them out in the order given, disk before words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import BatchHeader
+
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.messages import Transition, WriteEpochs
+
+NO_NODE = -1
+NO_HIGH_WATERMARK = -1  # a leader that has not committed anything of its own epoch has none (R-206)
+FIRST_EPOCH = 0  # of a node that has never heard of an election; epoch 1 is the first that has a leader
+
+Token = Hashable
+"""What the rim uses to find the caller of a request again; the core hands it back in the answer and looks at nothing
+of it.
+"""
+
+
+# --- State ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """What a node must not forget (R-201): written and flushed before anything is done or said that follows from it."""
+
+    epoch: int = FIRST_EPOCH
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumConfig:
+    """Who the node is and how long it waits. Voters are fixed; a node that is none of them is an observer. Times in
+    ms.
+    """
+
+    node_id: int
+    voters: tuple[int, ...]  # ascending
+    election_timeout_ms: int = 1_000
+    fetch_timeout_ms: int = 2_000
+    election_backoff_max_ms: int = 1_000
+    retry_backoff_ms: int = 20
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 1_048_576
+
+    @property
+    def is_voter(self) -> bool:
+        return self.node_id in self.voters
+
+    @property
+    def majority(self) -> int:
+        return len(self.voters) // 2 + 1
+
+    @property
+    def other_voters(self) -> tuple[int, ...]:
+        return tuple(voter for voter in self.voters if voter != self.node_id)
+
+
+# --- What nodes say to each other ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """Ask for a vote in `epoch`, or, before an election, whether there would be one (R-203, R-215)."""
+
+    epoch: int  # of the election; with `pre_vote`, the sender's current one
+    candidate_id: int
+    last_epoch: int  # of the candidate's log
+    end_offset: int  # the candidate's log end offset
+    pre_vote: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VoteAnswer:
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+    granted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BeginEpoch:
+    """ "I lead in this epoch", to voters that have not fetched yet (R-205)."""
+
+    leader_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndEpoch:
+    """ "I no longer lead in this epoch", with those who should follow, the best first (R-212)."""
+
+    leader_id: int
+    epoch: int
+    successors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochAnswer:
+    """The answer to `BeginEpoch` and `EndEpoch`."""
+
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Ask for records. Of a voter, `fetch_offset` acknowledges everything below: it is flushed there (R-207)."""
+
+    replica_id: int
+    epoch: int  # the leader's, as the sender knows it
+    fetch_offset: int
+    last_epoch: int  # of the sender's log; 0 when that is empty
+    high_watermark: int  # that the sender knows
+    max_wait_ms: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    """`headers` are those of `batches`, which stand one behind the other; the rim has checked their CRCs."""
+
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+    high_watermark: int = NO_HIGH_WATERMARK
+    log_start_offset: int = 0
+    diverging: EpochEntry | None = None
+    batches: bytes = b""
+    headers: Sequence[BatchHeader] = ()
+
+
+Request = Vote | BeginEpoch | EndEpoch | Fetch
+Answer = VoteAnswer | EpochAnswer | FetchAnswer
+
+
+class Unanswered(Enum):
+    """Why a request got no answer."""
+
+    REFUSED = "refused"  # nobody listens there: proof that the peer's process is gone
+    BROKEN = "broken"  # the connection went; the peer may have
+    TIMED_OUT = "timed out"  # proof of nothing
+
+
+class NotLeader(Exception):
+    """This node does not lead the quorum (any more). `leader_id` is the leader that it knows, -1 for none."""
+
+    def __init__(self, leader_id: int, epoch: int) -> None:
+        super().__init__(f"not the leader of the quorum: the leader is {leader_id}, the epoch {epoch}")
+        self.leader_id = leader_id
+        self.epoch = epoch
+
+
+# --- Effects -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PersistState:
+    """Write `quorum-state` and flush it, before the next effect."""
+
+    state: QuorumState
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLeaderChange:
+    """Write the control record that opens an epoch."""
+
+    base_offset: int
+    epoch: int
+    voters: tuple[int, ...]
+    granting: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRecords:
+    """Write the records as one batch with this base offset and leader epoch."""
+
+    base_offset: int
+    epoch: int
+    records: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFetched:
+    """Write the batches as the leader sent them."""
+
+    batches: bytes
+    headers: Sequence[BatchHeader]
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateLog:
+    """Cut the log: records at `offset` and above go."""
+
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlushLog:
+    """Start to flush; `on_flushed` is called with the log end offset that is on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a request; what comes of it is `on_answer` or `on_unanswered`, with this effect."""
+
+    peer_id: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Find out whether anybody listens at the peer; `on_dialled` says so."""
+
+    peer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a request."""
+
+    token: Token
+    answer: VoteAnswer | EpochAnswer | FetchAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRecords:
+    """Answer a fetch with the batches from `fetch_offset` up to `limit`, which was captured once (R-229)."""
+
+    token: Token
+    answer: FetchAnswer
+    fetch_offset: int
+    limit: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HighWatermarkAdvanced:
+    """Records below `new` will never be undone: hand them to the state machine."""
+
+    old: int
+    new: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipBegan:
+    """This node leads `epoch`, and everything in front of it lies below the announced high watermark."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipEnded:
+    """Whoever waits for a commit in `epoch` waits in vain."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    """Who leads, as far as this node knows; `NO_NODE` for nobody."""
+
+    leader_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """What was found cannot be in a sound quorum. The node stops for good instead of making it worse."""
+
+    reason: str
+
+
+Effect = (
+    PersistState
+    | WriteEpochs
+    | AppendLeaderChange
+    | AppendRecords
+    | AppendFetched
+    | TruncateLog
+    | FlushLog
+    | Send
+    | Dial
+    | Reply
+    | ReplyRecords
+    | HighWatermarkAdvanced
+    | LeadershipBegan
+    | LeadershipEnded
+    | LeaderChanged
+    | Transition
+    | Fail
+)

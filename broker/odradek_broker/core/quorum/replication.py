@@ -1,0 +1,149 @@
+"""The leader's side of replication: answering fetches, raising the high watermark, appending (R-205 to R-211)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek_proto.errors import ErrorCode
+
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.quorum.leader import Leader, WaitingFetch
+from odradek_broker.core.quorum.member import Member
+from odradek_broker.core.quorum.messages import (
+    AppendRecords,
+    BeginEpoch,
+    Fetch,
+    FetchAnswer,
+    FlushLog,
+    HighWatermarkAdvanced,
+    LeadershipBegan,
+    NotLeader,
+    Reply,
+    ReplyRecords,
+    Send,
+    Token,
+)
+
+MAX_OBSERVERS = 1_000  # positions that a leader keeps, and fetches of observers that may wait
+
+
+class Replication:
+    """What a member does as the leader; as anything else it sends fetches away."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    # --- fetches ---
+
+    def on_fetch(self, fetch: Fetch, token: Token, now_ms: int) -> None:
+        """Answer at once when there is something to say: records, a divergence, a high watermark that the sender does
+        not know.
+        """
+        member, role = self._member, self._member.role
+        error = self._fetch_error(fetch)
+        if error is not ErrorCode.NONE or not isinstance(role, Leader):
+            member.emit(Reply(token, member.fetch_error(error)))
+            return
+        end = member.log.epochs.end_offset_for(fetch.last_epoch, member.log.log_end_offset)
+        if end.epoch != fetch.last_epoch or end.offset < fetch.fetch_offset:
+            member.emit(Reply(token, self._answer(role, end)))  # no position: what it has is not what we have (R-208)
+            return
+        if (displaced := role.displace(fetch.replica_id)) is not None:
+            member.answer_waiting(displaced, self._answer(role))
+        if fetch.replica_id in role.voters or len(role.observers) < MAX_OBSERVERS:
+            role.record(fetch, member.log.log_end_offset, now_ms)
+        self.advance(role, now_ms)
+        if not self._answer_now(role, fetch, token):
+            role.waiting[token] = WaitingFetch(fetch, now_ms + fetch.max_wait_ms)
+
+    def _fetch_error(self, fetch: Fetch) -> ErrorCode:
+        state, log = self._member.state, self._member.log
+        if fetch.fetch_offset < 0 or fetch.epoch < 0 or not 0 <= fetch.last_epoch <= fetch.epoch:
+            return ErrorCode.INVALID_REQUEST
+        if fetch.epoch < state.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if fetch.epoch > state.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if not isinstance(self._member.role, Leader):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if fetch.fetch_offset < log.log_start_offset:
+            return (
+                ErrorCode.OFFSET_OUT_OF_RANGE
+            )  # it would need a snapshot, and the metadata log is never cut at its start
+        return ErrorCode.NONE
+
+    def _answer(self, role: Leader, diverging: EpochEntry | None = None) -> FetchAnswer:
+        member = self._member
+        return FetchAnswer(
+            ErrorCode.NONE,
+            role.leader_id,
+            role.epoch,
+            member.leader_high_watermark(),
+            member.log.log_start_offset,
+            diverging,
+        )
+
+    def _answer_now(self, role: Leader, fetch: Fetch, token: Token) -> bool:
+        """Answer unless there is nothing to say. Uncommitted records go out too; a state machine reads up to the high
+        watermark.
+        """
+        member = self._member
+        limit = member.log.log_end_offset
+        if fetch.fetch_offset < limit:
+            member.emit(ReplyRecords(token, self._answer(role), fetch.fetch_offset, limit, fetch.max_bytes))
+        elif member.leader_high_watermark() > fetch.high_watermark or fetch.max_wait_ms <= 0 or fetch.replica_id < 0:
+            member.emit(Reply(token, self._answer(role)))
+        else:
+            return False
+        return True
+
+    def _wake(self, role: Leader) -> None:
+        """Answer every waiting fetch that now has something to hear (R-209, KIP-1166)."""
+        for token, waiting in list(role.waiting.items()):
+            if self._answer_now(role, waiting.fetch, token):
+                del role.waiting[token]
+
+    # --- progress ---
+
+    def advance(self, role: Leader, now_ms: int) -> None:
+        """Raise the high watermark if a majority has got further, and tell those who wait for it."""
+        member = self._member
+        first = role.high_watermark is None
+        if not role.advance(member.log.flushed_offset) or role.high_watermark is None:
+            return
+        old = member.log.high_watermark
+        assert role.high_watermark >= old, (role.high_watermark, old)
+        member.log.high_watermark = role.high_watermark
+        member.emit(HighWatermarkAdvanced(old, role.high_watermark))
+        if first:
+            member.tell("leadership_began", "R-206", hw=role.high_watermark, after_ms=now_ms - role.began_ms)
+            member.emit(LeadershipBegan(role.epoch))
+        self._wake(role)
+
+    def append(self, records: Sequence[bytes], epoch: int | None, now_ms: int) -> int:
+        """Append one atomic batch; returns its base offset. With `epoch`, only in that one: whoever decided on an
+        older state must not write what follows from it. Raises `NotLeader`, and `ValueError` for no records.
+        """
+        member, role = self._member, self._member.role
+        if not isinstance(role, Leader) or (epoch is not None and epoch != role.epoch):
+            raise NotLeader(role.leader_id, member.state.epoch)
+        if not records:
+            raise ValueError("a batch needs at least one record")
+        base_offset = member.log.log_end_offset
+        member.log.log_end_offset += len(records)
+        member.emit(AppendRecords(base_offset, role.epoch, tuple(records)), FlushLog())
+        self._wake(role)  # followers write while we flush
+        return base_offset
+
+    # --- time ---
+
+    def on_time(self, role: Leader, now_ms: int) -> None:
+        member = self._member
+        lost_at_ms = role.quorum_lost_at_ms()
+        if lost_at_ms is not None and now_ms >= lost_at_ms:
+            member.become_resigned(role.successors(), "R-211", now_ms)
+            return
+        for token in role.expired(now_ms):
+            member.answer_waiting(token, self._answer(role))
+        for voter in role.voters_to_tell(now_ms):
+            member.emit(Send(voter, BeginEpoch(role.leader_id, role.epoch)))

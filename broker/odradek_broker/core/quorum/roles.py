@@ -1,0 +1,185 @@
+"""The roles of a node that does not lead: one class each, with what that role has to remember. The leader's is in
+`leader.py`.
+
+A change of role makes a new object, so an answer that was meant for an old role finds nobody: requests in flight are
+kept by the role that sent them. Deadlines are absolute, in milliseconds; `None` is never.
+
+    Unattached   knows the epoch and no living leader; perhaps it has voted. An observer looks for the leader here.
+    Prospective  asks whether it would win, before it disturbs anybody (KIP-996)
+    Candidate    has voted for itself in a new epoch and asks for the others' votes
+    Follower     fetches from a leader
+    Resigned     led this epoch, in this life of the process or the last one, and never will again (R-202)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from odradek_broker.core.quorum.messages import NO_NODE, Send
+
+
+def earliest(deadlines: Iterable[int | None]) -> int | None:
+    """The first of some deadlines; None when there is none."""
+    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
+class Retries:
+    """Peers that have to be asked something, each until it has answered: who is due, who has been asked and when to
+    ask again.
+    """
+
+    def __init__(self, peers: Iterable[int], now_ms: int) -> None:
+        self._due: dict[int, int] = dict.fromkeys(peers, now_ms)
+        self._asked: dict[int, Send] = {}
+
+    def due(self, now_ms: int) -> list[int]:
+        return [peer for peer, at in self._due.items() if at <= now_ms]
+
+    def asked(self, send: Send) -> None:
+        del self._due[send.peer_id]
+        self._asked[send.peer_id] = send
+
+    def is_waiting_for(self, send: Send) -> bool:
+        return self._asked.get(send.peer_id) is send
+
+    def again(self, peer: int, at_ms: int) -> None:
+        """What was asked got lost; ask again at this time."""
+        self._asked.pop(peer, None)
+        self._due[peer] = at_ms
+
+    def done(self, peer: int) -> None:
+        self._asked.pop(peer, None)
+        self._due.pop(peer, None)
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._due or self._asked)
+
+    def next_deadline_ms(self) -> int | None:
+        return earliest(self._due.values())
+
+
+class Ballot:
+    """The votes of one election, or of its rehearsal. The node's own vote is there from the start."""
+
+    def __init__(self, node_id: int, voters: Sequence[int], now_ms: int) -> None:
+        self._majority = len(voters) // 2 + 1
+        self.granted: list[int] = [node_id]
+        self._refused: list[int] = []
+        self._unreachable: dict[int, None] = {}
+        self._voters = len(voters)
+        self.retries = Retries((voter for voter in voters if voter != node_id), now_ms)
+
+    def grant(self, voter: int) -> None:
+        self.retries.done(voter)
+        self._unreachable.pop(voter, None)
+        self.granted.append(voter)
+
+    def refuse(self, voter: int) -> None:
+        self.retries.done(voter)
+        self._unreachable.pop(voter, None)
+        self._refused.append(voter)
+
+    def unreachable(self, voter: int, retry_at_ms: int) -> None:
+        """Nobody listens there: the vote may still come, but nobody should wait for it."""
+        self._unreachable[voter] = None
+        self.retries.again(voter, retry_at_ms)
+
+    @property
+    def won(self) -> bool:
+        return len(self.granted) >= self._majority
+
+    @property
+    def lost(self) -> bool:
+        """Whether the votes that may still come are too few. A voter that nobody reaches is not waited for."""
+        return self._voters - len(self._refused) - len(self._unreachable) < self._majority
+
+
+@dataclass(slots=True)
+class Search:
+    """An observer's way to the leader: it asks one voter after the other with a fetch (R-214)."""
+
+    voters: list[int]
+    at_ms: int
+    asked: int = 0  # voters asked so far
+    in_flight: Send | None = None
+
+    def may_ask(self, now_ms: int) -> bool:
+        return self.in_flight is None and now_ms >= self.at_ms
+
+    def next_voter(self) -> int:
+        return self.voters[self.asked % len(self.voters)]
+
+
+@dataclass(slots=True)
+class Unattached:
+    election_at_ms: int | None  # of a voter
+    search: Search | None = None  # of an observer
+    leader_id: int = NO_NODE
+
+    def next_deadline_ms(self) -> int | None:
+        if self.search is None:
+            return self.election_at_ms
+        return self.search.at_ms if self.search.in_flight is None else None
+
+
+@dataclass(slots=True)
+class Prospective:
+    ballot: Ballot
+    timeout_at_ms: int
+    leader_id: int = NO_NODE
+
+    def next_deadline_ms(self) -> int | None:
+        return earliest((self.timeout_at_ms, self.ballot.retries.next_deadline_ms()))
+
+
+@dataclass(slots=True)
+class Candidate:
+    ballot: Ballot
+    timeout_at_ms: int  # also the end of the back-off, once the election is lost
+    backing_off: bool = False
+    leader_id: int = NO_NODE
+
+    def next_deadline_ms(self) -> int | None:
+        if self.backing_off:
+            return self.timeout_at_ms
+        return earliest((self.timeout_at_ms, self.ballot.retries.next_deadline_ms()))
+
+
+@dataclass(slots=True)
+class Follower:
+    """`timeout_at_ms` is when the leader counts as lost. One fetch is in flight at most; `fetch_at_ms` is when the
+    next may go.
+    """
+
+    leader_id: int
+    timeout_at_ms: int
+    fetch_at_ms: int
+    heard_at_ms: int | None = None  # when the leader last spoke to us, in this role
+    in_flight: Send | None = None
+    dialling: bool = False
+    failures: int = 0  # fetches without an answer, one after the other
+    flushed: bool = True  # all that was appended is on the disk: a fetch may say so (R-207)
+
+    def hears(self, now_ms: int) -> bool:
+        """Whether a leader is known to live: then a pre-vote is refused (R-215)."""
+        return self.heard_at_ms is not None and now_ms < self.timeout_at_ms
+
+    def may_fetch(self, now_ms: int) -> bool:
+        return self.in_flight is None and not self.dialling and self.flushed and now_ms >= self.fetch_at_ms
+
+    def next_deadline_ms(self) -> int | None:
+        idle = self.in_flight is None and not self.dialling and self.flushed
+        return earliest((self.timeout_at_ms, self.fetch_at_ms if idle else None))
+
+
+@dataclass(slots=True)
+class Resigned:
+    successors: tuple[int, ...]
+    election_at_ms: int
+    retries: Retries  # the voters that have not heard of it
+    leader_id: int = field(default=NO_NODE)
+
+    def next_deadline_ms(self) -> int | None:
+        return earliest((self.election_at_ms, self.retries.next_deadline_ms()))
