@@ -95,6 +95,24 @@ def test_other_libraries_and_shapes_are_read() -> None:
     assert decompress(Codec.GZIP, gzip.compress(TEXT), len(TEXT)) == TEXT
 
 
+@pytest.mark.parametrize(
+    ("codec", "written"),
+    [
+        (Codec.GZIP, "1f8b08000000000000ffcb4eadb42d4bcc294db5cea62b0b0040e527b278000000"),
+        (Codec.SNAPPY, "82534e415050590000000001000000010000001278246b65793d76616c75653bfe0a00b60a00"),
+        (
+            Codec.LZ4,
+            "04224d1860408214000000af6b65793d76616c75653b0a005650616c75653b00000000",
+        ),
+        (Codec.ZSTD, "28b52ffd00588d0000506b65793d76616c75653b0100ab694102"),
+        (Codec.ZSTD, "28b52ffd0088950000586b65793d76616c75653b6b0100aa69f102"),  # level 22, with its large window
+    ],
+)
+def test_what_the_java_client_writes_is_read(codec: Codec, written: str) -> None:
+    """Bytes written by the libraries of Kafka's Java client: java.util.zip, snappy-java, lz4-java and zstd-jni."""
+    assert decompress(codec, bytes.fromhex(written), 120) == b"key=value;" * 12
+
+
 @pytest.mark.parametrize("codec", REAL)
 def test_cut_data_are_corrupt(codec: Codec) -> None:
     """A prefix gives an error or, with snappy and zstd, less than the whole; never other data."""

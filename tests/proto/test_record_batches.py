@@ -35,6 +35,9 @@ CONTENT = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.text(max_size=10), CONTENT), max_size=3).map(tuple)
 RECORDS = st.lists(st.tuples(TIMESTAMPS, CONTENT, CONTENT, HEADERS), min_size=1, max_size=20)
 
+# aiokafka's writer takes a first timestamp of -1 for "not set yet" and then loses it.
+DATED = RECORDS.filter(lambda records: records[0][0] != -1)
+
 SOME: list[RecordToWrite] = [
     (
         1_700_000_000_000 + index // 3,
@@ -81,7 +84,7 @@ def written_by_aiokafka(records: list[RecordToWrite], codec: Codec) -> bytes:
 
 
 @settings(max_examples=100, deadline=None)
-@given(RECORDS, st.sampled_from(Codec))
+@given(DATED, st.sampled_from(Codec))
 def test_we_read_what_aiokafka_writes(records: list[RecordToWrite], codec: Codec) -> None:
     """An independent writer's batch passes our checks and decodes to the same records."""
     batch = written_by_aiokafka(records, codec)
@@ -92,7 +95,7 @@ def test_we_read_what_aiokafka_writes(records: list[RecordToWrite], codec: Codec
 
 
 @settings(max_examples=100, deadline=None)
-@given(RECORDS)
+@given(DATED)
 def test_uncompressed_batches_equal_those_of_aiokafka_byte_for_byte(records: list[RecordToWrite]) -> None:
     """Without compression the format leaves no freedom, but for the leader epoch, which brokers stamp."""
     ours = encode_batch(
