@@ -1,0 +1,109 @@
+"""ListOffsets and OffsetsForLeaderEpoch: what a log's ends and epochs are.
+
+- ListOffsets: -1 is the latest offset (high watermark for consumers, log end for replicas), -2 the earliest, -3 the
+  record with the largest timestamp, anything else the first record at or after that time. After an election a leader
+  answers OFFSET_NOT_AVAILABLE until its high watermark has reached its epoch's start (KIP-207, R-26).
+- OffsetsForLeaderEpoch: answered by the leader only, fenced by the sender's epoch (R-69).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import CallContext, Files
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.runtime.hosted import HostedReplica
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
+Lookup = Callable[[TopicPartition], HostedReplica | ErrorCode]
+
+
+class OffsetsService:
+    """Both calls, for clients and for followers."""
+
+    def __init__(self, *, lookup: Lookup, files: Files) -> None:
+        self._lookup = lookup
+        self._files = files
+
+    async def list_offsets(self, request: bytes, context: CallContext) -> bytes:
+        message = pb.ListOffsetsRequest.FromString(request)
+        response = pb.ListOffsetsResponse()
+        for item in message.partitions:
+            listed = response.partitions.add(
+                topic=item.topic, partition=item.partition, offset=-1, timestamp_ms=-1, leader_epoch=-1
+            )
+            await self._list_one(item, listed, message.replica_id >= 0, message.read_committed)
+        return response.SerializeToString()
+
+    async def _list_one(
+        self, item: pb.ListOffsetsPartition, listed: pb.ListedOffset, replica: bool, read_committed: bool
+    ) -> None:
+        hosted, leader = self._leader(item.topic, item.partition, listed)
+        if hosted is None or leader is None:
+            return
+        error, bound = leader.offset_bound(item.current_leader_epoch, replica=replica, read_committed=read_committed)
+        state = hosted.state
+        if error not in (ErrorCode.NONE, ErrorCode.OFFSET_NOT_AVAILABLE):
+            listed.error_code = int(error)
+        elif item.timestamp_ms == EARLIEST:
+            listed.offset = state.log_start_offset
+            listed.leader_epoch = _epoch_at(hosted, state.log_start_offset)
+        elif item.timestamp_ms == LATEST:
+            listed.error_code = int(error)
+            if error is ErrorCode.NONE:
+                listed.offset = bound
+                listed.leader_epoch = leader.leader_epoch
+        else:
+            await self._by_timestamp(hosted, item.timestamp_ms, state.high_watermark if error else bound, listed)
+            if error is not ErrorCode.NONE and listed.offset < 0:
+                listed.error_code = int(error)  # the answer may lie above what this leader may tell yet
+
+    async def _by_timestamp(
+        self, hosted: HostedReplica, timestamp_ms: int, limit: int, listed: pb.ListedOffset
+    ) -> None:
+        log = hosted.log
+        if timestamp_ms == MAX_TIMESTAMP:
+            found = await self._files.offload(lambda: log.max_timestamp(limit))
+        else:
+            found = await self._files.offload(lambda: log.offset_for_timestamp(timestamp_ms, limit))
+        if found is not None:
+            listed.timestamp_ms, listed.offset = found
+            listed.leader_epoch = _epoch_at(hosted, listed.offset)
+
+    async def offsets_for_leader_epoch(self, request: bytes, context: CallContext) -> bytes:
+        message = pb.OffsetsForLeaderEpochRequest.FromString(request)
+        response = pb.OffsetsForLeaderEpochResponse()
+        for item in message.partitions:
+            answer = response.partitions.add(topic=item.topic, partition=item.partition, leader_epoch=-1, end_offset=-1)
+            _hosted, leader = self._leader(item.topic, item.partition, answer)
+            if leader is not None:
+                error, end = leader.end_offset_for_epoch(item.current_leader_epoch, item.leader_epoch)
+                answer.error_code = int(error)
+                if error is ErrorCode.NONE:
+                    answer.leader_epoch, answer.end_offset = end.epoch, end.offset
+        return response.SerializeToString()
+
+    def _leader(
+        self, topic: str, partition: int, answer: pb.ListedOffset | pb.EpochEndOffset
+    ) -> tuple[HostedReplica | None, LeaderPartition | None]:
+        hosted = self._lookup(TopicPartition(topic, partition))
+        if isinstance(hosted, ErrorCode):
+            answer.error_code = int(hosted)
+            return None, None
+        if hosted.offline is not None:
+            answer.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            return None, None
+        leader = hosted.leader
+        if leader is None:
+            answer.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return hosted, leader
+
+
+def _epoch_at(hosted: HostedReplica, offset: int) -> int:
+    epoch = hosted.state.epochs.epoch_for_offset(offset)
+    return -1 if epoch is None else epoch

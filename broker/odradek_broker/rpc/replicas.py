@@ -1,0 +1,81 @@
+"""DescribeReplicas and DeleteRecords: what this broker's replicas hold, and the cutting of their beginning.
+
+- DescribeReplicas answers from memory for every replica hosted here, leaders with what they know of the others.
+- DeleteRecords: the leader only; answered when its log start has moved (followers take it with their next fetch).
+"""
+
+from __future__ import annotations
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import CallContext
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.replicas import ReplicaManager
+
+
+class ReplicaService:
+    """What `odradek cluster status` and administrators ask of one broker."""
+
+    def __init__(self, *, replicas: ReplicaManager, broker_id: int) -> None:
+        self._replicas = replicas
+        self._broker_id = broker_id
+
+    async def describe(self, request: bytes, context: CallContext) -> bytes:
+        message = pb.DescribeReplicasRequest.FromString(request)
+        wanted = set(message.topics)
+        registration = self._replicas.image.brokers.get(self._broker_id)
+        response = pb.DescribeReplicasResponse(
+            broker_id=self._broker_id, broker_epoch=registration.broker_epoch if registration is not None else -1
+        )
+        for tp, hosted in sorted(self._replicas.replicas.items()):
+            if not wanted or tp.topic in wanted:
+                self._describe_one(response.replicas.add(topic=tp.topic, partition=tp.partition), hosted)
+        return response.SerializeToString()
+
+    def _describe_one(self, described: pb.ReplicaDescription, hosted: HostedReplica) -> None:
+        state, registration, leader = hosted.state, hosted.registration, hosted.leader
+        described.role = "offline" if hosted.offline is not None else "leader" if leader is not None else "follower"
+        described.leader_id = registration.leader if registration is not None else -1
+        described.leader_epoch = registration.leader_epoch if registration is not None else 0
+        described.partition_epoch = registration.partition_epoch if registration is not None else 0
+        described.log_start_offset = state.log_start_offset
+        described.log_end_offset = state.log_end_offset
+        described.high_watermark = state.high_watermark
+        described.size_bytes = hosted.log.size_bytes
+        described.isr.extend(registration.isr if registration is not None else ())
+        for entry in state.epochs.entries:
+            described.epochs.add(epoch=entry.epoch, start_offset=entry.offset)
+        if leader is not None:
+            for remote in leader.remote_replicas(self._replicas.clock.now_ms()):
+                described.remote_replicas.add(
+                    broker_id=remote.broker_id,
+                    log_end_offset=remote.log_end_offset,
+                    lag_ms=remote.lag_ms,
+                    in_sync=remote.in_sync,
+                )
+
+    async def delete_records(self, request: bytes, context: CallContext) -> bytes:
+        message = pb.DeleteRecordsRequest.FromString(request)
+        response = pb.DeleteRecordsResponse()
+        for item in message.partitions:
+            deleted = response.partitions.add(topic=item.topic, partition=item.partition, low_watermark=-1)
+            hosted = self._replicas.lookup(TopicPartition(item.topic, item.partition))
+            if isinstance(hosted, ErrorCode):
+                deleted.error_code = int(hosted)
+            elif hosted.leader is None:
+                deleted.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                self._delete(hosted, item.offset, deleted)
+        return response.SerializeToString()
+
+    def _delete(self, hosted: HostedReplica, offset: int, deleted: pb.DeletedRecords) -> None:
+        state = hosted.state
+        target = state.high_watermark if offset == -1 else offset
+        if not 0 <= target <= state.high_watermark:
+            deleted.error_code = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+            return
+        if target > state.log_start_offset:
+            hosted.on_log_start_advanced(target)
+        deleted.low_watermark = state.log_start_offset

@@ -1,0 +1,61 @@
+"""Which calls a broker answers on which listener."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek_proto.transport.ports import Handlers
+
+from odradek_broker.rpc.admin import ForwardAdmin, admin_handlers
+from odradek_broker.rpc.data import DataService
+from odradek_broker.rpc.metadata import MetadataService
+from odradek_broker.rpc.offsets import OffsetsService
+from odradek_broker.rpc.producer_ids import ProducerIdService
+from odradek_broker.rpc.replicas import ReplicaService
+
+BROKER = "odradek.v1.Broker"
+REPLICATION = "odradek.v1.Replication"
+ADMIN = "odradek.v1.Admin"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerServices:
+    data: DataService
+    metadata: MetadataService
+    offsets: OffsetsService
+    producer_ids: ProducerIdService
+    replicas: ReplicaService
+    forward_admin: ForwardAdmin
+
+    def handlers(self) -> Handlers:
+        """Everything of the client and inter-broker listener."""
+        return Handlers(
+            unary={
+                f"/{BROKER}/Metadata": self.metadata.metadata,
+                f"/{BROKER}/Produce": self.data.produce,
+                f"/{BROKER}/Fetch": self.data.fetch,
+                f"/{BROKER}/ListOffsets": self.offsets.list_offsets,
+                f"/{BROKER}/OffsetsForLeaderEpoch": self.offsets.offsets_for_leader_epoch,
+                f"/{BROKER}/InitProducerId": self.producer_ids.init_producer_id,
+                f"/{BROKER}/DeleteRecords": self.replicas.delete_records,
+                f"/{BROKER}/DescribeReplicas": self.replicas.describe,
+                f"/{REPLICATION}/ListOffsets": self.offsets.list_offsets,
+                f"/{REPLICATION}/OffsetsForLeaderEpoch": self.offsets.offsets_for_leader_epoch,
+                **admin_handlers(self.forward_admin),
+            },
+            streams={
+                f"/{BROKER}/ProduceStream": self.data.produce_stream,
+                f"/{BROKER}/FetchStream": self.data.fetch_stream,
+                f"/{REPLICATION}/FetchStream": self.data.replica_fetch_stream,
+            },
+            services=(BROKER, REPLICATION, ADMIN),
+        )
+
+
+def merge(*parts: Handlers) -> Handlers:
+    """One set of handlers for a listener that several services share."""
+    return Handlers(
+        unary={path: handler for part in parts for path, handler in part.unary.items()},
+        streams={path: handler for part in parts for path, handler in part.streams.items()},
+        services=[service for part in parts for service in part.services],
+    )

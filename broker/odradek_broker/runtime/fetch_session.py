@@ -1,0 +1,362 @@
+"""A fetch session: one stream on which a follower or a consumer reads many partitions.
+
+The client names a partition with its position; it is answered once, as soon as there is something to say, and then
+rests until it is named again. What waits costs nothing: no task, no timer, only an entry in the replica's list of
+waiters. Per loop tick everything that is ready goes into one message, and while a message is on its way more piles up
+for the next one; that is where the throughput comes from.
+
+Three rules. A position is recorded when it is named and never a second time (R-122). The limit of a read is captured
+once (R-229). What the client has not taken yet is bounded by the credit that it gave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
+from odradek_proto.transport.ports import Buffer, Clock, Stream, StreamClosed, TimerHandle
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.storage.log import LogCorrupted
+
+CONSUMER = -1
+DEFAULT_PARTITION_BYTES = 1_048_576  # replica.fetch.max.bytes and max.partition.fetch.bytes, Kafka's default
+
+Lookup = Callable[[TopicPartition, bytes], HostedReplica | ErrorCode]
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """One named partition that has not been answered yet."""
+
+    topic_partition: TopicPartition
+    fetch_offset: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+    hosted: HostedReplica | None = None
+    decision: FetchDecision | None = None  # to be told as it is: an error, a divergence, or the first look at the data
+    deadline_ms: int | None = None
+    told_high_watermark: int = -1
+    told_log_start: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Bounds of one session, from the broker's settings."""
+
+    max_answer_bytes: int
+    default_wait_ms: int = 500  # replica.fetch.wait.max.ms and fetch.max.wait.ms
+
+
+class FetchSession:
+    """The serving side of one fetch stream. `run` lives as long as the stream."""
+
+    def __init__(
+        self, stream: Stream, *, clock: Clock, lookup: Lookup, limits: SessionLimits, follower: bool = False
+    ) -> None:
+        self._follower = follower
+        self._stream = stream
+        self._clock = clock
+        self._lookup = lookup
+        self._limits = limits
+        self._wanted: dict[TopicPartition, _Wanted] = {}
+        self._ready: dict[TopicPartition, None] = {}
+        self._told: dict[TopicPartition, tuple[int, int]] = {}  # high watermark and log start that the client knows
+        self._replica_id = CONSUMER
+        self._replica_epoch = -1
+        self._read_committed = False
+        self._max_wait_ms = limits.default_wait_ms
+        self._min_bytes = 1
+        self._max_bytes = limits.max_answer_bytes
+        self._credit = 0
+        self._credited = False
+        self._wakeup = asyncio.Event()
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = 0
+
+    async def run(self) -> None:
+        """Serve until the stream ends. Never raises for what the client did."""
+        sender = asyncio.ensure_future(self._send_answers())
+        try:
+            while True:
+                self.on_message(await self._stream.recv())
+        except StreamClosed:
+            pass
+        except FrameError:
+            self._stream.close()
+        finally:
+            sender.cancel()
+            self._release()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    # --- What the client says ---------------------------------------------------------------------------------------
+
+    def on_message(self, message: bytes) -> None:
+        """Take one FetchFrame. Raises `FrameError` when it is none."""
+        header_bytes, _ = split_frame(message)
+        try:
+            header = pb.FetchHeader.FromString(header_bytes)
+        except Exception as error:  # protobuf raises DecodeError, a plain Exception
+            raise FrameError(f"not a FetchHeader: {error}") from error
+        self._replica_id = header.replica_id if self._follower else CONSUMER
+        self._replica_epoch = header.replica_epoch
+        self._read_committed = header.read_committed
+        self._max_wait_ms = header.max_wait_ms or self._limits.default_wait_ms
+        self._min_bytes = max(1, header.min_bytes)
+        self._max_bytes = min(header.max_bytes or self._limits.max_answer_bytes, self._limits.max_answer_bytes)
+        if header.credit_bytes:
+            self._credited = True
+            self._credit += header.credit_bytes
+            self._wakeup.set()
+        for forgotten in header.forgotten:
+            self._forget(TopicPartition(forgotten.topic, forgotten.partition))
+        for partition in header.partitions:
+            self._name(partition)
+
+    def _name(self, partition: pb.FetchPartition) -> None:
+        tp = TopicPartition(partition.topic, partition.partition)
+        self._forget(tp, keep_told=True)
+        wanted = _Wanted(
+            tp,
+            partition.fetch_offset,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
+            partition.max_bytes or DEFAULT_PARTITION_BYTES,
+        )
+        self._wanted[tp] = wanted
+        hosted = self._lookup(tp, partition.topic_id)
+        if isinstance(hosted, ErrorCode):
+            wanted.decision = FetchDecision(hosted, -1, -1, -1)
+            self._make_ready(wanted)
+            return
+        wanted.hosted = hosted
+        told = self._told.get(tp)
+        if told is not None:
+            wanted.told_high_watermark, wanted.told_log_start = told
+        decision = self._ask(hosted, wanted)
+        if decision.error is not ErrorCode.NONE or decision.diverging is not None or decision.limit > wanted.fetch_offset:
+            wanted.decision = decision
+            self._make_ready(wanted)
+        else:
+            hosted.wait_for_data(self, follower=self._follower)
+            self._wait_for_news(wanted, decision.high_watermark, decision.log_start_offset)
+
+    def _ask(self, hosted: HostedReplica, wanted: _Wanted) -> FetchDecision:
+        if self._follower:
+            return hosted.fetch_as_follower(self._fetch_of(wanted))
+        return hosted.fetch_as_consumer(
+            wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch, self._read_committed
+        )
+
+    def _fetch_of(self, wanted: _Wanted) -> FollowerFetch:
+        return FollowerFetch(
+            self._replica_id,
+            self._replica_epoch,
+            wanted.fetch_offset,
+            wanted.current_leader_epoch,
+            wanted.last_fetched_epoch,
+            wanted.log_start_offset,
+        )
+
+    def _forget(self, tp: TopicPartition, *, keep_told: bool = False) -> None:
+        wanted = self._wanted.pop(tp, None)
+        self._ready.pop(tp, None)
+        if not keep_told:
+            self._told.pop(tp, None)
+        if wanted is not None and wanted.hosted is not None:
+            wanted.hosted.stop_waiting(self)
+
+    # --- What wakes it ----------------------------------------------------------------------------------------------
+
+    def wake(self, hosted: HostedReplica) -> None:
+        """Called by the replica: there may be more to read, or its role changed."""
+        wanted = self._wanted.get(hosted.topic_partition)
+        if wanted is not None and wanted.hosted is hosted:
+            self._make_ready(wanted)
+
+    def note_high_watermark(self, hosted: HostedReplica) -> None:
+        """Called by the replica: a follower that waits for data will hear of the new high watermark in time."""
+        wanted = self._wanted.get(hosted.topic_partition)
+        if wanted is not None and wanted.hosted is hosted:
+            state = hosted.state
+            self._wait_for_news(wanted, state.high_watermark, state.log_start_offset)
+
+    def _make_ready(self, wanted: _Wanted) -> None:
+        self._ready[wanted.topic_partition] = None
+        self._wakeup.set()
+
+    def _wait_for_news(self, wanted: _Wanted, high_watermark: int, log_start_offset: int) -> None:
+        """A changed high watermark or log start is told with the next data, or when the wait ends (R-127, R-261)."""
+        if (high_watermark, log_start_offset) == (wanted.told_high_watermark, wanted.told_log_start):
+            return
+        if wanted.deadline_ms is None:
+            wanted.deadline_ms = self._clock.now_ms() + self._max_wait_ms
+            self._arm_timer(wanted.deadline_ms)
+
+    def _arm_timer(self, deadline_ms: int) -> None:
+        if self._timer is not None and self._timer_at_ms <= deadline_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = deadline_ms
+        self._timer = self._clock.call_later(max(0, deadline_ms - self._clock.now_ms()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        next_deadline: int | None = None
+        for wanted in self._wanted.values():
+            if wanted.deadline_ms is None:
+                continue
+            if wanted.deadline_ms <= now_ms:
+                self._make_ready(wanted)
+            elif next_deadline is None or wanted.deadline_ms < next_deadline:
+                next_deadline = wanted.deadline_ms
+        if next_deadline is not None:
+            self._arm_timer(next_deadline)
+
+    # --- What it answers --------------------------------------------------------------------------------------------
+
+    async def _send_answers(self) -> None:
+        while True:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            if self._credited and self._credit <= 0:
+                continue  # the client has not taken what it has; its next credit wakes us
+            frame = self.gather()
+            if frame is None:
+                continue
+            try:
+                await self._stream.send(frame)
+            except StreamClosed:
+                return
+
+    def gather(self) -> bytes | None:
+        """One answer with everything that is ready now, or None when nothing is."""
+        if not self._ready:
+            return None
+        header = pb.FetchAnswerHeader()
+        buffers: list[Buffer] = []
+        budget = self._max_bytes
+        total = 0
+        now_ms = self._clock.now_ms()
+        while self._ready:
+            tp = next(iter(self._ready))
+            if total >= budget:
+                self._wakeup.set()
+                break
+            del self._ready[tp]
+            wanted = self._wanted[tp]
+            total += self._answer(wanted, header, buffers, budget - total, now_ms, first=not buffers)
+        if not header.partitions:
+            return None
+        self._credit -= total
+        return pack_frame(header.SerializeToString(), buffers)
+
+    def _answer(
+        self,
+        wanted: _Wanted,
+        header: pb.FetchAnswerHeader,
+        buffers: list[Buffer],
+        budget: int,
+        now_ms: int,
+        *,
+        first: bool,
+    ) -> int:
+        """Add one partition's answer; returns its bytes. A partition with nothing to say goes back to waiting."""
+        hosted = wanted.hosted
+        decision = wanted.decision
+        if decision is None:
+            assert hosted is not None
+            decision = self._look_again(hosted, wanted)
+        data: list[Buffer] = []
+        size = 0
+        if decision.error is ErrorCode.NONE and decision.diverging is None and hosted is not None:
+            if decision.limit > wanted.fetch_offset:
+                try:
+                    limit_bytes = min(wanted.max_bytes, budget)
+                    data = hosted.log.read(wanted.fetch_offset, limit_bytes, decision.limit, at_least_one=first)
+                except LogCorrupted as error:
+                    decision = self._corrupted(hosted, error)
+                size = sum(map(len, data))
+            if not size and decision.error is ErrorCode.NONE and not self._has_news(wanted, decision, now_ms):
+                wanted.decision = None
+                if decision.limit > wanted.fetch_offset and not first:
+                    self._make_ready(wanted)  # its first batch did not fit any more: first in the next answer
+                    return budget
+                self._keep_waiting(hosted, wanted, decision)
+                return 0
+        self._wanted.pop(wanted.topic_partition, None)
+        if hosted is not None:
+            hosted.stop_waiting(self)
+            self._told[wanted.topic_partition] = (decision.high_watermark, decision.log_start_offset)
+        self._describe(header.partitions.add(), wanted, decision, size)
+        buffers.extend(data)
+        return size
+
+    def _look_again(self, hosted: HostedReplica, wanted: _Wanted) -> FetchDecision:
+        """What a fetch that waited would be told now; its position is not recorded again (R-121, R-122)."""
+        if self._follower:
+            return hosted.look_as_follower(self._fetch_of(wanted))
+        return hosted.fetch_as_consumer(
+            wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch, self._read_committed
+        )
+
+    def _has_news(self, wanted: _Wanted, decision: FetchDecision, now_ms: int) -> bool:
+        if wanted.deadline_ms is None or now_ms < wanted.deadline_ms:
+            return False
+        wanted.deadline_ms = None
+        told = (wanted.told_high_watermark, wanted.told_log_start)
+        return told != (decision.high_watermark, decision.log_start_offset)
+
+    def _keep_waiting(self, hosted: HostedReplica, wanted: _Wanted, decision: FetchDecision) -> None:
+        hosted.wait_for_data(self, follower=self._follower)
+        self._wait_for_news(wanted, decision.high_watermark, decision.log_start_offset)
+
+    def _corrupted(self, hosted: HostedReplica, error: LogCorrupted) -> FetchDecision:
+        """A batch that fails its check is never served (G7)."""
+        hosted.report_corruption(error)
+        state = hosted.state
+        return FetchDecision(
+            ErrorCode.KAFKA_STORAGE_ERROR, state.high_watermark, state.high_watermark, state.log_start_offset
+        )
+
+    def _describe(self, item: pb.FetchedPartition, wanted: _Wanted, decision: FetchDecision, size: int) -> None:
+        item.topic = wanted.topic_partition.topic
+        item.partition = wanted.topic_partition.partition
+        item.error_code = int(decision.error)
+        item.high_watermark = decision.high_watermark
+        item.last_stable_offset = decision.last_stable_offset
+        item.log_start_offset = decision.log_start_offset
+        item.size = size
+        item.fetch_offset = wanted.fetch_offset
+        item.request_leader_epoch = wanted.current_leader_epoch
+        item.current_leader_id = -1
+        item.current_leader_epoch = -1
+        if decision.diverging is not None:
+            item.diverging = True
+            item.diverging_epoch = decision.diverging.epoch
+            item.diverging_end_offset = decision.diverging.offset
+        registration = wanted.hosted.registration if wanted.hosted is not None else None
+        if decision.error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH) and registration:
+            item.current_leader_id = registration.leader
+            item.current_leader_epoch = registration.leader_epoch
+
+    def _release(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for wanted in self._wanted.values():
+            if wanted.hosted is not None:
+                wanted.hosted.stop_waiting(self)
+        self._wanted.clear()
+        self._ready.clear()

@@ -1,0 +1,52 @@
+"""Makes logs durable away from the event loop: one flusher per log directory, group commit.
+
+With `odradek.fsync=before-ack` every append asks for a flush, and all appends that came while one was running share
+the next. Otherwise a log is flushed when `flush.messages` or `flush.ms` say so. A failed fsync takes the directory
+offline and is never retried: the kernel may have dropped the pages, and a second fsync would lie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from odradek_proto.transport.ports import Clock, Files
+
+from odradek_broker.runtime.hosted import HostedReplica
+
+
+class Flusher:
+    """Flushes hosted replicas. `run` is its task."""
+
+    def __init__(
+        self, *, files: Files, clock: Clock, before_ack: bool, on_failed: Callable[[HostedReplica, Exception], None]
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._before_ack = before_ack
+        self._on_failed = on_failed
+        self._dirty: dict[HostedReplica, None] = {}
+        self._wakeup = asyncio.Event()
+
+    def after_append(self, hosted: HostedReplica) -> None:
+        """Called after each append; cheap when nothing has to be flushed."""
+        if self._before_ack or hosted.log.needs_flush(self._clock.now_ms()):
+            self._dirty[hosted] = None
+            self._wakeup.set()
+
+    def forget(self, hosted: HostedReplica) -> None:
+        self._dirty.pop(hosted, None)
+
+    async def run(self) -> None:
+        """Flush what is dirty, again and again; ends by cancellation."""
+        while True:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            batch, self._dirty = list(self._dirty), {}
+            for hosted in batch:
+                try:
+                    offset = await self._files.offload(hosted.log.flush)
+                except Exception as error:
+                    self._on_failed(hosted, error)
+                else:
+                    hosted.on_flushed(offset)

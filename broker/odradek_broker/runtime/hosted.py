@@ -1,0 +1,416 @@
+"""One replica that this broker hosts: the core's role, the log on disk, and the requests that wait for it.
+
+This is where effects are carried out. Rules of this module: effects are carried out in order, synchronously, with no
+await in between; whoever waits is woken after the step is over, never inside of it (R-126); a storage error takes the
+replica offline with its reason, and the others go on (R-86).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import PREFIX_SIZE, BatchHeader, CorruptBatch, check_batch, stamped_prefix
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Buffer, Clock, TimerHandle
+
+from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.core.partition.follower import FollowerPartition
+from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.core.partition.messages import (
+    AdvanceLogStart,
+    AppendBatches,
+    AppendDecision,
+    Effect,
+    FetchDecision,
+    FollowerFetch,
+    HighWatermarkAdvanced,
+    IsrAnswer,
+    IsrChanged,
+    IsrProposal,
+    PartitionFailed,
+    ProposeIsr,
+    ReplicaLog,
+    RequestReady,
+    RestartLog,
+    Transition,
+    Truncate,
+    WriteEpochs,
+)
+from odradek_broker.core.purgatory import ProducePurgatory
+from odradek_broker.runtime.events import EventLog
+from odradek_broker.storage.log import Log, LogCorrupted
+
+ACKS_ALL = -1
+
+
+class FetchWaiter(Protocol):
+    """A fetch session that waits for something to say about a partition."""
+
+    def wake(self, hosted: HostedReplica) -> None:
+        """There may be more to read, or the role changed."""
+        ...
+
+    def note_high_watermark(self, hosted: HostedReplica) -> None:
+        """The high watermark moved; a waiting follower hears of it with the next data or when its wait ends (R-127)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceAnswer:
+    """What the producer of one batch is told."""
+
+    error: ErrorCode
+    message: str = ""
+    base_offset: int = -1
+    log_start_offset: int = -1
+    leader_id: int = -1
+    leader_epoch: int = -1
+
+
+AnswerCallback = Callable[[ProduceAnswer], None]
+
+
+@dataclass(slots=True)
+class _WaitingProduce:
+    """A token in the produce purgatory."""
+
+    base_offset: int
+    answer: AnswerCallback
+
+
+class ReplicaServices(Protocol):
+    """What a hosted replica needs of its broker."""
+
+    clock: Clock
+    events: EventLog
+
+    def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None: ...
+
+    def request_ready(self, hosted: HostedReplica) -> None: ...
+
+    def after_append(self, hosted: HostedReplica) -> None:
+        """Bytes were appended: the flusher may have work."""
+        ...
+
+    def may_acknowledge_alone(self) -> bool:
+        """Whether a leader that is its whole ISR may answer acks=all (R-112: not while its session is gone)."""
+        ...
+
+    def storage_failed(self, hosted: HostedReplica, error: Exception) -> None: ...
+
+
+class HostedReplica:
+    """One replica on this broker. `role` changes with each leader epoch; the log stays."""
+
+    def __init__(self, log: Log, services: ReplicaServices) -> None:
+        self.log = log
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.state: ReplicaLog = log.state
+        self.registration: PartitionRegistration | None = None
+        self.role: LeaderPartition | FollowerPartition | None = None
+        self.offline: str | None = None
+        self._services = services
+        self._purgatory = ProducePurgatory()
+        self._purgatory_timer: TimerHandle | None = None
+        self._follower_waiters: dict[FetchWaiter, None] = {}
+        self._consumer_waiters: dict[FetchWaiter, None] = {}
+        self._run: memoryview = memoryview(b"")  # the bytes that an AppendBatches effect speaks of
+        self._look_into_purgatory = False
+
+    @property
+    def leader(self) -> LeaderPartition | None:
+        role = self.role
+        return role if isinstance(role, LeaderPartition) else None
+
+    @property
+    def follower(self) -> FollowerPartition | None:
+        role = self.role
+        return role if isinstance(role, FollowerPartition) else None
+
+    # --- Roles ------------------------------------------------------------------------------------------------------
+
+    def take_role(self, role: LeaderPartition | FollowerPartition | None) -> None:
+        """Enter a new term: whoever waits on the old one is answered (R-103, R-105), then the new role starts."""
+        self.role = role
+        for token, _error in self._purgatory.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            self._answer_waiting(token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if role is not None and self.offline is None:
+            self.carry_out(role.start(self._services.clock.now_ms()))
+        self._wake_everyone()
+
+    def update_registration(self, registration: PartitionRegistration) -> None:
+        """The same term with another ISR, partition epoch or replica list (R-102)."""
+        self.registration = registration
+        if self.role is not None and self.offline is None:
+            self.carry_out(self.role.update(registration, self._services.clock.now_ms()))
+
+    def take_offline(self, reason: str) -> None:
+        """Stop serving: the disk under this replica cannot be trusted any more."""
+        if self.offline is None:
+            self.offline = reason
+            for token, _error in self._purgatory.fail_all(ErrorCode.KAFKA_STORAGE_ERROR):
+                self._answer_waiting(token, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._wake_everyone()
+
+    # --- Produce ----------------------------------------------------------------------------------------------------
+
+    def produce(self, batch: memoryview, acks: int, timeout_ms: int, answer: AnswerCallback) -> None:
+        """Append one batch as leader; `answer` is called once, now or later. acks=0 answers only an error."""
+        leader = self.leader
+        if self.offline is not None:
+            answer(ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline))
+            return
+        if leader is None:
+            answer(self._not_leader())
+            return
+        clock = self._services.clock
+        now_ms = clock.now_ms()
+        try:
+            header = check_batch(batch)
+            if header.size != len(batch):
+                raise CorruptBatch("a produce item holds exactly one batch", position=header.size)
+        except CorruptBatch as error:
+            answer(ProduceAnswer(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}"))
+            return
+        decision = leader.prepare_append(header, acks, now_ms, clock.wall_ms())
+        if decision.error is not ErrorCode.NONE:
+            answer(ProduceAnswer(decision.error, decision.message, log_start_offset=self.state.log_start_offset))
+            return
+        if decision.header is not None and not self._append_as_leader(leader, decision.header, batch, now_ms):
+            answer(ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline or ""))
+            return
+        self._answer_when_due(leader, decision, acks, now_ms + timeout_ms, answer)
+
+    def _append_as_leader(self, leader: LeaderPartition, header: BatchHeader, batch: memoryview, now_ms: int) -> bool:
+        prefix = stamped_prefix(header.base_offset, header.length, header.leader_epoch)
+        try:
+            self.log.append((header,), (prefix, batch[PREFIX_SIZE:]))
+        except (OSError, ValueError) as error:
+            self._services.storage_failed(self, error)
+            return False
+        effects = leader.on_appended((header,), now_ms)
+        for waiter in list(self._follower_waiters):
+            waiter.wake(self)
+        if effects:
+            self.carry_out(effects)
+        self._services.after_append(self)
+        return True
+
+    def _answer_when_due(
+        self, leader: LeaderPartition, decision: AppendDecision, acks: int, deadline_ms: int, answer: AnswerCallback
+    ) -> None:
+        if acks == 0:
+            return
+        if acks == ACKS_ALL:
+            outcome = leader.produce_outcome(decision.required_offset) if self._may_acknowledge(leader) else None
+            if outcome is None:
+                token = _WaitingProduce(decision.base_offset, answer)
+                self._purgatory.add(decision.required_offset, deadline_ms, token)
+                self._arm_purgatory_timer()
+                return
+        else:
+            outcome = ErrorCode.NONE
+        answer(ProduceAnswer(outcome, "", decision.base_offset, self.state.log_start_offset))
+
+    def _may_acknowledge(self, leader: LeaderPartition) -> bool:
+        return len(leader.maximal_isr) > 1 or self._services.may_acknowledge_alone()
+
+    def complete_produces(self) -> None:
+        """Answer the waiting acks=all requests whose condition holds now (R-14, R-124)."""
+        leader = self.leader
+        if leader is None or not len(self._purgatory) or not self._may_acknowledge(leader):
+            return
+        for token, error in self._purgatory.on_progress(leader):
+            self._answer_waiting(token, error)
+
+    def _answer_waiting(self, token: object, error: ErrorCode) -> None:
+        assert isinstance(token, _WaitingProduce), token
+        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            token.answer(self._not_leader())
+        else:
+            token.answer(ProduceAnswer(error, "", token.base_offset, self.state.log_start_offset))
+
+    def _arm_purgatory_timer(self) -> None:
+        deadline_ms = self._purgatory.next_deadline_ms()
+        if self._purgatory_timer is None and deadline_ms is not None:
+            delay_ms = max(0, deadline_ms - self._services.clock.now_ms())
+            self._purgatory_timer = self._services.clock.call_later(delay_ms, self._expire_produces)
+
+    def _expire_produces(self) -> None:
+        self._purgatory_timer = None
+        for token, error in self._purgatory.on_time(self._services.clock.now_ms()):
+            self._answer_waiting(token, error)
+        self._arm_purgatory_timer()
+
+    def _not_leader(self) -> ProduceAnswer:
+        registration = self.registration
+        leader_id = registration.leader if registration is not None else -1
+        epoch = registration.leader_epoch if registration is not None else -1
+        return ProduceAnswer(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"{self.topic_partition}: this broker does not lead it",
+            leader_id=leader_id,
+            leader_epoch=epoch,
+        )
+
+    # --- Fetch ------------------------------------------------------------------------------------------------------
+
+    def fetch_as_follower(self, fetch: FollowerFetch) -> FetchDecision:
+        """A follower named its position: that is an acknowledgement (R-6), and may move the high watermark."""
+        leader = self.leader
+        if leader is None or self.offline is not None:
+            return self._refusal(fetch.current_leader_epoch)
+        decision, effects = leader.fetch_by_follower(fetch, self._services.clock.now_ms())
+        if effects:
+            self.carry_out(effects)
+        return decision
+
+    def look_as_follower(self, fetch: FollowerFetch) -> FetchDecision:
+        """The same question again when a fetch that waited completes; nothing is recorded (R-122)."""
+        leader = self.leader
+        if leader is None or self.offline is not None:
+            return self._refusal(fetch.current_leader_epoch)
+        return leader.read_for_follower(fetch)
+
+    def fetch_as_consumer(
+        self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool
+    ) -> FetchDecision:
+        if self.role is None or self.offline is not None:
+            return self._refusal(current_leader_epoch)
+        return self.role.fetch_by_consumer(
+            fetch_offset, current_leader_epoch, last_fetched_epoch, read_committed, self._services.clock.now_ms()
+        )
+
+    def _refusal(self, current_leader_epoch: int) -> FetchDecision:
+        known = self.registration.leader_epoch if self.registration is not None else -1
+        if self.offline is not None:
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+        elif 0 <= current_leader_epoch < known:
+            error = ErrorCode.FENCED_LEADER_EPOCH
+        elif current_leader_epoch > known:
+            error = ErrorCode.UNKNOWN_LEADER_EPOCH
+        else:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        state = self.state
+        return FetchDecision(error, state.high_watermark, state.high_watermark, state.log_start_offset)
+
+    def wait_for_data(self, waiter: FetchWaiter, *, follower: bool) -> None:
+        """Wake this session once there may be more to read: followers by appends, consumers by the high watermark."""
+        (self._follower_waiters if follower else self._consumer_waiters)[waiter] = None
+
+    def stop_waiting(self, waiter: FetchWaiter) -> None:
+        self._follower_waiters.pop(waiter, None)
+        self._consumer_waiters.pop(waiter, None)
+
+    def _wake_everyone(self) -> None:
+        for waiter in [*self._follower_waiters, *self._consumer_waiters]:
+            waiter.wake(self)
+
+    def report_corruption(self, error: LogCorrupted) -> None:
+        """A batch on the disk failed its check while it was read; it was not served (G7)."""
+        self._services.events.write(
+            "corruption_found", "G7", {"partition": str(self.topic_partition), "reason": str(error)}
+        )
+
+    # --- What others report -----------------------------------------------------------------------------------------
+
+    def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
+        leader = self.leader
+        if leader is not None and self.offline is None:
+            self.carry_out(leader.on_isr_answer(proposal, answer, self._services.clock.now_ms()))
+
+    def on_brokers_changed(self) -> None:
+        leader = self.leader
+        if leader is not None and self.offline is None:
+            self.carry_out(leader.on_brokers_changed(self._services.clock.now_ms()))
+
+    def on_time(self) -> None:
+        leader = self.leader
+        if leader is not None and self.offline is None:
+            self.carry_out(leader.on_time(self._services.clock.now_ms()))
+
+    def on_flushed(self, offset: int) -> None:
+        """Everything below `offset` is on the disk now."""
+        self.state.flushed_offset = max(self.state.flushed_offset, min(offset, self.state.log_end_offset))
+        if self.role is not None and self.offline is None:
+            self.carry_out(self.role.on_flushed(offset, self._services.clock.now_ms()))
+
+    def on_log_start_advanced(self, offset: int) -> None:
+        """Retention or DeleteRecords moved the beginning of the log (R-160, R-163)."""
+        if self.role is not None and self.offline is None:
+            self.carry_out(self.role.on_log_start_advanced(offset, self._services.clock.now_ms()))
+
+    # --- Effects ----------------------------------------------------------------------------------------------------
+
+    def append_run(self, run: memoryview, step: Callable[[], Sequence[Effect]]) -> None:
+        """Carry out the effects of a fetch answer whose batches are `run`."""
+        self._run = run
+        try:
+            self.carry_out(step())
+        finally:
+            self._run = memoryview(b"")
+
+    def carry_out(self, effects: Sequence[Effect]) -> None:
+        """Do what the core ordered, in its order; then wake whoever waited for it."""
+        try:
+            self._carry_out(effects)
+        except (OSError, ValueError) as error:
+            self._services.storage_failed(self, error)
+        if self._look_into_purgatory:
+            self._look_into_purgatory = False
+            self.complete_produces()
+            for waiter in list(self._consumer_waiters):
+                waiter.wake(self)
+            for waiter in list(self._follower_waiters):
+                waiter.note_high_watermark(self)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        now_ms = self._services.clock.now_ms
+        for effect in effects:
+            kind = type(effect)
+            if kind is HighWatermarkAdvanced or kind is IsrChanged:
+                self._look_into_purgatory = True
+            elif isinstance(effect, AppendBatches):
+                self._append_as_follower(effect.headers)
+            elif isinstance(effect, WriteEpochs):
+                self.log.write_epochs(effect.entries)
+            elif isinstance(effect, Transition):
+                facts = {"partition": str(self.topic_partition), **effect.facts}
+                self._services.events.write(effect.event, effect.rule, facts)
+            elif isinstance(effect, ProposeIsr):
+                self._services.propose_isr(self, effect.proposal)
+            elif isinstance(effect, RequestReady):
+                self._services.request_ready(self)
+            elif isinstance(effect, Truncate):
+                follower = self.follower
+                assert follower is not None, f"{self.topic_partition}: only a follower truncates"
+                log_end_offset = self.log.truncate(effect.offset)
+                self._carry_out(follower.on_truncated(log_end_offset, now_ms()))
+            elif isinstance(effect, RestartLog):
+                follower = self.follower
+                assert follower is not None, f"{self.topic_partition}: only a follower restarts its log"
+                self.log.restart_at(effect.offset)
+                self._carry_out(follower.on_restarted(effect.offset, now_ms()))
+            elif isinstance(effect, AdvanceLogStart):
+                self.log.advance_log_start(effect.offset)
+            elif isinstance(effect, PartitionFailed):
+                self._services.events.write(
+                    "replica_failed", "R-86", {"partition": str(self.topic_partition), "reason": effect.reason}
+                )
+
+    def _append_as_follower(self, headers: Sequence[BatchHeader]) -> None:
+        follower = self.follower
+        assert follower is not None, f"{self.topic_partition}: AppendBatches is an order to a follower"
+        buffers: list[Buffer] = [self._run]
+        self.log.append(headers, buffers)
+        self._carry_out(follower.on_appended(headers, self._services.clock.now_ms()))
+        self._services.after_append(self)
+
+    def close(self) -> None:
+        """Stop timers; the log is closed by its directory."""
+        if self._purgatory_timer is not None:
+            self._purgatory_timer.cancel()
+            self._purgatory_timer = None

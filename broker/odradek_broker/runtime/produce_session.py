@@ -1,0 +1,125 @@
+"""A produce session: one stream on which a client writes to many partitions.
+
+Each message holds many batches, each with its own correlation id; they are appended in the order in which they came.
+Answers that become due within one loop tick leave in one message. The bytes of batches that have no answer yet are
+bounded: at the bound the session stops reading, and gRPC's flow control stops the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.frames import FrameError, split_frame
+from odradek_proto.transport.ports import Stream, StreamClosed
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek_broker.runtime.hosted import HostedReplica, ProduceAnswer
+
+DEFAULT_TIMEOUT_MS = 30_000  # request.timeout.ms, Kafka's default
+
+Lookup = Callable[[TopicPartition], HostedReplica | ErrorCode]
+
+
+def parse_produce(message: bytes) -> tuple[pb.ProduceHeader, memoryview]:
+    """Split a ProduceFrame into its header and its batches. Raises `FrameError` when the two do not fit."""
+    header_bytes, batches = split_frame(message)
+    try:
+        header = pb.ProduceHeader.FromString(header_bytes)
+    except Exception as error:  # protobuf raises DecodeError, a plain Exception
+        raise FrameError(f"not a ProduceHeader: {error}") from error
+    claimed = 0
+    for item in header.items:
+        if item.size < 0:
+            raise FrameError(f"a batch of {item.size} bytes")
+        claimed += item.size
+    if claimed != len(batches):
+        raise FrameError(f"the items claim {claimed} bytes of batches, the message holds {len(batches)}")
+    return header, batches
+
+
+def fill_answer(answer: pb.ProduceAnswer, correlation_id: int, told: ProduceAnswer) -> None:
+    """Write what a producer is told into its protobuf form."""
+    answer.correlation_id = correlation_id
+    answer.error_code = int(told.error)
+    if told.message:
+        answer.error_message = told.message
+    answer.base_offset = told.base_offset
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = told.log_start_offset
+    answer.current_leader_id = told.leader_id
+    answer.current_leader_epoch = told.leader_epoch
+
+
+class ProduceSession:
+    """The serving side of one produce stream. `run` lives as long as the stream."""
+
+    def __init__(self, stream: Stream, *, lookup: Lookup, credit_bytes: int) -> None:
+        self._stream = stream
+        self._lookup = lookup
+        self._credit_bytes = credit_bytes
+        self._unanswered_bytes = 0
+        self._answers = pb.ProduceAnswers()
+        self._due = asyncio.Event()
+        self._room = asyncio.Event()
+        self._broken = False
+
+    async def run(self) -> None:
+        """Serve until the stream ends. A message that is none ends it; bad batches only get their error."""
+        sender = asyncio.ensure_future(self._send_answers())
+        try:
+            while True:
+                self.on_message(await self._stream.recv())
+                while self._unanswered_bytes > self._credit_bytes:
+                    self._room.clear()
+                    await self._room.wait()
+        except StreamClosed:
+            pass
+        except FrameError:
+            self._stream.close()
+        finally:
+            self._broken = True
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    def on_message(self, message: bytes) -> None:
+        """Append every batch of one ProduceFrame. Raises `FrameError` when it is none."""
+        header, batches = parse_produce(message)
+        position = 0
+        for item in header.items:
+            batch = batches[position : position + item.size]
+            position += item.size
+            self._produce(item, batch)
+
+    def _produce(self, item: pb.ProduceItem, batch: memoryview) -> None:
+        correlation_id, size, acks = item.correlation_id, item.size, item.acks
+        if acks != 0:
+            self._unanswered_bytes += size
+
+        def answer(told: ProduceAnswer) -> None:
+            if acks != 0:
+                self._unanswered_bytes -= size
+                self._room.set()
+            if not self._broken:
+                fill_answer(self._answers.answers.add(), correlation_id, told)
+                self._due.set()
+
+        hosted = self._lookup(TopicPartition(item.topic, item.partition))
+        if isinstance(hosted, ErrorCode):
+            answer(ProduceAnswer(hosted, f"{item.topic}-{item.partition}: {hosted.message}"))
+        else:
+            hosted.produce(batch, acks, item.timeout_ms or DEFAULT_TIMEOUT_MS, answer)
+
+    async def _send_answers(self) -> None:
+        self._answers.credit_bytes = self._credit_bytes
+        self._due.set()
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            message, self._answers = self._answers, pb.ProduceAnswers()
+            try:
+                await self._stream.send(message.SerializeToString())
+            except StreamClosed:
+                return

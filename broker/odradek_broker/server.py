@@ -1,0 +1,123 @@
+"""Runs one node as a process until it is told to stop.
+
+SIGTERM and SIGINT mean a controlled shutdown; a second one means now. What the node says goes to standard error, one
+event a line; `--ready-fd`-like tricks are not needed: the health service says SERVING once the broker is unfenced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from odradek_proto.transport.clock import LoopClock
+from odradek_proto.transport.files import OsFiles
+from odradek_proto.transport.grpc_network import GrpcNetwork
+
+from odradek_broker import config
+from odradek_broker.node import Node
+from odradek_broker.settings import BrokerSettings
+
+log = logging.getLogger("odradek.server")
+
+OK, FAILED = 0, 1
+GC_THRESHOLDS = (50_000, 20, 50)  # batches and frames are many and have no cycles: look for garbage seldom
+
+
+def default_log_directory(settings: BrokerSettings) -> BrokerSettings:
+    """An absolute `log.dirs`, `./data/<node.id>` when none is set (never under /tmp, unlike Kafka)."""
+    path = settings.log_dirs.split(",")[0].strip() or f"data/{settings.node_id}"
+    return replace(settings, log_dirs=str(Path(path).absolute()))
+
+
+def single_node_defaults(settings: BrokerSettings) -> BrokerSettings:
+    """A node that names no voters is a quorum of its own, at its CONTROLLER listener."""
+    if settings.controller_quorum_voters:
+        return settings
+    names = {name.strip() for name in settings.controller_listener_names.split(",")}
+    for name, address in config.parse_listeners(settings.listeners).items():
+        if name in names:
+            if address.endswith(":0"):
+                raise config.ConfigError(
+                    "without controller.quorum.voters the CONTROLLER listener needs a port of its own, not 0; "
+                    "for example -X listeners=GRPC://127.0.0.1:50051,CONTROLLER://127.0.0.1:50061"
+                )
+            return replace(settings, controller_quorum_voters=f"{settings.node_id}@{address}")
+    raise config.ConfigError("controller.quorum.voters is not set, and no listener is a CONTROLLER")
+
+
+def run(settings: BrokerSettings) -> int:
+    """Run a node until it is stopped; returns the exit code. Uses uvloop when it is installed."""
+    settings = single_node_defaults(default_log_directory(settings))
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(serve(settings))
+    return int(uvloop.run(serve(settings)))
+
+
+async def serve(settings: BrokerSettings) -> int:
+    """The life of the process. Returns the exit code."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    impatient = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            impatient.set()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    files = OsFiles()
+    node = Node(settings, clock=LoopClock(random.Random()), files=files, network=GrpcNetwork())
+    try:
+        await node.start()
+    except (OSError, ValueError, RuntimeError) as error:
+        print(f"odradek: node {settings.node_id} cannot start: {error}", file=sys.stderr)
+        return FAILED
+    listening = ", ".join(f"{name}://{address}" for name, address in sorted(node.addresses().items()))
+    print(f"odradek: node {settings.node_id} listens on {listening}", file=sys.stderr, flush=True)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    code = await _until_stopped(node, stop, impatient)
+    files.close()
+    return code
+
+
+async def _until_stopped(node: Node, stop: asyncio.Event, impatient: asyncio.Event) -> int:
+    ready = asyncio.ensure_future(_announce_ready(node))
+    stopping = asyncio.ensure_future(_wait_for(stop))
+    await asyncio.wait([stopping, node.failed], return_when=asyncio.FIRST_COMPLETED)
+    ready.cancel()
+    if node.failed.done():
+        print(f"odradek: node {node.settings.node_id} failed: {node.failed.exception()!r}", file=sys.stderr)
+        stopping.cancel()
+        await node.kill()
+        return FAILED
+    shutdown = asyncio.ensure_future(node.stop())
+    now = asyncio.ensure_future(_wait_for(impatient))
+    await asyncio.wait([shutdown, now], return_when=asyncio.FIRST_COMPLETED)
+    if not shutdown.done():
+        shutdown.cancel()
+        await asyncio.gather(shutdown, return_exceptions=True)
+        return FAILED
+    now.cancel()
+    await shutdown
+    print(f"odradek: node {node.settings.node_id} has stopped", file=sys.stderr, flush=True)
+    return OK
+
+
+async def _wait_for(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _announce_ready(node: Node) -> None:
+    await node.wait_until_ready()
+    print(f"odradek: node {node.settings.node_id} is ready", file=sys.stderr, flush=True)

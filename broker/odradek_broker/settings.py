@@ -1,0 +1,111 @@
+"""Every setting of a broker: Kafka's name, type, default and meaning.
+
+A field `replica_lag_time_max_ms` is the setting `replica.lag.time.max.ms`. Where a default is not Kafka's, the comment
+says so and docs/differences.md lists it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+NONE_LIMIT = (1 << 63) - 1  # Kafka's way to say "never"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """One broker's static settings. Times in milliseconds, sizes in bytes, unless the name says otherwise."""
+
+    # --- who and where
+    node_id: int = -1
+    cluster_id: str = ""
+    process_roles: str = "broker,controller"
+    controller_quorum_voters: str = ""  # 1@host:port,2@host:port
+    controller_listener_names: str = "CONTROLLER"
+    listeners: str = "GRPC://127.0.0.1:0,CONTROLLER://127.0.0.1:0"  # Kafka: PLAINTEXT://:9092
+    advertised_listeners: str = ""  # empty: the listeners
+    inter_broker_listener_name: str = "GRPC"  # Kafka: PLAINTEXT
+    broker_rack: str = ""
+    log_dirs: str = ""  # empty: ./data/<node.id> (Kafka: /tmp/kafka-logs)
+
+    # --- topics
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
+    auto_create_topics_enable: bool = True
+    delete_topic_enable: bool = True
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+    message_max_bytes: int = 1_048_588
+    message_timestamp_type: str = field(default="CreateTime", metadata={"key": "log.message.timestamp.type"})
+    message_timestamp_before_max_ms: int = field(
+        default=NONE_LIMIT, metadata={"key": "log.message.timestamp.before.max.ms"}
+    )
+    message_timestamp_after_max_ms: int = field(
+        default=3_600_000, metadata={"key": "log.message.timestamp.after.max.ms"}
+    )
+
+    # --- replication
+    replica_lag_time_max_ms: int = (
+        10_000  # Kafka: 30000 (10000 before 2.5): shorter, so that a lesson fits into an hour
+    )
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_max_bytes: int = 1_048_576
+    replica_fetch_response_max_bytes: int = 8_388_608  # Kafka: 10485760; ours must fit one gRPC message of 16 MiB
+    replica_fetch_backoff_ms: int = 1_000
+    replica_high_watermark_checkpoint_interval_ms: int = 5_000
+
+    # --- the log
+    log_segment_bytes: int = 1_073_741_824
+    log_roll_ms: int = 604_800_000
+    log_index_interval_bytes: int = 4_096
+    log_index_size_max_bytes: int = 10_485_760
+    log_flush_interval_messages: int = NONE_LIMIT
+    log_flush_interval_ms: int = NONE_LIMIT
+    log_flush_offset_checkpoint_interval_ms: int = 60_000
+    log_flush_start_offset_checkpoint_interval_ms: int = 60_000
+    log_retention_ms: int = 604_800_000
+    log_retention_bytes: int = -1
+    log_retention_check_interval_ms: int = 300_000
+    log_segment_delete_delay_ms: int = 60_000
+    log_cleanup_policy: str = "delete"
+    producer_id_expiration_ms: int = 86_400_000
+
+    # --- the cluster
+    broker_heartbeat_interval_ms: int = 2_000
+    broker_session_timeout_ms: int = 9_000
+    controller_quorum_election_timeout_ms: int = 1_000
+    controller_quorum_fetch_timeout_ms: int = 2_000
+    controller_quorum_election_backoff_max_ms: int = 1_000
+    controller_quorum_request_timeout_ms: int = 2_000
+    controller_quorum_retry_backoff_ms: int = 20
+    controlled_shutdown_enable: bool = True
+
+    # --- clients
+    fetch_max_bytes: int = 8_388_608  # Kafka: 57671680; ours must fit one gRPC message of 16 MiB
+    request_timeout_ms: int = 30_000
+
+    # --- odradek's own
+    odradek_truncation_mode: str = "fetch"  # epoch-request | epoch-single-round | high-watermark
+    odradek_fsync: str = "never"  # before-ack: nothing counts until it is on the disk
+    odradek_session_grace_ms: int = 300
+    odradek_session_early_fencing: bool = True
+    odradek_elr_enable: bool = False
+    odradek_legacy_fast_restart_keeps_isr: bool = False
+    odradek_cache_bytes: int = 16_777_216  # recently appended batches kept in memory, per broker
+    odradek_stream_credit_bytes: int = 16_777_216  # unanswered bytes that one produce stream may have
+    odradek_events_enable: bool = True
+
+
+def setting_key(name: str) -> str:
+    """Kafka's dotted name of a field."""
+    for item in fields(BrokerSettings):
+        if item.name == name:
+            return str(item.metadata.get("key", name.replace("_", ".")))
+    raise KeyError(name)
+
+
+FIELD_BY_KEY: dict[str, str] = {
+    str(item.metadata.get("key", item.name.replace("_", "."))): item.name for item in fields(BrokerSettings)
+}
