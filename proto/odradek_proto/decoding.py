@@ -130,5 +130,5 @@ def _decode_headers(body: bytes, position: int) -> tuple[Headers, int]:
         if name is None:
             raise ValueError("a header without a key")
         content, position = _decode_bytes(body, position)
-        headers.append((name.decode(), content))
+        headers.append((name.decode(errors="replace"), content))  # as Kafka's Java client: no record stops a consumer
     return tuple(headers), position
