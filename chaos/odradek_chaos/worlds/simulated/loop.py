@@ -1,0 +1,416 @@
+"""An asyncio event loop with virtual time, for whole clusters in one thread.
+
+Rules of this loop:
+- Time stands still while anything can run, and then jumps to the next timer. It is counted in whole microseconds.
+- Inside a node callbacks run first in, first out, as asyncio promises; only which of several runnable nodes goes next
+  is left to chance, and chance is seeded.
+- Whose callback it is, is read from the context that the callback runs in (`spawn` puts it there, and tasks, timers and
+  future callbacks inherit it). A callback of no node belongs to the world: links, disks, nemeses.
+- A paused node's callbacks and due timers pile up and run at resume. A killed node's tasks are cancelled, run to their
+  end at once and alone, and whatever they ask for after that is dropped.
+- Nothing runnable and no timer is an error with a dump, and so is a node that runs forever without letting time pass.
+- Threads do not exist: `run_in_executor` and `call_soon_threadsafe` raise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import heapq
+import logging
+import random
+import sys
+import zlib
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Context = contextvars.Context
+
+logger = logging.getLogger(__name__)
+
+MICROSECONDS = 1_000_000
+MAX_EVENTS_AT_ONE_INSTANT = 2_000_000
+MAX_EVENTS_OF_THE_DYING = 100_000  # a task that ignores its cancellation is dropped after so many
+GC_INTERVAL_EVENTS = 200_000  # cyclic garbage is collected at places that a seed determines, and only there
+MANY_CANCELLED_TIMERS = 10_000
+
+
+class SimulationError(RuntimeError):
+    """The simulated program can never go on."""
+
+
+class Deadlock(SimulationError):
+    """Nothing can run and no timer is set."""
+
+
+class Livelock(SimulationError):
+    """Callbacks go on without end while no time passes."""
+
+
+class TimeLimit(SimulationError):
+    """The main task was not done within the virtual time that it was given."""
+
+
+class Process:
+    """One incarnation of a node, as the loop sees it: a run queue that can be parked or dropped."""
+
+    __slots__ = ("alive", "index", "name", "paused", "queue", "ready", "tasks", "tasks_limit")
+
+    def __init__(self, name: str, index: int) -> None:
+        self.name = name
+        self.index = index
+        self.queue: deque[asyncio.Handle] = deque()
+        self.paused = False
+        self.alive = True
+        self.ready = False  # whether it stands in the loop's list of runnable processes
+        self.tasks: list[asyncio.Task[Any]] = []  # strong references; a task must not vanish while it waits
+        self.tasks_limit = 64
+
+    def __repr__(self) -> str:
+        state = "dead" if not self.alive else "paused" if self.paused else "alive"
+        return f"<{self.name} {state}, {len(self.queue)} parked>"
+
+    def remember(self, task: asyncio.Task[Any]) -> None:
+        if len(self.tasks) >= self.tasks_limit:
+            self.tasks = [known for known in self.tasks if not known.done()]
+            self.tasks_limit = 64 + 2 * len(self.tasks)
+        self.tasks.append(task)
+
+
+PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
+
+
+class SimTimer(asyncio.TimerHandle):
+    """A timer that knows whether it still stands in the loop's heap."""
+
+    __slots__ = ("waiting",)
+
+    waiting: bool
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """Seeded loop with virtual time; see the module for its rules. Times of its own methods are microseconds."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self.now_us = 0
+        self.events = 0
+        self.unhandled: list[dict[str, Any]] = []  # what reached `call_exception_handler`; a sound run has none
+        self._rng = self.fork_rng("loop")
+        self._world = Process("world", 0)
+        self._world_context = contextvars.Context()
+        self._processes = [self._world]
+        self._ready: list[Process] = []
+        self._dying: deque[Process] = deque()
+        self._graveyard: list[asyncio.Task[Any]] = []  # waits for ever; kept, so that the collector leaves it alone
+        self._timers: list[tuple[int, int, SimTimer, Process]] = []
+        self._timer_number = 0
+        self._task_number = 0
+        self._cancelled_timers = 0
+        self._trace = 0
+        self._running = False
+        self._limit_us: int | None = None
+        self._stopping = False
+        self._closed = False
+
+    # --- seeds, trace, processes
+
+    def fork_rng(self, name: str) -> random.Random:
+        """A generator of its own for one part of the world, so that parts do not disturb each other's chance."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def trace(self, label: str) -> None:
+        """Mix an observation of the world (a delivery, a flush) into the trace."""
+        self._trace = hash((self._trace, self.now_us, zlib.crc32(label.encode())))
+
+    def observe(self, *numbers: int) -> None:
+        """The same for numbers, cheaper."""
+        self._trace = hash((self._trace, self.now_us, numbers))
+
+    def trace_digest(self) -> str:
+        """Digest of every (time, process) that ran and of all labels. Same seed, same digest, in every process."""
+        return f"{self._trace & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+
+    def new_process(self, name: str) -> Process:
+        process = Process(name, len(self._processes))
+        self._processes.append(process)
+        return process
+
+    def current_process(self) -> Process:
+        return PROCESS.get(self._world)
+
+    def context_of(self, process: Process | None) -> Context:
+        """A context whose callbacks belong to `process`, or to the world."""
+        context = contextvars.Context()
+        if process is not None:
+            context.run(PROCESS.set, process)
+        return context
+
+    def spawn(self, process: Process, work: Coroutine[Any, Any, T], name: str = "main") -> asyncio.Task[T]:
+        return self.create_task(work, name=f"{process.name}/{name}", context=self.context_of(process))
+
+    def pause(self, process: Process) -> None:
+        process.paused = True
+        if process.ready:
+            process.ready = False
+            self._ready.remove(process)
+
+    def resume(self, process: Process) -> None:
+        process.paused = False
+        self._make_ready(process)
+
+    def kill(self, process: Process) -> None:
+        """Let `process` run no further. The caller has already cut it off from its disk and network.
+
+        Its tasks are cancelled and unwind before anything else runs, so that no `finally` block is left to the garbage
+        collector. What they wait for after that never comes.
+        """
+        if not process.alive or process in self._dying:
+            return
+        self.pause(process)
+        self._dying.append(process)
+
+    def _reap(self) -> None:
+        """Cancel and unwind the tasks of killed processes, in the order of their deaths."""
+        while self._dying:
+            process = self._dying[0]
+            for task in process.tasks:
+                task.cancel()
+            for _ in range(MAX_EVENTS_OF_THE_DYING):
+                if not process.queue:
+                    break
+                handle = process.queue.popleft()
+                if not handle.cancelled():
+                    handle._run()
+            process.alive = False
+            process.queue.clear()
+            for task in process.tasks:
+                if not task.done():
+                    self._graveyard.append(task)
+                elif not task.cancelled():
+                    task.exception()  # nobody is left to be told
+            process.tasks.clear()
+            self._dying.popleft()
+
+    # --- running
+
+    def run(self, work: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
+        """Run `work` as the world's main task; `TimeLimit` when it takes more virtual seconds than the limit."""
+        self._limit_us = None if limit_s is None else self.now_us + round(limit_s * MICROSECONDS)
+        return self._complete(self.create_task(work, name="world/main"))
+
+    def run_until_complete(self, future: Any) -> Any:
+        return self._complete(asyncio.ensure_future(future, loop=self))
+
+    def _complete(self, main: asyncio.Future[T]) -> T:
+        main.add_done_callback(lambda _: self.stop())
+        self.run_forever()
+        if not main.done():
+            raise RuntimeError("the loop was stopped before its main task was done")
+        return main.result()
+
+    def run_forever(self) -> None:
+        if self._running or self._closed:
+            raise RuntimeError("the loop runs already or is closed")
+        hooks = sys.get_asyncgen_hooks()
+        collecting = gc.isenabled()
+        gc.disable()
+        self._running, self._stopping = True, False
+        asyncio._set_running_loop(self)
+        sys.set_asyncgen_hooks(finalizer=self._finalize_generator)
+        try:
+            while not self._stopping:
+                self._run_instant()
+        except SimulationError:
+            self._closed = True  # whatever still waits will never go on, and need not be reported one by one
+            raise
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+            asyncio._set_running_loop(None)
+            self._running = False
+            if collecting:
+                gc.enable()
+
+    def _run_instant(self) -> None:
+        """Run all that can run now, then let time jump to the next timer."""
+        ready = self._ready
+        last_event = self.events + MAX_EVENTS_AT_ONE_INSTANT
+        while not self._stopping:
+            if self._dying:
+                self._reap()
+            if not ready:
+                break
+            count = len(ready)
+            position = int(self._rng.random() * count) if count > 1 else 0
+            process = ready[position]
+            handle = process.queue.popleft()
+            if not process.queue:
+                process.ready = False
+                ready[position] = ready[-1]
+                ready.pop()
+            if handle.cancelled():
+                continue
+            self.events += 1
+            self._trace = hash((self._trace, self.now_us, process.index))
+            handle._run()
+            if self.events % GC_INTERVAL_EVENTS == 0:
+                gc.collect()
+            if self.events > last_event:
+                raise Livelock(f"{MAX_EVENTS_AT_ONE_INSTANT} callbacks at {self.now_us} us\n{self.dump()}")
+        else:
+            return
+        self._advance()
+
+    def _advance(self) -> None:
+        """Move all timers of the next instant that has one to the queues of their processes."""
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+            self._cancelled_timers -= 1
+        if not timers:
+            raise Deadlock(f"nothing can run and no timer is set at {self.now_us} us\n{self.dump()}")
+        if self._limit_us is not None and timers[0][0] > self._limit_us:
+            raise TimeLimit(f"not done after {self._limit_us} us\n{self.dump()}")
+        self.now_us = max(self.now_us, timers[0][0])
+        while timers and timers[0][0] <= self.now_us:
+            _, _, timer, process = heapq.heappop(timers)
+            timer.waiting = False
+            if timer.cancelled():
+                self._cancelled_timers -= 1
+            elif process.alive:
+                process.queue.append(timer)
+                self._make_ready(process)
+
+    def _make_ready(self, process: Process) -> None:
+        if not process.ready and not process.paused and process.queue:
+            process.ready = True
+            self._ready.append(process)
+
+    def dump(self) -> str:
+        """Every process and where each unfinished task waits."""
+        lines = [repr(process) for process in self._processes if process.alive]
+        for task in sorted(asyncio.all_tasks(self), key=lambda task: task.get_name()):
+            frames = task.get_stack(limit=1)
+            where = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else "?"
+            lines.append(f"  {task.get_name()} in {where}")
+        return "\n".join(lines)
+
+    # --- what asyncio asks of a loop
+
+    def time(self) -> float:
+        return self.now_us / MICROSECONDS
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        if context is None:
+            context = contextvars.copy_context()
+        process = context.get(PROCESS, self._world)
+        handle = asyncio.Handle(callback, args, self, context)
+        if process.alive:
+            process.queue.append(handle)
+            if not process.ready and not process.paused:
+                process.ready = True
+                self._ready.append(process)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self._schedule(self.now_us + max(0, round(delay * MICROSECONDS)), callback, args, context)
+
+    def call_at(
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self._schedule(round(when * MICROSECONDS), callback, args, context)
+
+    def call_world_at(self, when_us: int, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """A timer of the world, whoever sets it: deliveries and faults go on while the node that sent is paused."""
+        return self._schedule(when_us, callback, (), self._world_context)
+
+    def _schedule(
+        self, when_us: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> SimTimer:
+        if context is None:
+            context = contextvars.copy_context()
+        timer = SimTimer(when_us / MICROSECONDS, callback, args, self, context)
+        timer.waiting = True
+        self._timer_number += 1
+        heapq.heappush(self._timers, (when_us, self._timer_number, timer, context.get(PROCESS, self._world)))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Called by a handle when it is cancelled. It stays in the heap until many have gathered."""
+        if not isinstance(handle, SimTimer) or not handle.waiting:
+            return
+        self._cancelled_timers += 1
+        if self._cancelled_timers > MANY_CANCELLED_TIMERS and self._cancelled_timers * 2 > len(self._timers):
+            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        process = self.current_process() if context is None else context.get(PROCESS, self._world)
+        if name is None:
+            self._task_number += 1
+            name = f"{process.name}/{self._task_number}"
+        task = asyncio.Task(coro, loop=self, name=str(name), context=context)
+        process.remember(task)
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._closed:
+            logger.error("%s", context.get("message"), exc_info=context.get("exception"))
+            self.unhandled.append(context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def call_soon_threadsafe(self, callback: object, *args: object, context: Context | None = None) -> asyncio.Handle:
+        raise SimulationError("there are no threads in the simulated world")
+
+    def run_in_executor(self, executor: Any, func: object, *args: object) -> asyncio.Future[Any]:
+        raise SimulationError("there are no executors in the simulated world: use Files.offload")
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def close(self) -> None:
+        self._closed = True
+        self._timers.clear()
+        for process in self._processes:
+            process.queue.clear()
+            process.tasks.clear()
+
+    def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """An async generator was dropped half-way: close it in the context that it was dropped in."""
+        if not self._closed:
+            self.create_task(generator.aclose())
+
+    async def shutdown_asyncgens(self) -> None:
+        """Nothing to do: generators are closed when they are dropped."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Nothing to do: there is none."""

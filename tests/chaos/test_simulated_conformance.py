@@ -1,0 +1,479 @@
+"""The real and the simulated adapters keep the same promises of the ports."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek_chaos.worlds.simulated.disk import SimDisk, SimFiles
+from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.network import SimNetwork
+from odradek_proto.transport.files import OsFiles
+from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.ports import (
+    CallContext,
+    CallRejected,
+    DeadlineExceeded,
+    DialResult,
+    Files,
+    Handlers,
+    Network,
+    PeerUnavailable,
+    Stream,
+    StreamClosed,
+    StreamHandler,
+)
+
+ANY_PORT = "127.0.0.1:0"
+STREAM = "/odradek.test.Port/Stream"
+UNARY = "/odradek.test.Port/Unary"
+
+Story = Callable[[Network, Network], Coroutine[Any, Any, None]]
+World = Callable[[Story], None]
+
+
+def real_world(story: Story) -> None:
+    async def main() -> None:
+        client, server = GrpcNetwork(), GrpcNetwork()
+        try:
+            async with asyncio.timeout(20):
+                await story(client, server)
+        finally:
+            await client.close()
+            await server.close()
+
+    asyncio.run(main())
+
+
+def simulated_world(story: Story) -> None:
+    loop = SimLoop(seed=7)
+    fabric = SimFabric(loop, loop.fork_rng("fabric"))
+    loop.run(story(SimNetwork(fabric, "client"), SimNetwork(fabric, "server")), limit_s=20)
+    assert loop.unhandled == []
+
+
+@pytest.fixture(params=[real_world, simulated_world], ids=["real", "simulated"])
+def world(request: pytest.FixtureRequest) -> World:
+    return request.param
+
+
+def streams(handler: StreamHandler) -> Handlers:
+    return Handlers(streams={STREAM: handler})
+
+
+async def echo(stream: Stream, _: CallContext) -> None:
+    while True:
+        await stream.send(await stream.recv())
+
+
+async def ending(stream: Stream) -> StreamClosed:
+    """Receive until the stream ends."""
+    while True:
+        try:
+            await stream.recv()
+        except StreamClosed as end:
+            return end
+
+
+def test_unary_call_carries_bytes_and_deadline(world: World) -> None:
+    """A handler gets the request's bytes and the time that the caller leaves it."""
+
+    async def story(client: Network, server: Network) -> None:
+        seen: list[CallContext] = []
+
+        async def handler(request: bytes, call: CallContext) -> bytes:
+            seen.append(call)
+            return request[::-1]
+
+        listening = await server.serve(ANY_PORT, Handlers(unary={UNARY: handler}))
+        assert await client.call(listening.address, UNARY, b"abc", 5000) == b"cba"
+        assert await client.call(listening.address, UNARY, b"", 5000) == b""
+        assert seen[0].deadline_ms is not None
+        assert 0 < seen[0].deadline_ms <= 5000
+        await listening.stop()
+
+    world(story)
+
+
+def test_unary_failures_have_their_own_errors(world: World) -> None:
+    """Unknown method, failing handler, late answer and refusal can be told apart."""
+
+    async def story(client: Network, server: Network) -> None:
+        async def fails(_: bytes, __: CallContext) -> bytes:
+            raise ZeroDivisionError
+
+        async def hangs(_: bytes, __: CallContext) -> bytes:
+            await asyncio.Event().wait()
+            return b""
+
+        listening = await server.serve(ANY_PORT, Handlers(unary={"/t.T/Fails": fails, "/t.T/Hangs": hangs}))
+        peer = listening.address
+        with pytest.raises(CallRejected) as rejected:
+            await client.call(peer, "/t.T/Unknown", b"", 5000)
+        assert rejected.value.status == "UNIMPLEMENTED"
+        with pytest.raises(CallRejected) as rejected:
+            await client.call(peer, "/t.T/Fails", b"", 5000)
+        assert rejected.value.status == "INTERNAL"
+        with pytest.raises(CallRejected) as rejected:
+            await client.call(peer, "/t.T/Fails", bytes(17 * 1024 * 1024), 5000)
+        assert rejected.value.status == "RESOURCE_EXHAUSTED"
+        with pytest.raises(DeadlineExceeded):
+            await client.call(peer, "/t.T/Hangs", b"", 100)
+        await listening.stop()
+        with pytest.raises(PeerUnavailable) as refused:
+            await client.call(peer, "/t.T/Hangs", b"", 5000)
+        assert refused.value.refused
+
+    world(story)
+
+
+def test_stream_keeps_the_order_of_messages(world: World) -> None:
+    """Messages of any size come back in the order in which they were sent."""
+
+    async def story(client: Network, server: Network) -> None:
+        listening = await server.serve(ANY_PORT, streams(echo))
+        stream = await client.open(listening.address, STREAM)
+        sent = [bytes([number % 251]) * (number * 997 % 70_000) for number in range(60)]
+        sender = asyncio.ensure_future(send_all(stream, sent))
+        assert [await stream.recv() for _ in sent] == sent
+        await sender
+        stream.close()
+        await listening.stop()
+
+    world(story)
+
+
+async def send_all(stream: Stream, messages: list[bytes]) -> None:
+    for message in messages:
+        await stream.send(message)
+
+
+def test_open_fails_as_calls_do(world: World) -> None:
+    """A stream to an unknown method is rejected; one to nobody is refused."""
+
+    async def story(client: Network, server: Network) -> None:
+        listening = await server.serve(ANY_PORT, streams(echo))
+        with pytest.raises(CallRejected) as rejected:
+            await client.open(listening.address, "/t.T/Unknown")
+        assert rejected.value.status == "UNIMPLEMENTED"
+        await listening.stop()
+        with pytest.raises(PeerUnavailable) as refused:
+            await client.open(listening.address, STREAM)
+        assert refused.value.refused
+
+    world(story)
+
+
+def test_closing_delivers_what_was_sent_and_then_a_clean_end(world: World) -> None:
+    """The other side receives every message and then `StreamClosed` with `clean`; here, `recv` ends too."""
+
+    async def story(client: Network, server: Network) -> None:
+        received: list[bytes] = []
+        end: asyncio.Future[StreamClosed] = asyncio.get_running_loop().create_future()
+
+        async def collect(stream: Stream, _: CallContext) -> None:
+            try:
+                while True:
+                    received.append(await stream.recv())
+            except StreamClosed as closed:
+                end.set_result(closed)
+
+        listening = await server.serve(ANY_PORT, streams(collect))
+        stream = await client.open(listening.address, STREAM)
+        receiver = asyncio.ensure_future(ending(stream))
+        await send_all(stream, [b"1", b"2", b"3"])
+        stream.close()
+        stream.close()
+        assert (await end).clean
+        assert received == [b"1", b"2", b"3"]
+        await receiver
+        with pytest.raises(StreamClosed):
+            await stream.send(b"4")
+        with pytest.raises(StreamClosed):
+            await stream.recv()
+        await listening.stop()
+
+    world(story)
+
+
+def test_returning_handler_ends_the_stream_cleanly(world: World) -> None:
+    """What a handler sent before it returned arrives, and then a clean end."""
+
+    async def story(client: Network, server: Network) -> None:
+        async def handler(stream: Stream, _: CallContext) -> None:
+            await send_all(stream, [b"a", b"b"])
+
+        listening = await server.serve(ANY_PORT, streams(handler))
+        stream = await client.open(listening.address, STREAM)
+        assert [await stream.recv(), await stream.recv()] == [b"a", b"b"]
+        assert (await ending(stream)).clean
+        await listening.stop()
+
+    world(story)
+
+
+def test_failing_handler_ends_the_stream_uncleanly(world: World) -> None:
+    """A handler that raises is no clean end."""
+
+    async def story(client: Network, server: Network) -> None:
+        async def handler(stream: Stream, _: CallContext) -> None:
+            await stream.recv()
+            raise ZeroDivisionError
+
+        listening = await server.serve(ANY_PORT, streams(handler))
+        stream = await client.open(listening.address, STREAM)
+        await stream.send(b"")
+        assert not (await ending(stream)).clean
+        await listening.stop()
+
+    world(story)
+
+
+def test_server_side_close_ends_both_sides_while_the_handler_goes_on(world: World) -> None:
+    """`close` on the serving side works from anywhere and does not wait for the handler."""
+
+    async def story(client: Network, server: Network) -> None:
+        ends: list[Stream] = []
+        opened, released = asyncio.Event(), asyncio.Event()
+
+        async def handler(stream: Stream, _: CallContext) -> None:
+            ends.append(stream)
+            opened.set()
+            await released.wait()
+
+        listening = await server.serve(ANY_PORT, streams(handler))
+        stream = await client.open(listening.address, STREAM)
+        await opened.wait()
+        ends[0].close()
+        assert (await ending(stream)).clean
+        with pytest.raises(StreamClosed):
+            await ends[0].recv()
+        released.set()
+        await listening.stop()
+
+    world(story)
+
+
+def test_send_waits_for_a_receiver_that_is_behind(world: World) -> None:
+    """Flow control: not everything fits on the way, and everything arrives once somebody receives."""
+
+    async def story(client: Network, server: Network) -> None:
+        chunk, count = bytes(256 * 1024), 40
+        go = asyncio.Event()
+        arrived: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def slow(stream: Stream, _: CallContext) -> None:
+            await go.wait()
+            arrived.set_result(sum([len(await stream.recv()) for _ in range(count)]))
+
+        listening = await server.serve(ANY_PORT, streams(slow))
+        stream = await client.open(listening.address, STREAM)
+        sender = asyncio.ensure_future(send_all(stream, [chunk] * count))
+        _, waiting = await asyncio.wait((sender,), timeout=0.5)
+        assert waiting
+        go.set()
+        assert await arrived == count * len(chunk)
+        await sender
+        await listening.stop()
+
+    world(story)
+
+
+def test_cancelled_recv_loses_nothing(world: World) -> None:
+    """A `recv` that timed out can be called again and gets the next message."""
+
+    async def story(client: Network, server: Network) -> None:
+        listening = await server.serve(ANY_PORT, streams(echo))
+        stream = await client.open(listening.address, STREAM)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stream.recv(), 0.05)
+        await stream.send(b"still there")
+        assert await stream.recv() == b"still there"
+        stream.close()
+        await listening.stop()
+
+    world(story)
+
+
+def test_cancelled_send_closes_the_stream(world: World) -> None:
+    """Nobody could say whether the message went out, so the stream ends."""
+
+    async def story(client: Network, server: Network) -> None:
+        async def deaf(_: Stream, __: CallContext) -> None:
+            await asyncio.Event().wait()
+
+        listening = await server.serve(ANY_PORT, streams(deaf))
+        stream = await client.open(listening.address, STREAM)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(send_all(stream, [bytes(1024 * 1024)] * 20), 0.3)
+        with pytest.raises(StreamClosed):
+            await stream.send(b"")
+        await listening.stop()
+
+    world(story)
+
+
+def test_handler_outlives_its_caller(world: World) -> None:
+    """A stream's handler is told of the end by `StreamClosed` and is not cancelled."""
+
+    async def story(client: Network, server: Network) -> None:
+        finished = asyncio.Event()
+
+        async def handler(stream: Stream, _: CallContext) -> None:
+            await ending(stream)
+            await asyncio.wait_for(asyncio.sleep(0), 1)
+            finished.set()
+
+        listening = await server.serve(ANY_PORT, streams(handler))
+        await client.open(listening.address, STREAM)
+        await client.close()
+        await finished.wait()
+        await listening.stop()
+
+    world(story)
+
+
+def test_stop_ends_streams_and_refuses_calls(world: World) -> None:
+    """After `stop` nobody listens, streams have ended on purpose, and handlers that go on are cancelled."""
+
+    async def story(client: Network, server: Network) -> None:
+        cancelled = asyncio.Event()
+
+        async def stubborn(_: Stream, __: CallContext) -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        listening = await server.serve(ANY_PORT, streams(stubborn))
+        assert await client.dial(listening.address, 1000) is DialResult.LISTENING
+        stream = await client.open(listening.address, STREAM)
+        await listening.stop()
+        assert (await ending(stream)).clean
+        await cancelled.wait()
+        assert await client.dial(listening.address, 1000) is DialResult.REFUSED
+        again = await server.serve(listening.address, streams(echo))
+        assert again.address == listening.address
+        await again.stop()
+
+    world(story)
+
+
+def test_taken_address_is_named(world: World) -> None:
+    """Two servers cannot share an address, and the error says which one."""
+
+    async def story(client: Network, server: Network) -> None:
+        listening = await server.serve(ANY_PORT, streams(echo))
+        with pytest.raises(OSError, match=listening.address):
+            await client.serve(listening.address, streams(echo))
+        await listening.stop()
+
+    world(story)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["real", "simulated"])
+def files_and_root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
+    if request.param == "real":
+        return OsFiles(), str(tmp_path)
+    files = SimFiles(SimDisk(random.Random(1)), SimLoop(), random.Random(2))
+    files.makedirs("/data/dir")
+    return files, "/data/dir"
+
+
+def test_files_read_and_write_at_positions(files_and_root: tuple[Files, str]) -> None:
+    """Writes of many buffers are whole, gaps are zeros, reads stop at the end of the file."""
+    files, root = files_and_root
+    file = files.open(f"{root}/log", create=True)
+    parts = [bytes([number % 256]) * (number % 7) for number in range(3000)]
+    whole = b"".join(parts)
+    assert file.pwritev([*parts[:2999], memoryview(parts[2999])], 0) == len(whole)
+    assert file.pread(0, len(whole) + 10) == whole
+    assert file.pwritev([b"xyz", bytearray(b"!")], len(whole) + 5) == 4
+    assert file.pread(len(whole), 100) == bytes(5) + b"xyz!"
+    assert file.pwritev([], 0) == 0
+    file.truncate(10)
+    assert (file.size(), files.size(f"{root}/log")) == (10, 10)
+    file.truncate(12)
+    assert file.pread(8, 10) == whole[8:10] + bytes(2)
+    file.fsync()
+    file.close()
+    file.close()
+    with pytest.raises(OSError):
+        file.pread(0, 1)
+
+
+def test_files_have_the_errors_of_a_file_system(files_and_root: tuple[Files, str]) -> None:
+    """What is absent, in the way or not empty is refused with the system's own error."""
+    files, root = files_and_root
+    with pytest.raises(FileNotFoundError):
+        files.open(f"{root}/absent")
+    with pytest.raises(FileNotFoundError):
+        files.open(f"{root}/absent/log", create=True)
+    with pytest.raises(FileNotFoundError):
+        files.list(f"{root}/absent")
+    with pytest.raises(FileNotFoundError):
+        files.remove(f"{root}/absent")
+    with pytest.raises(FileNotFoundError):
+        files.size(f"{root}/absent")
+    files.open(f"{root}/file", create=True).close()
+    files.makedirs(f"{root}/a/b")
+    files.makedirs(f"{root}/a/b")
+    with pytest.raises(IsADirectoryError):
+        files.rename(f"{root}/file", f"{root}/a")
+    with pytest.raises(NotADirectoryError):
+        files.list(f"{root}/file")
+    with pytest.raises(OSError):
+        files.rename(f"{root}/a/b", f"{root}/a")
+
+
+def test_rename_replaces_and_moves_directories(files_and_root: tuple[Files, str]) -> None:
+    """A renamed file replaces its target; a renamed directory takes its files along; open files stay what they are."""
+    files, root = files_and_root
+    files.makedirs(f"{root}/topic-0")
+    old = files.open(f"{root}/topic-0/log", create=True)
+    old.pwritev([b"old"], 0)
+    new = files.open(f"{root}/topic-0/log.new", create=True)
+    new.pwritev([b"new"], 0)
+    files.rename(f"{root}/topic-0/log.new", f"{root}/topic-0/log")
+    assert files.list(f"{root}/topic-0") == ["log"]
+    assert old.pread(0, 9) == b"old"
+    files.fsync_dir(f"{root}/topic-0")
+    files.rename(f"{root}/topic-0", f"{root}/topic-0-delete")
+    assert files.open(f"{root}/topic-0-delete/log").pread(0, 9) == b"new"
+    assert (files.exists(f"{root}/topic-0"), files.is_dir(f"{root}/topic-0-delete")) == (False, True)
+    files.remove_tree(f"{root}/topic-0-delete")
+    assert files.list(root) == []
+    assert files.free_bytes(root) > 0
+
+
+def test_lock_excludes_until_it_is_closed(files_and_root: tuple[Files, str]) -> None:
+    """The second taker of a lock gets `BlockingIOError`, until the first lets go."""
+    files, root = files_and_root
+    first = files.lock(f"{root}/.lock")
+    with pytest.raises(BlockingIOError):
+        files.lock(f"{root}/.lock")
+    first.close()
+    files.lock(f"{root}/.lock").close()
+
+
+def test_offloaded_work_returns_and_raises() -> None:
+    """`offload` hands back the result, or the exception, of the work."""
+
+    async def story(files: Files) -> None:
+        assert await files.offload(lambda: 6 * 7) == 42
+        with pytest.raises(ZeroDivisionError):
+            await files.offload(lambda: 1 // 0)
+
+    asyncio.run(story(OsFiles()))
+    loop = SimLoop()
+    loop.run(story(SimFiles(SimDisk(random.Random(1)), loop, random.Random(2))))
+    assert loop.now_us > 0
