@@ -1,0 +1,274 @@
+"""The world of a simulated quorum: time, the network, and the hand that starts, crashes and parts nodes.
+
+A message is delivered after some milliseconds, or never; its sender learns of that as of a real connection: refused
+when nobody listens, broken when the peer dies in between, timed out when the link is cut. Same seed, same history.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from odradek_broker.core.quorum.leader import Leader
+from odradek_broker.core.quorum.messages import (
+    Answer,
+    Effect,
+    FetchAnswer,
+    NotLeader,
+    QuorumConfig,
+    Reply,
+    ReplyRecords,
+    Send,
+    Token,
+    Unanswered,
+)
+from odradek_broker.core.quorum.simulation.invariants import (
+    CommittedRecordsAgree,
+    EpochNeverFalls,
+    HighWatermarkNeverFalls,
+    Invariant,
+    MajorityReachedHighWatermark,
+    OneLeaderPerEpoch,
+)
+from odradek_broker.core.quorum.simulation.node import Disk, Node, StoredBatch
+
+REQUEST_TIMEOUT_MS = 2_000  # quorum.request.timeout.ms
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What the network does by itself: chances of 0 to 1 per message, delays in milliseconds."""
+
+    loss: float = 0.0
+    min_delay_ms: int = 0
+    max_delay_ms: int = 3
+
+
+@dataclass(eq=False)
+class Call:
+    """A request under way. `peer_life` is the incarnation that received it."""
+
+    sender: Node
+    sender_life: int
+    send: Send
+    peer_life: int = -1
+    over: bool = False
+
+
+class QuorumWorld:
+    """Some voters and observers, all down at first. Node ids count from 1; observers follow the voters."""
+
+    def __init__(self, voters: int, observers: int = 0, *, seed: int = 0, faults: Faults | None = None) -> None:
+        self.rng = random.Random(seed)
+        self.faults = faults or Faults()
+        self.now_ms = 0
+        self.committed = CommittedRecordsAgree()
+        self.epochs = EpochNeverFalls()
+        self.invariants: list[Invariant] = [
+            self.epochs,
+            OneLeaderPerEpoch(),
+            MajorityReachedHighWatermark(),
+            HighWatermarkNeverFalls(),
+            self.committed,
+        ]
+        self.on_effect: Callable[[Node, Effect], None] = lambda node, effect: None
+        self._cut: dict[tuple[int, int], None] = {}
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._number = 0
+        self._calls: dict[Call, None] = {}
+        ids = tuple(range(1, voters + 1))
+        self.nodes: dict[int, Node] = {
+            node_id: Node(QuorumConfig(node_id, ids), self, random.Random(self.rng.random()))
+            for node_id in range(1, voters + observers + 1)
+        }
+
+    # --- the hand ---
+
+    def start(self, *node_ids: int) -> None:
+        for node_id in node_ids or self.nodes:
+            self.nodes[node_id].start(self.now_ms)
+
+    def crash(self, node_id: int) -> None:
+        """kill -9: what was not flushed may be lost, and the kernel closes the sockets."""
+        self.nodes[node_id].crash()
+        for call in list(self._calls):
+            if call.send.peer_id == node_id and call.peer_life >= 0:
+                self._after(self._delay(), partial(self._unanswered, call, Unanswered.BROKEN))
+
+    def lose_disk(self, node_id: int) -> None:
+        assert self.nodes[node_id].core is None, "only the disk of a node that is down can be replaced"
+        self.nodes[node_id].disk = Disk()
+        self.epochs.forget(node_id)
+
+    def part(self, *node_ids: int) -> None:
+        """Cut these nodes off from the others, in both directions and without a word."""
+        for inside in node_ids:
+            for outside in self.nodes:
+                if outside not in node_ids:
+                    self._cut[inside, outside] = self._cut[outside, inside] = None
+
+    def heal(self) -> None:
+        self._cut.clear()
+
+    def append(self, node_id: int, *records: bytes) -> int:
+        """Append as the leader; returns the base offset. Raises `NotLeader`."""
+        core = self.nodes[node_id].core
+        if core is None:
+            raise NotLeader(-1, -1)
+        base_offset, effects = core.append(records, self.now_ms)
+        self.nodes[node_id].carry_out(effects)
+        return base_offset
+
+    def resign(self, node_id: int) -> None:
+        core = self.nodes[node_id].core
+        assert core is not None
+        self.nodes[node_id].carry_out(core.resign(self.now_ms))
+
+    # --- what is to be seen ---
+
+    @property
+    def up(self) -> Mapping[int, Node]:
+        return {node_id: node for node_id, node in self.nodes.items() if node.core is not None}
+
+    def leader(self) -> Node | None:
+        """The leader of the newest epoch that has one, if it runs."""
+        leading = [
+            (node.core.role.epoch, node)
+            for node in self.up.values()
+            if node.core and isinstance(node.core.role, Leader)
+        ]
+        return max(leading, key=lambda pair: pair[0])[1] if leading else None
+
+    def settled(self) -> bool:
+        """Whether one leader leads, and every running node follows it and knows all that is committed."""
+        leader = self.leader()
+        if leader is None or leader.core is None:
+            return False
+        log = leader.core.log
+        return log.high_watermark == log.log_end_offset > 0 and all(
+            node.core is not None
+            and node.core.leader_id == leader.node_id
+            and node.core.log.log_end_offset == log.log_end_offset
+            and node.core.log.high_watermark == log.high_watermark
+            for node in self.up.values()
+        )
+
+    # --- time ---
+
+    def run_for(self, duration_ms: int) -> None:
+        end_ms = self.now_ms + duration_ms
+        while self._step(end_ms):
+            pass
+        self.now_ms = end_ms
+
+    def run_until(self, condition: Callable[[], bool], limit_ms: int = 30_000) -> int:
+        """Run until the condition holds; returns how long that took. Raises `TimeoutError`."""
+        begin_ms = self.now_ms
+        while not condition():
+            if not self._step(begin_ms + limit_ms):
+                roles = {node_id: node.core and type(node.core.role).__name__ for node_id, node in self.nodes.items()}
+                raise TimeoutError(f"not within {limit_ms} ms: {roles}")
+        return self.now_ms - begin_ms
+
+    def _step(self, end_ms: int) -> bool:
+        """Let the next thing happen, at `end_ms` at the latest."""
+        timers = [
+            (deadline_ms, node_id)
+            for node_id, node in self.up.items()
+            if node.core is not None and (deadline_ms := node.core.next_deadline_ms()) is not None
+        ]
+        next_event_ms = self._events[0][0] if self._events else end_ms + 1
+        timer_ms, node_id = min(timers, default=(end_ms + 1, 0))
+        if min(next_event_ms, timer_ms) > end_ms:
+            return False
+        if next_event_ms <= timer_ms:
+            self.now_ms, _, event = heapq.heappop(self._events)
+            event()
+        else:
+            self.now_ms = max(self.now_ms, timer_ms)
+            node = self.nodes[node_id]
+            assert node.core is not None
+            node.carry_out(node.core.on_time(self.now_ms))
+        return True
+
+    def _after(self, delay_ms: int, event: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (self.now_ms + delay_ms, self._number, event))
+
+    def _delay(self) -> int:
+        return self.rng.randint(self.faults.min_delay_ms, self.faults.max_delay_ms)
+
+    # --- what nodes ask for ---
+
+    def later(self, node: Node, what: str) -> None:
+        life = node.life
+
+        def finish() -> None:
+            if node.core is not None and node.life == life:
+                node.done(what, self.now_ms)
+
+        self._after(self.rng.randint(1, 3), finish)  # an fsync of this class of machine takes 1 to 3 ms
+
+    def saw(self, node: Node, effect: Effect) -> None:
+        self.on_effect(node, effect)
+        for invariant in self.invariants:
+            invariant.check(self.nodes, node, effect)
+
+    def dial(self, node: Node, peer_id: int) -> None:
+        life = node.life
+
+        def dialled() -> None:
+            if node.core is not None and node.life == life:
+                refused = (node.node_id, peer_id) not in self._cut and self.nodes[peer_id].core is None
+                node.carry_out(node.core.on_dialled(peer_id, refused, self.now_ms))
+
+        self._after(self._delay(), dialled)
+
+    def send(self, node: Node, send: Send) -> None:
+        call = Call(node, node.life, send)
+        self._calls[call] = None
+        self._after(REQUEST_TIMEOUT_MS, lambda: self._unanswered(call, Unanswered.TIMED_OUT))
+        self._after(self._delay(), lambda: self._arrive(call))
+
+    def _lost(self, sender: int, receiver: int) -> bool:
+        return (sender, receiver) in self._cut or self.rng.random() < self.faults.loss
+
+    def _arrive(self, call: Call) -> None:
+        peer = self.nodes[call.send.peer_id]
+        if call.over or self._lost(call.sender.node_id, peer.node_id):
+            return
+        if peer.core is None:
+            self._unanswered(call, Unanswered.REFUSED)
+            return
+        call.peer_life = peer.life
+        peer.carry_out(peer.core.on_request(call.send.request, call, self.now_ms))
+
+    def reply(self, node: Node, reply: Reply | ReplyRecords, batches: Sequence[StoredBatch]) -> None:
+        answer: Answer = reply.answer
+        if isinstance(answer, FetchAnswer) and batches:
+            data = b"".join(batch.data for batch in batches)
+            answer = replace(answer, batches=data, headers=[batch.header for batch in batches])
+        token: Token = reply.token
+        assert isinstance(token, Call)
+        call = token
+        if not self._lost(node.node_id, call.sender.node_id):
+            self._after(self._delay(), lambda: self._answered(call, answer))
+
+    def _answered(self, call: Call, answer: Answer) -> None:
+        if self._end(call) and call.sender.core is not None:
+            call.sender.carry_out(call.sender.core.on_answer(call.send, answer, self.now_ms))
+
+    def _unanswered(self, call: Call, why: Unanswered) -> None:
+        if self._end(call) and call.sender.core is not None:
+            call.sender.carry_out(call.sender.core.on_unanswered(call.send, why, self.now_ms))
+
+    def _end(self, call: Call) -> bool:
+        """End the call, once; returns whether its sender is still the one that sent it."""
+        if call.over:
+            return False
+        call.over = True
+        del self._calls[call]
+        return call.sender.life == call.sender_life
