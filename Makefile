@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-all check format proto sim bench clean
+.PHONY: help demo test test-slow test-all check format proto sim bench clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,10 +19,12 @@ demo: $(STAMP)  ## three brokers, a workload, a killed leader, an audit on Spark
 	@$(BIN)/odradek demo
 
 test: $(STAMP)  ## everything of every day, under two minutes
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
 
-test-all: $(STAMP)  ## also the slow tests: real processes killed for minutes
-	@$(BIN)/python -m pytest -n 1 -m "slow or not slow"
+test-slow: $(STAMP)  ## what takes longer: real processes, killed for minutes
+	@$(BIN)/python -m pytest -m slow
+
+test-all: test test-slow  ## everything
 
 check: $(STAMP)  ## format, lint, strict types
 	@$(BIN)/ruff format --check .

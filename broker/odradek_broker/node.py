@@ -362,7 +362,7 @@ class Node:
     # --- Stop -------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Controlled shutdown (R-142): hand over leaderships, stop fetching, flush, write the checkpoints, mark clean."""
+        """Controlled shutdown (R-142): hand over leaderships, stop fetching, flush, checkpoint, mark clean."""
         if self.session is not None and self.settings.controlled_shutdown_enable and not self.failed.done():
             await self.session.controlled_shutdown(SHUTDOWN_TIMEOUT_MS)
         self._stopping = True

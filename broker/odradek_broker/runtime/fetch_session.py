@@ -143,7 +143,8 @@ class FetchSession:
         if told is not None:
             wanted.told_high_watermark, wanted.told_log_start = told
         decision = self._ask(hosted, wanted)
-        if decision.error is not ErrorCode.NONE or decision.diverging is not None or decision.limit > wanted.fetch_offset:
+        says_no = decision.error is not ErrorCode.NONE or decision.diverging is not None
+        if says_no or decision.limit > wanted.fetch_offset:
             wanted.decision = decision
             self._make_ready(wanted)
         else:

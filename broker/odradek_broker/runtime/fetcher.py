@@ -177,7 +177,7 @@ class Fetcher:
                 return
 
     def _gather(self) -> pb.FetchHeader | None:
-        """Everything that the partitions want to ask now. Questions other than a fetch go as calls beside the stream."""
+        """Everything that the partitions want to ask now; questions other than a fetch go as calls of their own."""
         now_ms = self._clock.now_ms()
         header = pb.FetchHeader(
             replica_id=self._broker_id,

@@ -1,0 +1,157 @@
+"""Who may import whom, and what only the adapters may touch.
+
+The rules are those of docs/architecture.md. Each is read from the sources, so that a line that crosses a border is
+named with its file and number.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = {
+    "odradek_proto": ROOT / "proto/odradek_proto",
+    "odradek": ROOT / "client/odradek",
+    "odradek_broker": ROOT / "broker/odradek_broker",
+    "odradek_chaos": ROOT / "chaos/odradek_chaos",
+    "odradek_audit": ROOT / "audit/odradek_audit",
+}
+ALLOWED = {
+    "odradek_proto": set(),
+    "odradek": {"odradek_proto"},
+    "odradek_broker": {"odradek_proto"},
+    "odradek_audit": {"odradek_proto"},
+    "odradek_chaos": {"odradek_proto", "odradek", "odradek_broker", "odradek_audit"},
+}
+INSIDE_BROKER = {  # prefix of the importer -> prefixes that it must not import
+    "odradek_broker.core": ("odradek_broker.storage", "odradek_broker.runtime", "odradek_broker.rpc"),
+    "odradek_broker.storage": ("odradek_broker.runtime", "odradek_broker.rpc"),
+    "odradek_broker.runtime": ("odradek_broker.rpc",),
+}
+WORLDLY = {"time", "os", "threading", "socket", "subprocess", "grpc", "secrets", "uuid", "datetime", "signal"}
+PURE = {  # trees that may not touch the world at all, adapters and command lines aside
+    "broker/odradek_broker/core": WORLDLY | {"asyncio"},
+    "broker/odradek_broker/storage": WORLDLY | {"asyncio"},
+    "broker/odradek_broker/runtime": WORLDLY,
+    "broker/odradek_broker/rpc": WORLDLY,
+    "client/odradek/core": WORLDLY | {"asyncio"},
+}
+
+
+def sources(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*.py")):
+        if not path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+            yield path
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line numbers and full names of what a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.lineno, node.module
+
+
+def module_name(path: Path, package: str) -> str:
+    relative = path.relative_to(PACKAGES[package].parent).with_suffix("")
+    return ".".join(relative.parts)
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_packages_import_in_one_direction(package: str) -> None:
+    """An import of one of our packages is one that the importer may make."""
+    crossings = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in sources(PACKAGES[package])
+        for line, name in imports(path)
+        if (top := name.split(".")[0]) in PACKAGES and top != package and top not in ALLOWED[package]
+    ]
+    assert not crossings, "\n".join(crossings)
+
+
+def test_chaos_borrows_only_the_checks_of_the_audit() -> None:
+    """The simulated world shares the pure checks with the audit, nothing of its engines."""
+    allowed = ("odradek_audit.checks", "odradek_audit.findings", "odradek_audit.history", "odradek_audit.local",
+               "odradek_audit.report", "odradek_audit.launch", "odradek_audit.scan", "odradek_audit.disk")  # fmt: skip
+    crossings = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in sources(PACKAGES["odradek_chaos"])
+        for line, name in imports(path)
+        if name.startswith("odradek_audit") and not name.startswith(allowed)
+    ]
+    assert not crossings, "\n".join(crossings)
+
+
+@pytest.mark.parametrize("importer", sorted(INSIDE_BROKER))
+def test_layers_of_the_broker_import_downwards(importer: str) -> None:
+    """core knows nobody, storage knows core's types, runtime knows both, rpc knows runtime."""
+    crossings = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in sources(PACKAGES["odradek_broker"])
+        if module_name(path, "odradek_broker").startswith(importer)
+        for line, name in imports(path)
+        if name.startswith(INSIDE_BROKER[importer])
+    ]
+    assert not crossings, "\n".join(crossings)
+
+
+@pytest.mark.parametrize("folder", sorted(PURE))
+def test_only_adapters_touch_the_world(folder: str) -> None:
+    """Clocks, chance, processes, threads and sockets are behind the ports."""
+    touches = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in sources(ROOT / folder)
+        for line, name in imports(path)
+        if name.split(".")[0] in PURE[folder]
+    ]
+    assert not touches, "\n".join(touches)
+
+
+@pytest.mark.parametrize("folder", ["broker/odradek_broker/core", "broker/odradek_broker/storage",
+                                    "broker/odradek_broker/runtime", "broker/odradek_broker/rpc", "client/odradek/core"])  # fmt: skip
+def test_chance_and_pauses_come_from_the_clock(folder: str) -> None:
+    """`random.Random` is a type here, never a source; nobody calls the module's functions or asyncio.sleep."""
+    found = []
+    for path in sources(ROOT / folder):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                name = f"{node.value.id}.{node.attr}"
+                if name == "asyncio.sleep" or (node.value.id == "random" and node.attr != "Random"):
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} uses {name}")
+    assert not found, "\n".join(found)
+
+
+def test_no_test_sleeps() -> None:
+    """Tests await a condition or run under virtual time."""
+    found = []
+    for path in sources(ROOT / "tests"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.attr == "sleep"
+                and node.func.value.id in ("time", "asyncio")
+                and not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0)
+            ):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not found, "\n".join(found)
+
+
+def test_no_function_outgrows_seventy_lines() -> None:
+    """A function that long has two subjects."""
+    found = []
+    for folder in PACKAGES.values():
+        for path in sources(folder):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                    if lines > 70:
+                        found.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {lines} lines")
+    assert not found, "\n".join(found)
