@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from crc32c import crc32c
@@ -152,11 +153,7 @@ def repeat_batch(directory: Path, rng: random.Random) -> Planted:
 def lower_epoch(directory: Path, rng: random.Random) -> Planted:
     """A batch says that an earlier leader wrote it; the epoch lies outside of the CRC."""
     places = _places(directory)
-    able = [
-        place
-        for before, place in zip(places, places[1:], strict=False)
-        if before.header.leader_epoch == place.header.leader_epoch > 0
-    ]
+    able = [place for before, place in pairwise(places) if before.header.leader_epoch == place.header.leader_epoch > 0]
     if not able:
         raise NothingToDamage(f"{directory.name} has no two neighbouring batches of an epoch above 0")
     place = rng.choice(able)

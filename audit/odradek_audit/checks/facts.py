@@ -8,6 +8,9 @@ offset, last offset, epoch, CRC, size).
 
 from __future__ import annotations
 
+import json
+import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 NO_EPOCH = -1
+_PACKED = struct.Struct("<QQ")
 NO_PRODUCER = -1
 
 TORN = "torn"
@@ -98,6 +102,44 @@ class BatchTable:
             self.base_sequence.append(fact.base_sequence)
             self.record_count.append(fact.record_count)
 
+    def _columns(self) -> tuple[array[int], ...]:
+        return (
+            self.segment,
+            self.position,
+            self.size,
+            self.base_offset,
+            self.last_offset,
+            self.epoch,
+            self.crc,
+            self.attributes,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        )
+
+    def pack(self) -> bytes:
+        """The table as bytes, for the way to another process: rows, length of the problems' JSON, that JSON,
+        columns."""
+        problems = json.dumps(self.problems).encode()
+        columns = [_little_endian(column).tobytes() for column in self._columns()]
+        return b"".join((_PACKED.pack(len(self), len(problems)), problems, *columns))
+
+    def extend_packed(self, data: bytes) -> None:
+        """Add the rows of a packed table; they must follow this one's."""
+        rows, length = _PACKED.unpack_from(data)
+        start = len(self)
+        place = _PACKED.size + length
+        for row, facts in json.loads(data[_PACKED.size : place]):
+            self.problems.append(Problem(start + row, BatchFacts(*facts)))
+        for column in self._columns():
+            piece = array(column.typecode)
+            piece.frombytes(data[place : place + rows * column.itemsize])
+            place += rows * column.itemsize
+            column.extend(_little_endian(piece))
+        assert place == len(data), (place, len(data))
+
     def rows_of_segment(self, segment: int) -> range:
         """Rows whose batches lie in a segment, by its base offset."""
         return range(bisect_left(self.segment, segment), bisect_right(self.segment, segment))
@@ -114,6 +156,14 @@ class BatchTable:
 
     def records(self) -> int:
         return sum(self.record_count)
+
+
+def _little_endian(column: array[int]) -> array[int]:
+    """A column in, or from, the one byte order that packed tables have."""
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column
 
 
 class SegmentFile(NamedTuple):

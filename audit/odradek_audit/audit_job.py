@@ -1,0 +1,74 @@
+"""The audit as a Spark job: `spark-submit --py-files odradek_audit.zip,odradek_proto.zip audit_job.py --replica
+1=/copies/b1 ...`.
+
+Sets no master: that is spark-submit's business. The replicas' directories must be readable by the driver and every
+executor under the same path. Exit codes are those of `odradek audit run`: 0 fine, 1 inconclusive, 2 usage, 3
+findings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from odradek_audit.history import CorruptHistory, History
+from odradek_audit.parts import DEFAULT_SPLIT_BYTES
+from odradek_audit.replicas import parse_replicas
+from odradek_audit.report import FINDINGS_FILE, SUMMARY_FILE
+
+EXIT_USAGE = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The job's arguments."""
+    arguments = argparse.ArgumentParser(prog="audit_job.py", description="Audit log directories of odradek or Kafka.")
+    arguments.add_argument(
+        "--replica", action="append", required=True, metavar="NAME=DIR", help="once for each replica"
+    )
+    arguments.add_argument("--history", type=Path, help="what clients were told, in JSON lines")
+    arguments.add_argument("--topics", help="only these, separated by commas")
+    arguments.add_argument("--settled", action="store_true", help="tails that wait for truncation are findings")
+    arguments.add_argument("--split-bytes", type=int, default=DEFAULT_SPLIT_BYTES, help="about what one task reads")
+    arguments.add_argument("--out", type=Path, required=True, help=f"where {FINDINGS_FILE} and {SUMMARY_FILE} go")
+    arguments.add_argument("--overwrite", action="store_true", help="replace what is in --out")
+    return arguments
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the job and return its exit code."""
+    arguments = parser()
+    given = arguments.parse_args(argv)
+    try:
+        replicas = {name: Path(path) for name, path in parse_replicas(given.replica).items()}
+        history = History.read(given.history) if given.history is not None else None
+    except (ValueError, CorruptHistory, OSError) as error:
+        arguments.error(str(error))
+    if not given.overwrite and any((given.out / name).exists() for name in (FINDINGS_FILE, SUMMARY_FILE)):
+        arguments.error(f"{given.out} already holds a result; give --overwrite to replace it")
+    topics = [name.strip() for name in given.topics.split(",")] if given.topics else None
+
+    from pyspark.sql import SparkSession
+
+    from odradek_audit.spark import audit
+
+    session = SparkSession.builder.appName("odradek audit").getOrCreate()
+    try:
+        report = audit(
+            session, replicas, history=history, topics=topics, settled=given.settled, split_bytes=given.split_bytes
+        )
+    finally:
+        session.stop()
+    report.write(given.out)
+    print(
+        f"{report.verdict}: {len(report.findings)} findings, {report.compared_records} records in "
+        f"{report.compared_batches} "
+        f"batches compared, see {given.out}"
+    )
+    for finding in report.findings[:20]:
+        print(f"{finding.check}: {finding.sentence}")
+    return report.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,302 @@
+"""`odradek audit`: checks the log directories of a cluster's replicas against each other, and against what clients
+were told.
+
+Exit codes: 0 fine, 1 inconclusive or failed, 2 usage, 3 findings. Only this module knows typer and rich; Spark is
+imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek_audit.report import FINDINGS_FILE, SUMMARY_FILE, Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from odradek_audit.history import History
+
+app = typer.Typer(
+    name="audit",
+    help="Check replicas' log directories, of odradek or of Kafka, against each other and against a history.",
+    no_args_is_help=True,
+)
+
+EXIT_USAGE, EXIT_FAILED = 2, 1
+SHOWN_FINDINGS = 20
+SMALL_BYTES = 2 * 1024 * 1024 * 1024
+"""Below this the local engine has finished before Spark has started, so it is the default."""
+
+
+class Engine(StrEnum):
+    """What runs the checks."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+class Output(StrEnum):
+    """What is printed: for people, one JSON document, or one JSON object a finding."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+@app.callback()
+def audit() -> None:
+    """Check replicas' log directories, of odradek or of Kafka, against each other and against a history."""
+
+
+@app.command()
+def run(
+    replica: Annotated[
+        list[str] | None,
+        typer.Option("--replica", metavar="NAME=DIR", help="A broker's log directory; give it once for each replica."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="A cluster's data directory, with one directory for each broker.")
+    ] = None,
+    history: Annotated[
+        Path | None, typer.Option("--history", help="What clients were told, in JSON lines (docs/checks.md).")
+    ] = None,
+    engine: Annotated[Engine | None, typer.Option("--engine", help="Default: local up to 2 GiB, then spark.")] = None,
+    master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[*]",
+    topics: Annotated[str | None, typer.Option("--topics", help="Only these, separated by commas.")] = None,
+    settled: Annotated[
+        bool, typer.Option("--settled", help="The cluster had time to recover: tails that wait for truncation count.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write findings.jsonl and summary.json here.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
+    output: Annotated[Output, typer.Option("--output", help="What to print.")] = Output.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
+) -> None:
+    """Read copies of log directories and say, with evidence, where the replicas disagree.
+
+    Audit copies, or directories of stopped brokers: files that change while they are read contradict each other.
+    Exit code 0: fine, 1: inconclusive (too little was compared), 2: usage, 3: findings.
+    """
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    shown = Output.JSON if as_json else output
+    replicas = _replicas(replica or [], data)
+    _check_out(out, overwrite)
+    wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
+    events = _history(history)
+    chosen = engine if engine is not None else _default_engine(replicas, wanted)
+    if chosen is Engine.SPARK:
+        report = _run_spark(console, replicas, events, wanted, settled, master)
+    else:
+        report = _run_local(console, replicas, events, wanted, settled)
+    if out is not None:
+        try:
+            report.write(out)
+        except OSError as error:
+            _stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
+    _print(report, shown, out)
+    raise typer.Exit(report.exit_code)
+
+
+def _stop(message: str, code: int = EXIT_USAGE) -> None:
+    typer.echo(f"odradek audit: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def _replicas(entries: Sequence[str], data: Path | None) -> dict[str, Path]:
+    from odradek_audit.disk import LocalDisk
+    from odradek_audit.layout import find_log_directories
+    from odradek_audit.replicas import parse_replicas
+
+    found: dict[str, str] = {}
+    if bool(entries) == (data is not None):
+        _stop("give either --replica NAME=DIR for each replica, or --data DIR for a whole cluster")
+    if data is not None:
+        try:
+            found = find_log_directories(LocalDisk(), str(data))
+        except OSError as error:
+            _stop(f"--data {data}: {error.strerror or error}")
+        if not found:
+            _stop(f"--data {data}: no directory in it is a broker's log directory (none has meta.properties)")
+    try:
+        found = found or parse_replicas(entries)
+    except ValueError as error:
+        _stop(f"--replica: {error}")
+    for name, path in found.items():
+        if not Path(path).is_dir():
+            _stop(f"replica {name}: {path} is no directory")
+        if "," in path or "=" in path:
+            _stop(f"replica {name}: a directory's path with ',' or '=' cannot be passed to Spark: {path}")
+    return {name: Path(path).resolve() for name, path in found.items()}
+
+
+def _check_out(out: Path | None, overwrite: bool) -> None:
+    if out is None or overwrite:
+        return
+    present = [name for name in (FINDINGS_FILE, SUMMARY_FILE) if (out / name).exists()]
+    if present:
+        _stop(f"{out} already holds {' and '.join(present)}; give --overwrite to replace them")
+
+
+def _history(path: Path | None) -> History | None:
+    from odradek_audit.history import CorruptHistory, History
+
+    if path is None:
+        return None
+    try:
+        return History.read(path)
+    except OSError as error:
+        _stop(f"--history {path}: {error.strerror or error}")
+    except CorruptHistory as error:
+        _stop(f"--history {path}: line {error.line}: {error.reason}")
+    return None
+
+
+def _default_engine(replicas: dict[str, Path], topics: list[str] | None) -> Engine:
+    from odradek_audit.disk import LocalDisk
+    from odradek_audit.layout import read_layout
+    from odradek_audit.local import layout_bytes
+
+    size = layout_bytes(read_layout(LocalDisk(), {name: str(path) for name, path in replicas.items()}, topics))
+    return Engine.LOCAL if size <= SMALL_BYTES else Engine.SPARK
+
+
+def _run_local(
+    console: Console, replicas: dict[str, Path], history: History | None, topics: list[str] | None, settled: bool
+) -> Report:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from odradek_audit import local
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task("reading", total=None)
+
+        def show(progress: local.Progress) -> None:
+            bar.update(
+                line,
+                completed=progress.done_bytes,
+                total=progress.total_bytes,
+                description=f"reading {progress.partition}",
+            )
+
+        return local.audit(replicas, history=history, topics=topics, settled=settled, progress=show)
+
+
+def _run_spark(
+    console: Console,
+    replicas: dict[str, Path],
+    history: History | None,
+    topics: list[str] | None,
+    settled: bool,
+    master: str,
+) -> Report:
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        _stop(
+            f"the Spark engine needs {' and '.join(missing)}: pip install 'odradek[audit]' (or use --engine "
+            "local, which "
+            "reports the same findings)"
+        )
+    from odradek_audit import launch, spark
+    from odradek_audit.java import NoJava, find_java
+
+    try:
+        java = find_java()
+    except NoJava as error:
+        _stop(str(error))
+    console.print(f"Spark runs on Java {java.version}, {java.source}", highlight=False)
+    try:
+        with (
+            _status(console, "starting Spark") as update,
+            launch.spark_session(master, java) as session,
+            launch.watched(session, lambda done, total: update(f"checking: {done} of {total} tasks")),
+        ):
+            return spark.audit(session, replicas, history=history, topics=topics, settled=settled)
+    except launch.SparkFailed as error:
+        _stop(str(error), EXIT_FAILED)
+    raise AssertionError("unreachable: _stop raises")
+
+
+class _Update:
+    """Changes a status line; silent where nobody looks."""
+
+    def __init__(self, console: Console, text: str) -> None:
+        self.status = console.status(text) if console.is_terminal else None
+
+    def __call__(self, text: str) -> None:
+        if self.status is not None:
+            self.status.update(text)
+
+
+@contextlib.contextmanager
+def _status(console: Console, text: str) -> Iterator[_Update]:
+    update = _Update(console, text)
+    with update.status if update.status is not None else contextlib.nullcontext():
+        yield update
+
+
+def _print(report: Report, output: Output, out: Path | None) -> None:
+    if output is Output.JSON:
+        document = report.summary() | {"finding_list": [json.loads(finding.to_json()) for finding in report.findings]}
+        sys.stdout.write(json.dumps(document, ensure_ascii=True, indent=2) + "\n")
+    elif output is Output.JSONL:
+        sys.stdout.write("".join(finding.to_json() + "\n" for finding in report.findings))
+    else:
+        _print_table(report, out)
+
+
+def _print_table(report: Report, out: Path | None) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for title in ("partition", "replica", "log start", "high watermark", "log end", "epoch", "batches", "records"):
+        table.add_column(title, justify="left" if title in ("partition", "replica") else "right")
+    for partition in report.partitions:
+        for replica in partition.replicas:
+            mark = "-" if replica.high_watermark is None else str(replica.high_watermark)
+            table.add_row(
+                f"{partition.topic}-{partition.partition}",
+                replica.replica + ("*" if replica.replica == partition.authority else ""),
+                str(replica.log_start),
+                mark,
+                str(replica.log_end),
+                str(replica.last_epoch),
+                str(replica.batches),
+                str(replica.records),
+            )
+    console.print(table)
+    console.print("* the log that the others are compared with: newest epoch, then longest\n")
+    for note in report.notes[:SHOWN_FINDINGS]:
+        console.print(f"note: {escape(note.sentence)}")
+    for finding in report.findings[:SHOWN_FINDINGS]:
+        console.print(f"[bold red]{finding.check}[/]: {escape(finding.sentence)}")
+    if len(report.findings) > SHOWN_FINDINGS:
+        console.print(
+            f"... and {len(report.findings) - SHOWN_FINDINGS} more" + ("" if out else " (--out DIR keeps them all)")
+        )
+    for reason in report.inconclusive:
+        console.print(f"[yellow]inconclusive[/]: {escape(reason)}")
+    console.print(
+        f"[bold]{_verdict(report)}[/] {report.compared_records} records in {report.compared_batches} batches "
+        "were compared "
+        f"({report.read_bytes / 1e6:.1f} MB read, engine {report.engine}, {report.seconds:.1f} s)"
+    )
+
+
+def _verdict(report: Report) -> str:
+    if report.findings:
+        return f"{len(report.findings)} findings."
+    return "Inconclusive." if report.inconclusive else "The replicas agree."
