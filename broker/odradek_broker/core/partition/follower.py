@@ -446,9 +446,11 @@ class FollowerPartition:
     def fetch_by_consumer(
         self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool, now_ms: int
     ) -> FetchDecision:
-        """Followers serve no consumers yet (KIP-392, R-269); the epoch is compared first all the same (R-110)."""
+        """Followers serve no consumers yet (KIP-392, R-269)."""
+        return fencing.refuse(self.log, self.refusal(current_leader_epoch))
+
+    def refusal(self, current_leader_epoch: int) -> ErrorCode:
+        """What any request is told that only the leader may answer; the epoch is compared first (R-110)."""
         epoch = current_leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
         error = fencing.check_leader_epoch(epoch, self.leader_epoch)
-        if error == ErrorCode.NONE:
-            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return fencing.refuse(self.log, error)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if error == ErrorCode.NONE else error

@@ -19,7 +19,6 @@ from odradek_broker.core.partition.messages import (
     Effect,
     FollowerFetch,
     IsrAnswer,
-    IsrChanged,
     IsrMember,
     IsrProposal,
     ProposeIsr,
@@ -88,7 +87,7 @@ class InSyncReplicas:
         before = self.isr.committed
         if self.isr.commit(isr):
             facts = {"from": before, "to": tuple(isr), "partition_epoch": partition_epoch}
-            effects += [Transition("isr_changed", rule, facts), IsrChanged(tuple(isr))]
+            effects.append(Transition("isr_changed", rule, facts))
         self._mark_counted()
 
     # --- Judging a follower ----------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from odradek_broker.core.partition.messages import (
     FollowerFetch,
     HighWatermarkAdvanced,
     IsrAnswer,
+    IsrChanged,
     IsrProposal,
     PartitionSettings,
     ReplicaLog,
@@ -124,6 +125,7 @@ class LeaderPartition:
         if registration.partition_epoch < self.partition_epoch or registration.leader_epoch < self.leader_epoch:
             return []
         assert registration.leader == self.broker_id, (registration, self.broker_id)
+        before = self.isr
         self.partition_epoch = registration.partition_epoch
         effects = self.replicas.on_registration(registration, "R-53", now_ms)
         if registration.leader_epoch > self.leader_epoch:
@@ -132,6 +134,7 @@ class LeaderPartition:
             effects += self._take_epoch("R-101", now_ms)
         else:
             self._try_high_watermark(now_ms, effects)
+        self._announce_isr(before, effects)
         self._expand(now_ms, effects)
         return effects
 
@@ -285,12 +288,18 @@ class LeaderPartition:
 
     def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer, now_ms: int) -> list[Effect]:
         """The controller answered an AlterPartition item (R-51, R-52); each proposal is to get exactly one answer."""
+        before = self.isr
         effects: list[Effect] = []
         if self.replicas.on_answer(proposal, answer, self, now_ms, effects):
             self.partition_epoch = answer.partition_epoch
             self._try_high_watermark(now_ms, effects)
+            self._announce_isr(before, effects)
             self._expand(now_ms, effects)
         return effects
+
+    def _announce_isr(self, before: tuple[int, ...], effects: list[Effect]) -> None:
+        if self.isr != before:
+            effects.append(IsrChanged(self.isr))
 
     def on_brokers_changed(self, now_ms: int) -> list[Effect]:
         """Brokers were fenced, unfenced or registered: who may join, and for whom we wait, may differ (R-20, R-47)."""
@@ -315,9 +324,13 @@ class LeaderPartition:
         return self._next_isr_check_ms if retry_at_ms is None else min(retry_at_ms, self._next_isr_check_ms)
 
     def _expand(self, now_ms: int, effects: list[Effect]) -> None:
-        """Try those whose fetch waits here: in Kafka they would ask again within half a second (R-45, R-263)."""
+        """Try those whose fetch waits here, at the end of the log: in Kafka they would ask again soon (R-45, R-263).
+
+        One that is behind must show that it is alive, by a fetch: it may have been removed for its silence just now.
+        """
+        log_end_offset = self.log.log_end_offset
         for remote in self.replicas.remotes:
-            if not remote.is_counted:
+            if not remote.is_counted and remote.log_end_offset == log_end_offset:
                 self.replicas.expand(remote, self, now_ms, effects)
 
     # --- Offsets ---------------------------------------------------------------------------------------------------

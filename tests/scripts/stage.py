@@ -1,0 +1,406 @@
+"""The commands of a transcript: a small cluster, a controller that follows A11, and a network that loses on command.
+
+cluster brokers=2 mode=fetch min_isr=1 lag=10000 isr=0,1   a new cluster; b0 leads in epoch 0
+produce 0 m1 m2+m3 acks=all timeout=30000    batches of one or more records, to broker 0
+fetch 1 [lose=request|reply] [hold] [wait]   one question of broker 1 and its answer; `wait` lets it wait for data
+deliver 1                                    the held answer arrives
+expire 1                                     the waiting fetch of broker 1 runs out
+settle                                       fetches and ISR changes until nothing moves
+controller [error=NAME] [lose=answer] [keep] the controller answers the next AlterPartition; `keep`: unseen by others
+crash 1 [power]     kill; with `power` what was not flushed is lost        start 1 [keep]    boot, unfenced by the
+fence 0 / unfence 0 / elect 1 / unclean 1    elections                      controller unless `keep` (L-12)
+flush 1 / checkpoint 1                       log to the disk / high watermark to its file
+time 5000                                    the clock goes on, timers run
+read 0 from=2 [epoch=1] / latest 0           a consumer's fetch; ListOffsets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.core.partition.messages import (
+    EpochRequest,
+    FetchAnswer,
+    FetchDecision,
+    FetchRequest,
+    FollowerFetch,
+    FollowerRequest,
+    IsrAnswer,
+    OffsetsRequest,
+    PartitionSettings,
+    TruncationMode,
+)
+from odradek_broker.core.partition.policy import policy_for
+from odradek_proto.errors import ErrorCode
+
+from tests.scripts.in_memory import WALL_MS, Batch, Brokers, header
+from tests.scripts.node import Node
+
+Answer = tuple[FollowerRequest, Callable[[], None]]
+LONGEST_SETTLE = 200  # rounds; a story that needs more is stuck
+
+
+class Stage:
+    """One story's cluster. `run` executes a command and returns what was said."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.brokers = Brokers(0)
+        self.now_ms = 1_000
+        self._said: list[str] = []
+        self._shown: dict[int, str] = {}
+        self._held: dict[int, Answer] = {}
+        self._next_broker_epoch = 200
+
+    def run(self, line: str) -> list[str]:
+        """Execute one command; afterwards every broker whose state line is new is shown."""
+        name, *words = line.split()
+        plain = [word for word in words if "=" not in word]
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        self._said = []
+        getattr(self, f"do_{name}")(*plain, **named)
+        self._show()
+        return self._said
+
+    def _say(self, text: str) -> None:
+        self._said.append(text)
+
+    def _show(self) -> None:
+        for node in self.nodes:
+            line = node.describe()
+            if self._shown.get(node.number) != line:
+                self._shown[node.number] = line
+                self._say(line)
+
+    # --- Cluster ---------------------------------------------------------------------------------------------------
+
+    def do_cluster(
+        self, *, brokers: str = "2", mode: str = "fetch", min_isr: str = "1", lag: str = "10000", isr: str = ""
+    ) -> None:
+        ids = tuple(range(int(brokers)))
+        members = tuple(int(each) for each in isr.split(",")) if isr else ids
+        settings = PartitionSettings(min_insync_replicas=int(min_isr), replica_lag_time_max_ms=int(lag))
+        policy = policy_for(TruncationMode(mode))
+        self.brokers = Brokers(len(ids))
+        self.registration = PartitionRegistration(ids, members, 0, 0, 0)
+        self.nodes = [Node(number, settings, policy, self._say) for number in ids]
+        self._publish()
+
+    def _publish(self, *, only: Sequence[int] | None = None) -> None:
+        """Every running broker sees the metadata; at the beginning all are started."""
+        first = not self._shown
+        for node in self.nodes:
+            if (node.running or first) and (only is None or node.number in only):
+                node.take(self.registration, self.brokers, self.now_ms)
+        for node in self.nodes:
+            if isinstance(node.role, LeaderPartition):
+                node.step(node.role.on_brokers_changed(self.now_ms), self.now_ms)
+
+    def _change(self, **changes: object) -> None:
+        """One change of the metadata: partition epoch + 1, and leader epoch + 1 with a new leader (R-55, R-56)."""
+        old = self.registration
+        new = replace(old, partition_epoch=old.partition_epoch + 1, **changes)  # type: ignore[arg-type]
+        if new.leader != old.leader:
+            new = replace(new, leader_epoch=old.leader_epoch + 1)
+            who = "no leader" if new.leader < 0 else f"leader b{new.leader}"
+            isr = ",".join(str(each) for each in new.isr)
+            self._say(f"controller: {who} epoch={new.leader_epoch} isr={isr}")
+        self.registration = new
+
+    def _active(self, number: int) -> bool:
+        broker = self.brokers.broker(number)
+        return broker is not None and broker.active
+
+    def do_crash(self, number: str, power: str = "") -> None:
+        node = self.nodes[int(number)]
+        node.stop()
+        if power:
+            node.disk.lose_power()
+
+    def do_start(self, number: str, keep: str = "") -> None:
+        """A new process with a new broker epoch. Without `keep` it leaves the ISR first, as fencing would do (R-152)."""
+        who = int(number)
+        self._next_broker_epoch += 1
+        if not keep and self._active(who):
+            self.do_fence(number)
+        self.brokers.change(who, epoch=self._next_broker_epoch, fenced=False)
+        self.nodes[who].take(self.registration, self.brokers, self.now_ms)
+        if self.registration.leader < 0 and who in self.registration.isr:
+            self._change(leader=who)
+        self._publish()
+
+    def do_fence(self, number: str) -> None:
+        """The broker leaves the ISR unless it is the last in it; leaders come from the ISR, in replica order (R-134)."""
+        who = int(number)
+        self.brokers.change(who, fenced=True)
+        old = self.registration
+        isr = tuple(each for each in old.isr if each != who) or old.isr
+        leader = old.leader
+        if leader == who:
+            leader = next((each for each in old.replicas if each in isr and self._active(each)), -1)
+        if (isr, leader) != (old.isr, old.leader):
+            self._change(isr=isr, leader=leader)
+        self._publish()
+
+    def do_unfence(self, number: str) -> None:
+        self.brokers.change(int(number), fenced=False)
+        self._publish()
+
+    def do_elect(self, number: str, *, only: str = "") -> None:
+        """A clean election; with `only`, just these brokers hear of it."""
+        assert int(number) in self.registration.isr, (number, self.registration)
+        self._change(leader=int(number))
+        self._publish(only=[int(each) for each in only.split(",")] if only else None)
+
+    def do_unclean(self, number: str) -> None:
+        """R-133: the new leader is the whole ISR."""
+        self._change(leader=int(number), isr=(int(number),))
+        self._publish()
+
+    def do_publish(self) -> None:
+        self._publish()
+
+    def do_controller(self, keep: str = "", *, error: str = "", lose: str = "") -> None:
+        """Answer the oldest proposal of the leader: with an error, or by the record that it asks for (R-54, R-55)."""
+        node = self._leader()
+        proposal = node.proposals.pop(0)
+        if error:
+            answer = IsrAnswer(ErrorCode[error])
+        elif proposal.partition_epoch < self.registration.partition_epoch:
+            answer = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
+        elif not all(self._active(member.broker_id) for member in proposal.new_isr):
+            answer = IsrAnswer(ErrorCode.INELIGIBLE_REPLICA)
+        else:
+            self._change(isr=tuple(member.broker_id for member in proposal.new_isr))
+            new = self.registration
+            answer = IsrAnswer(ErrorCode.NONE, new.leader, new.leader_epoch, new.partition_epoch, new.isr)
+        said = f"{answer.error.name}" if answer.error else f"isr={','.join(map(str, answer.isr))}"
+        self._say(f"controller {'-x' if lose else '->'} b{node.number} AlterPartition {said}")
+        if lose:
+            node.proposals.insert(0, proposal)  # it is sent again (R-50)
+        else:
+            node.step(node.leader.on_isr_answer(proposal, answer, self.now_ms), self.now_ms)
+        if not keep:
+            self._publish()
+
+    def do_time(self, passed: str) -> None:
+        self.now_ms += int(passed)
+        for node in self.nodes:
+            if isinstance(node.role, LeaderPartition):
+                node.step(node.role.on_time(self.now_ms), self.now_ms)
+                node.answer(node.purgatory.on_time(self.now_ms))
+
+    # --- Clients ---------------------------------------------------------------------------------------------------
+
+    def _leader(self) -> Node:
+        return next(
+            node
+            for node in self.nodes
+            if isinstance(node.role, LeaderPartition) and node.number == self.registration.leader
+        )
+
+    def do_produce(self, number: str, *values: str, acks: str = "all", timeout: str = "30000") -> None:
+        node = self.nodes[int(number)]
+        leader = node.leader
+        for value in values:
+            records = tuple(value.split("+"))
+            sent = header(count=len(records))
+            wanted = -1 if acks == "all" else int(acks)
+            decision = leader.prepare_append(sent, wanted, self.now_ms, WALL_MS)
+            if decision.error != ErrorCode.NONE:
+                self._say(f"{value} {decision.error.name}: {decision.message}")
+                continue
+            assert decision.header is not None, decision
+            node.disk.append([Batch(decision.header, records)])
+            effects = leader.on_appended([decision.header], self.now_ms)
+            if wanted == -1:
+                node.purgatory.add(decision.required_offset, self.now_ms + int(timeout), value)
+            elif wanted == 1:
+                self._say(f"{value} acknowledged")
+            node.step(effects, self.now_ms)
+            self._answer_waiting(node)
+
+    def do_read(self, number: str, *, epoch: str = "-1", **named: str) -> None:
+        """A consumer's fetch from an offset (`from=2`)."""
+        node = self.nodes[int(number)]
+        assert node.role is not None, f"b{number} is down"
+        offset = int(named["from"])
+        decision = node.role.fetch_by_consumer(offset, int(epoch), -1, False, self.now_ms)
+        if decision.error != ErrorCode.NONE:
+            self._say(f"consumer at {offset}: {decision.error.name}")
+            return
+        batches = node.disk.read(offset, decision.limit)
+        self._say(f"consumer at {offset}: {' '.join(map(str, batches)) or 'nothing yet'}")
+
+    def do_latest(self, number: str) -> None:
+        error, offset = self.nodes[int(number)].leader.offset_bound(-1, replica=False, read_committed=False)
+        self._say(f"latest: {offset if error == ErrorCode.NONE else error.name}")
+
+    # --- Replication -----------------------------------------------------------------------------------------------
+
+    def do_fetch(self, number: str, *words: str, lose: str = "") -> None:
+        """One exchange between a follower and its leader, whatever the follower has to ask."""
+        node = self.nodes[int(number)]
+        request = node.follower.next_request(self.now_ms)
+        if request is None:
+            self._say(f"b{number} asks nothing")
+            return
+        target = self.nodes[node.follower.leader]
+        arrow = f"b{number} {'-x' if lose == 'request' else '->'} b{target.number}"
+        self._say(f"{arrow} {_request_text(request)}")
+        if lose == "request" or not target.running:
+            node.step(node.follower.on_transport_error(self.now_ms), self.now_ms)
+            return
+        if isinstance(request, EpochRequest):
+            self._ask_epoch(node, target, request)
+        elif isinstance(request, OffsetsRequest):
+            self._ask_offsets(node, target, request)
+        else:
+            self._ask_records(node, target, request, words, lose)
+
+    def _ask_records(self, node: Node, target: Node, request: FetchRequest, words: Sequence[str], lose: str) -> None:
+        fetch = self._as_follower_fetch(node, request)
+        if not isinstance(target.role, LeaderPartition):
+            refusal = target.follower.refusal(request.current_leader_epoch)
+            self._reply(node, target, request, FetchDecision(refusal, 0, 0, 0))
+            return
+        decision, effects = target.role.fetch_by_follower(fetch, self.now_ms)
+        target.step(effects, self.now_ms)
+        nothing = (
+            decision.error == ErrorCode.NONE and decision.diverging is None and decision.limit <= request.fetch_offset
+        )
+        if "wait" in words and nothing:
+            target.waiting_fetches[node.number] = request
+            self._say(f"b{node.number}'s fetch waits at b{target.number}")
+            return
+        answer = self._prepare_reply(node, target, request, decision)
+        if lose == "reply":
+            self._say(f"b{target.number} -x b{node.number} {answer[0]}")
+            node.step(node.follower.on_transport_error(self.now_ms), self.now_ms)
+        elif "hold" in words:
+            self._held[node.number] = (request, answer[1])
+            self._say(f"b{target.number} .. b{node.number} {answer[0]}")
+        else:
+            self._say(f"b{target.number} -> b{node.number} {answer[0]}")
+            answer[1]()
+
+    def _reply(self, node: Node, target: Node, request: FetchRequest, decision: FetchDecision) -> None:
+        text, arrive = self._prepare_reply(node, target, request, decision)
+        self._say(f"b{target.number} -> b{node.number} {text}")
+        arrive()
+
+    def _prepare_reply(
+        self, node: Node, target: Node, request: FetchRequest, decision: FetchDecision
+    ) -> tuple[str, Callable[[], None]]:
+        """The answer's text, and what its arrival does. The batches are read now, not then."""
+        fine = decision.error == ErrorCode.NONE and decision.diverging is None
+        batches = target.disk.read(request.fetch_offset, decision.limit) if fine else []
+        answer = FetchAnswer(
+            request.fetch_offset,
+            decision.error,
+            decision.high_watermark,
+            decision.log_start_offset,
+            [each.header for each in batches],
+            decision.diverging,
+            request.current_leader_epoch,
+        )
+
+        def arrive() -> None:
+            if node.running:
+                node.batches = batches
+                node.step(node.follower.on_fetch_answer(answer, self.now_ms), self.now_ms)
+
+        if decision.error != ErrorCode.NONE:
+            return f"FetchReply {decision.error.name}", arrive
+        if decision.diverging is not None:
+            return f"FetchReply diverging epoch={decision.diverging.epoch} end={decision.diverging.offset}", arrive
+        count = sum(len(each.values) for each in batches)
+        return f"FetchReply records={count} hw={decision.high_watermark}", arrive
+
+    def _answer_waiting(self, target: Node) -> None:
+        """The leader appended: its waiting fetches read again, and record nothing a second time (R-122, R-123)."""
+        waiting, target.waiting_fetches = target.waiting_fetches, {}
+        for number, request in waiting.items():
+            self._answer_one(self.nodes[number], target, request)
+
+    def _answer_one(self, node: Node, target: Node, request: FetchRequest) -> None:
+        decision = target.leader.read_for_follower(self._as_follower_fetch(node, request))
+        self._reply(node, target, request, decision)
+
+    def _as_follower_fetch(self, node: Node, request: FetchRequest) -> FollowerFetch:
+        broker = self.brokers.broker(node.number)
+        return FollowerFetch(
+            node.number,
+            -1 if broker is None else broker.broker_epoch,
+            request.fetch_offset,
+            request.current_leader_epoch,
+            request.last_fetched_epoch,
+            request.log_start_offset,
+        )
+
+    def _ask_epoch(self, node: Node, target: Node, request: EpochRequest) -> None:
+        error, end = target.leader.end_offset_for_epoch(request.current_leader_epoch, request.leader_epoch)
+        said = error.name if error else f"epoch={end.epoch} end={end.offset}"
+        self._say(f"b{target.number} -> b{node.number} EpochReply {said}")
+        node.step(node.follower.on_epoch_answer(request, error, end, self.now_ms), self.now_ms)
+
+    def _ask_offsets(self, node: Node, target: Node, request: OffsetsRequest) -> None:
+        error, end = target.leader.offset_bound(request.current_leader_epoch, replica=True, read_committed=False)
+        start = target.open_log.log_start_offset
+        self._say(
+            f"b{target.number} -> b{node.number} OffsetsReply {error.name if error else f'start={start} end={end}'}"
+        )
+        node.step(node.follower.on_offsets_answer(request, error, start, end, self.now_ms), self.now_ms)
+
+    def do_deliver(self, number: str) -> None:
+        self._held.pop(int(number))[1]()
+
+    def do_expire(self, number: str) -> None:
+        node = self.nodes[int(number)]
+        target = self.nodes[node.follower.leader]
+        self._answer_one(node, target, target.waiting_fetches.pop(int(number)))
+
+    def do_settle(self) -> None:
+        """Let everything run until nothing moves; only the end is told, not the way."""
+        said, self._said[:] = list(self._said), []
+        quiet = 0
+        for _ in range(LONGEST_SETTLE):
+            before = [node.describe() for node in self.nodes]
+            self.now_ms += 1_000
+            for node in self.nodes:
+                if node.running and not isinstance(node.role, LeaderPartition) and node.follower.in_flight is None:
+                    self.do_fetch(str(node.number))
+            while self._leader().proposals:
+                self.do_controller()
+            quiet = quiet + 1 if before == [node.describe() for node in self.nodes] else 0
+            if quiet == 3:  # a question about epochs and one about offsets change nothing by themselves
+                break
+        else:
+            raise AssertionError("the cluster does not settle")
+        told = [line for line in self._said if "acknowledged" in line or "truncated" in line or "failed" in line]
+        self._said[:] = said + told
+
+    # --- Disks -----------------------------------------------------------------------------------------------------
+
+    def do_flush(self, number: str) -> None:
+        disk = self.nodes[int(number)].disk
+        disk.flushed = len(disk.batches)
+
+    def do_checkpoint(self, number: str) -> None:
+        node = self.nodes[int(number)]
+        node.disk.high_watermark_checkpoint = node.open_log.high_watermark
+
+
+def _request_text(request: FollowerRequest) -> str:
+    match request:
+        case FetchRequest():
+            last = f" last={request.last_fetched_epoch}" if request.last_fetched_epoch >= 0 else ""
+            epoch = f" epoch={request.current_leader_epoch}" if request.current_leader_epoch >= 0 else ""
+            return f"Fetch offset={request.fetch_offset}{epoch}{last}"
+        case EpochRequest():
+            return f"OffsetForLeaderEpoch epoch={request.current_leader_epoch} asked={request.leader_epoch}"
+        case OffsetsRequest():
+            return "ListOffsets"
