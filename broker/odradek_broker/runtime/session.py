@@ -1,14 +1,38 @@
-"""A broker's life in the cluster: registration, session stream with heartbeats, unfencing, controlled shutdown."""
+"""A broker's life in the cluster: registration, session stream with heartbeats, unfencing, controlled shutdown.
+
+Rules of this module. Whether this broker is fenced stands in its committed metadata, and nowhere else: an answer of a
+controller is a promise, the record is the fact (R-150). Heartbeats ride on one stream to the active controller; when
+it ends, or another controller is announced, the next one is opened at once. At most one heartbeat is unanswered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
-from odradek_proto.transport.ports import Clock, Network
+from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream, StreamClosed
+from odradek_proto.v1 import controller_pb2
 
-from odradek_broker.runtime.controller_channel import ControllerChannel
+from odradek_broker.core.metadata.delta import MetadataDelta
+from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
+from odradek_broker.runtime.controller_channel import ControllerChannel, ControllerUnavailable
 from odradek_broker.runtime.metadata_feed import MetadataFeed
+
+T = TypeVar("T")
+
+SESSION_METHOD: Final = "/odradek.v1.Controller/Session"
+INCARNATION_SIZE: Final = 16
+NO_EPOCH: Final = -1
+REGISTRATION_ATTEMPT_MS: Final = 5_000.0
+REGISTRATION_RETRY_MS: Final = 50.0  # while our predecessor's session stands
+OPEN_TIMEOUT_MS: Final = 2_000.0
+REPORT_MS: Final = 50  # after new metadata was applied; a broker that stops waits until all have it (R-142)
+SHUTDOWN_INTERVAL_MS: Final = 50  # between heartbeats of a broker that waits to stop
+FATAL: Final = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION})
+REGISTER_AGAIN: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
 
 
 class RegistrationRefused(Exception):
@@ -25,8 +49,11 @@ class SessionSettings:
 
 
 class BrokerSession:
-    broker_epoch: int  # -1 until registered
+    """`broker_epoch` is -1 until registered. `failed` (made by `start`) ends with the error that ended the session."""
+
+    broker_epoch: int
     incarnation_id: bytes
+    failed: asyncio.Future[None]
 
     def __init__(
         self,
@@ -46,35 +73,293 @@ class BrokerSession:
         on_fenced: Callable[[], None] | None = None,
         on_event: Callable[[str, Mapping[str, object]], None] | None = None,
     ) -> None:
-        raise NotImplementedError
+        self.broker_epoch = NO_EPOCH
+        self.incarnation_id = clock.rng.randbytes(INCARNATION_SIZE)
+        self._settings = settings
+        self._clock = clock
+        self._channel = channel
+        self._network = network
+        self._feed = feed
+        self._broker_id = broker_id
+        self._request = controller_pb2.RegisterBrokerRequest(
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            incarnation_id=self.incarnation_id,
+            endpoints=dict(endpoints),
+            rack=rack,
+            previous_broker_epoch=previous_broker_epoch,
+            log_directory_id=log_directory_id,
+        )
+        self._on_unfenced = on_unfenced
+        self._on_fenced = on_fenced
+        self._on_event = on_event
+        self._registered = asyncio.Event()
+        self._may_stop = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._want_fence = True
+        self._want_shut_down = False
+        self._was_fenced = True
+        self._task: asyncio.Task[None] | None = None
+        self._stream: Stream | None = None
+        self._next_beat_ms = 0
+        self._last_contact_ms = 0  # when the last heartbeat that was answered had been sent
+        self._gone_since_ms: int | None = 0
 
     async def start(self) -> None:
         """Begin to register and to hold a session, in the background; returns at once."""
+        assert self._task is None
+        loop = asyncio.get_running_loop()
+        self.failed = loop.create_future()
+        self._last_contact_ms = self._clock.now_ms()
+        self._gone_since_ms = self._last_contact_ms
+        self._feed.subscribe(self._on_metadata)
+        self._task = loop.create_task(self._run())
+        self._task.add_done_callback(self._on_ended)
 
     async def wait_until_registered(self) -> int:
         """The broker epoch, as soon as the controller has given one. Raises `RegistrationRefused`."""
-        raise NotImplementedError
+        await self._unless_failed(self._registered.wait())
+        return self.broker_epoch
 
     async def wait_until_unfenced(self) -> None:
-        """Raises `RegistrationRefused`."""
+        """Returns when this broker's own metadata says so. Raises `RegistrationRefused`."""
+        await self._unless_failed(self._feed.wait_for(lambda image: not self.fenced))
 
     def set_ready(self) -> None:
         """The logs are loaded: ask to be unfenced from now on."""
+        self._want_fence = False
+        self._beat_now()
 
     def on_leader_changed(self, leader_id: int, epoch: int) -> None:
         """Wire up with the quorum's listener, after the channel's: the stream moves to the new controller at once."""
+        address = self._channel.controller_address()
+        if self._stream is not None and address is not None and self._stream.peer != address:
+            self._stream.close()
 
     @property
     def fenced(self) -> bool:
         """As this broker's own committed metadata says; true before the registration."""
-        raise NotImplementedError
+        registration = self._registration()
+        return registration is None or registration.fenced
 
     def stream_gone_for_ms(self, now_ms: int) -> int:
-        """For how long no controller has been in touch; 0 while the session stands (R-112)."""
-        raise NotImplementedError
+        """For how long no controller has been in touch; 0 while the session stands.
+
+        A leader that is alone in its ISR stops answering acks=all when this exceeds the grace (R-112). A stream that
+        stands but is silent counts from its last answered heartbeat, once that is older than the session timeout.
+        """
+        if self._gone_since_ms is not None:
+            return now_ms - self._gone_since_ms
+        silent_ms = now_ms - self._last_contact_ms
+        return silent_ms if silent_ms > self._settings.session_timeout_ms else 0
 
     async def controlled_shutdown(self, timeout_ms: float) -> bool:
         """Hand over all leaderships; true when the controller said that this broker may stop (R-142)."""
-        raise NotImplementedError
+        self._want_shut_down = True
+        self._beat_now()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._unless_failed(self._may_stop.wait())
+        except (TimeoutError, RegistrationRefused):
+            return False
+        return True
 
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        """End the stream and everything else here. Without a controlled shutdown before, the controller fences."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait((task,))
+        self._feed.unsubscribe(self._on_metadata)
+
+    # --- Registration and the life of streams ----------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._register()
+            await self._hold()
+
+    async def _register(self) -> None:
+        request = self._request.SerializeToString()
+        while True:
+            try:
+                answer_bytes = await self._channel.call("RegisterBroker", request, REGISTRATION_ATTEMPT_MS)
+            except ControllerUnavailable:
+                continue  # it has waited between its attempts
+            answer = controller_pb2.RegisterBrokerResponse.FromString(answer_bytes)
+            if answer.error_code == ErrorCode.NONE:
+                break
+            error = ErrorCode.from_number(answer.error_code)
+            if error in FATAL:
+                raise RegistrationRefused(f"broker {self._broker_id}: {error.name}: {answer.error_message}")
+            self._event("registration_refused", {"error": error.name, "message": answer.error_message})
+            await self._clock.sleep(REGISTRATION_RETRY_MS)
+        self.broker_epoch = answer.broker_epoch
+        self._event("registered", {"broker_epoch": self.broker_epoch, "incarnation": self.incarnation_id.hex()})
+        self._registered.set()
+
+    async def _hold(self) -> None:
+        """Keep a session stream open; returns when this broker has to register again."""
+        attempt = 0
+        while True:
+            try:
+                stream = await self._network.open(self._channel.next_address(), SESSION_METHOD, OPEN_TIMEOUT_MS)
+            except NetworkError:
+                self._channel.follow_hint(NO_EPOCH)
+                await self._channel.back_off(attempt)
+                attempt += 1
+                continue
+            error = await self._beat(stream)
+            if error in REGISTER_AGAIN:
+                self._event("session_refused", {"error": error.name, "broker_epoch": self.broker_epoch})
+                await self._channel.back_off(attempt)
+                return
+            attempt = 0 if error is ErrorCode.NONE else attempt + 1
+            if attempt:
+                await self._channel.back_off(attempt)
+
+    async def _beat(self, stream: Stream) -> ErrorCode:
+        """Heartbeats on this stream until it ends; the error with which it did, NONE after it had served."""
+        beats = _Beats(stream)
+        self._stream = stream
+        self._next_beat_ms = self._clock.now_ms()
+        reader = asyncio.get_running_loop().create_task(self._read(beats))
+        reader.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not reader.done():
+                now_ms = self._clock.now_ms()
+                if beats.sent_ms is None and now_ms >= self._next_beat_ms:
+                    beats.sent_ms = now_ms
+                    self._next_beat_ms = now_ms + self._interval_ms()
+                    await stream.send(self._heartbeat().SerializeToString())
+                elif beats.sent_ms is not None and now_ms - beats.sent_ms > self._settings.session_timeout_ms:
+                    break  # it stands but says nothing: look for a controller anew
+                await self._sleep(beats, now_ms)
+        except StreamClosed:
+            pass
+        finally:
+            self._stream = None
+            stream.close()
+            if not reader.done():
+                reader.cancel()
+                await asyncio.wait((reader,))
+            if beats.answered and self._gone_since_ms is None:
+                self._gone_since_ms = self._clock.now_ms()
+        if not reader.cancelled() and (failure := reader.exception()) is not None:
+            raise failure
+        if beats.error is ErrorCode.NONE and not beats.answered:
+            return ErrorCode.NETWORK_EXCEPTION
+        return beats.error
+
+    async def _sleep(self, beats: _Beats, now_ms: int) -> None:
+        """Until the next heartbeat, or until something happens."""
+        until_ms = self._next_beat_ms
+        if beats.sent_ms is not None:
+            until_ms = beats.sent_ms + self._settings.session_timeout_ms + 1
+        try:
+            async with asyncio.timeout(max(until_ms - now_ms, 0) / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _read(self, beats: _Beats) -> None:
+        """Take in answers until the stream ends or one says that it must."""
+        while True:
+            try:
+                answer = controller_pb2.HeartbeatAnswer.FromString(await beats.stream.recv())
+            except StreamClosed:
+                return
+            if answer.error_code != ErrorCode.NONE:
+                beats.error = ErrorCode.from_number(answer.error_code)
+                if beats.error is ErrorCode.NOT_CONTROLLER:
+                    self._channel.follow_hint(answer.controller_id)
+                return
+            assert beats.sent_ms is not None, answer
+            self._last_contact_ms = beats.sent_ms
+            self._gone_since_ms = None
+            beats.sent_ms = None
+            beats.answered = True
+            if answer.should_shut_down:
+                self._may_stop.set()
+            self._wake.set()
+
+    def _heartbeat(self) -> controller_pb2.Heartbeat:
+        return controller_pb2.Heartbeat(
+            broker_id=self._broker_id,
+            broker_epoch=self.broker_epoch,
+            incarnation_id=self.incarnation_id,
+            current_metadata_offset=self._feed.image.offset,
+            want_fence=self._want_fence and not self._want_shut_down,
+            want_shut_down=self._want_shut_down,
+        )
+
+    def _interval_ms(self) -> int:
+        if self._want_shut_down and not self._may_stop.is_set():
+            return SHUTDOWN_INTERVAL_MS
+        return self._settings.heartbeat_interval_ms
+
+    # --- Metadata --------------------------------------------------------------------------------------------------
+
+    def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        if self._broker_id in delta.brokers:
+            fenced = self.fenced
+            if fenced and not self._want_fence and not self._want_shut_down:
+                self._beat_now()  # the registration has arrived here, or we were fenced by mistake: ask at once
+            if fenced != self._was_fenced:
+                self._was_fenced = fenced
+                self._event("fenced" if fenced else "unfenced", {"broker_epoch": self.broker_epoch})
+                callback = self._on_fenced if fenced else self._on_unfenced
+                if callback is not None:
+                    callback()
+        report_ms = self._clock.now_ms() + REPORT_MS
+        if report_ms < self._next_beat_ms:
+            self._next_beat_ms = report_ms
+            self._wake.set()
+
+    def _registration(self) -> BrokerRegistration | None:
+        """Our own registration, once it is committed and applied here; None when another incarnation stands there."""
+        registration = self._feed.image.brokers.get(self._broker_id)
+        if registration is None or registration.incarnation_id != self.incarnation_id:
+            return None
+        return registration
+
+    def _beat_now(self) -> None:
+        self._next_beat_ms = self._clock.now_ms()
+        self._wake.set()
+
+    # --- Failure ---------------------------------------------------------------------------------------------------
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        if self.failed.done() or task.cancelled():
+            return
+        error = task.exception()
+        assert error is not None, "the session ends by cancellation or with an error"
+        self.failed.set_exception(error)
+
+    async def _unless_failed(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.get_running_loop().create_task(work)
+        try:
+            await asyncio.wait((task, self.failed), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                self.failed.result()
+            return await task
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
+    def _event(self, event: str, facts: Mapping[str, object]) -> None:
+        if self._on_event is not None:
+            self._on_event(event, {"broker_id": self._broker_id, **facts})
+
+
+@dataclass(slots=True)
+class _Beats:
+    """The heartbeats of one stream. `sent_ms` is set while one is unanswered."""
+
+    stream: Stream
+    sent_ms: int | None = None
+    answered: bool = False
+    error: ErrorCode = ErrorCode.NONE

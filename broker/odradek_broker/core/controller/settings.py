@@ -32,3 +32,12 @@ class ControllerSettings:
     def fences_early(self) -> bool:
         """A killed broker that is to keep its place in the ISR (L-12) must not be fenced before it comes back."""
         return self.early_fencing and not self.fast_restart_keeps_isr
+
+    @property
+    def node_defaults(self) -> dict[str, str]:
+        """The node's own values for topic settings, by the topic's names."""
+        own = {
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "unclean.leader.election.enable": str(self.unclean_leader_election_enable).lower(),
+        }
+        return own | dict(self.topic_defaults)

@@ -1,0 +1,95 @@
+"""Leaders go back to where they belong, on demand and by themselves (R-137, R-138)."""
+
+from __future__ import annotations
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.v1 import admin_pb2
+
+from odradek_broker.core.controller.decision import Decision
+from odradek_broker.core.controller.elections import Election, PartitionTarget, change_partition
+from odradek_broker.core.controller.partitions import all_partitions, min_insync_replicas
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
+from odradek_broker.core.metadata.records import MetadataRecord
+
+MAX_ELECTIONS_PER_BATCH = 1_000  # Kafka's, for the periodic balance
+
+
+def elect_leaders(
+    image: MetadataImage, settings: ControllerSettings, request: admin_pb2.ElectLeadersRequest
+) -> Decision[admin_pb2.ElectLeadersResponse]:
+    """Elections that somebody asked for; an unclean one ignores the topic's setting.
+
+    Without partitions all are meant, and those that need no election are left out of the answer.
+    """
+    try:
+        election = Election(request.election_type)
+    except ValueError:
+        election = Election.ONLINE
+    if election is Election.ONLINE:
+        return Decision((), admin_pb2.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
+    wanted = dict.fromkeys(TopicPartition(item.topic, item.partition) for item in request.partitions)
+    if not request.partitions:
+        wanted = dict.fromkeys(TopicPartition(topic.name, partition) for topic, partition, _ in all_partitions(image))
+    records: list[MetadataRecord] = []
+    results: list[admin_pb2.ElectionResult] = []
+    for topic_partition in wanted:
+        record, error = _elect(image, settings, topic_partition, election)
+        if record is not None:
+            records.append(record)
+        if request.partitions or error is not ErrorCode.ELECTION_NOT_NEEDED:
+            results.append(_result(topic_partition, error))
+    return Decision(records, admin_pb2.ElectLeadersResponse(partitions=results))
+
+
+def balance_leaders(image: MetadataImage, settings: ControllerSettings) -> Decision[int]:
+    """Preferred replicas that are in sync and active take over. The answer is how many; call again at the limit."""
+    records: list[MetadataRecord] = []
+    for topic, partition, current in all_partitions(image):
+        preferred = current.replicas[0]
+        if current.leader == preferred or preferred not in current.isr or not image.is_active(preferred):
+            continue
+        target = PartitionTarget(
+            acceptable=image.is_active,
+            election=Election.PREFERRED,
+            elr_enable=settings.elr_enable,
+            min_insync_replicas=min_insync_replicas(image, settings, topic.name),
+        )
+        record = change_partition(topic.topic_id, partition, current, target)
+        if record is not None:
+            records.append(record)
+        if len(records) == MAX_ELECTIONS_PER_BATCH:
+            break
+    return Decision(records, len(records))
+
+
+def _elect(
+    image: MetadataImage, settings: ControllerSettings, topic_partition: TopicPartition, election: Election
+) -> tuple[MetadataRecord | None, ErrorCode]:
+    topic, current = image.topics.get(topic_partition.topic), image.partition(topic_partition)
+    if topic is None or current is None:
+        return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    preferred = election is Election.PREFERRED
+    if current.leader == current.replicas[0] if preferred else current.leader != NO_LEADER:
+        return None, ErrorCode.ELECTION_NOT_NEEDED
+    target = PartitionTarget(
+        acceptable=image.is_active,
+        election=election,
+        elr_enable=settings.elr_enable,
+        min_insync_replicas=min_insync_replicas(image, settings, topic.name),
+    )
+    record = change_partition(topic.topic_id, topic_partition.partition, current, target)
+    if record is not None:
+        return record, ErrorCode.NONE
+    unavailable = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    return None, unavailable
+
+
+def _result(topic_partition: TopicPartition, error: ErrorCode) -> admin_pb2.ElectionResult:
+    return admin_pb2.ElectionResult(
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        error_code=error,
+        error_message="" if error is ErrorCode.NONE else error.message,
+    )

@@ -1,0 +1,47 @@
+"""What an operation of the controller comes to: records for the metadata log, and an answer for the caller.
+
+An operation looks at the image that runs ahead and changes nothing. The runtime appends the records as one atomic
+batch, applies them to that image at once, and gives the answer when the batch is committed (R-216).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from odradek_proto.v1 import metadata_pb2
+
+from odradek_broker.core.metadata.image import BrokerRegistration
+from odradek_broker.core.metadata.records import MetadataRecord
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[Answer]):
+    """One atomic batch (perhaps none) and what to say once it is committed."""
+
+    records: Sequence[MetadataRecord]
+    answer: Answer
+
+
+def broker_state_record(
+    registration: BrokerRegistration, *, fenced: bool, in_controlled_shutdown: bool = False
+) -> MetadataRecord:
+    return MetadataRecord(
+        broker_state=metadata_pb2.BrokerStateRecord(
+            broker_id=registration.broker_id,
+            broker_epoch=registration.broker_epoch,
+            fenced=fenced,
+            in_controlled_shutdown=in_controlled_shutdown,
+        )
+    )
+
+
+def config_record(resource_type: str, resource_name: str, name: str, value: str | None) -> MetadataRecord:
+    """`value` None removes the setting."""
+    record = metadata_pb2.ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name)
+    if value is not None:
+        record.value = value
+    return MetadataRecord(config=record)

@@ -1,0 +1,146 @@
+"""Who leads a partition, who is in its ISR, and when an epoch grows (R-130 to R-141, R-56).
+
+`change_partition` is the one place that makes a `PartitionChangeRecord`. Its rules:
+
+- the order of the replica list decides between candidates, never the order of the ISR (R-132);
+- a clean election keeps the ISR, an unclean one makes the leader its only member, to recover (R-133);
+- without eligible leader replicas the ISR never becomes empty: the last member stays, without leading (R-135);
+- the leader epoch grows when the leader changes, also to none, or the replica set loses a member; never when the ISR
+  alone changes (R-56). The partition epoch grows with every record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek_proto.v1 import metadata_pb2
+
+from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
+from odradek_broker.core.metadata.records import MetadataRecord
+
+
+class Election(Enum):
+    PREFERRED = "preferred"
+    ONLINE = "online"
+    UNCLEAN = "unclean"
+
+
+@dataclass(frozen=True, slots=True)
+class EligibleReplicas:
+    """Eligible leader replicas and the last known ones (KIP-966)."""
+
+    eligible: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTarget:
+    """What a partition is to become. None keeps what is."""
+
+    acceptable: Callable[[int], bool]  # R-130
+    election: Election = Election.ONLINE
+    isr: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    recovering: bool | None = None
+    elr_enable: bool = False
+    min_insync_replicas: int = 1
+    unclean_shutdown: Collection[int] = ()  # brokers that came back without a clean shutdown (R-141)
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    leader: int
+    unclean: bool = False
+
+
+def change_partition(
+    topic_id: bytes, partition: int, current: PartitionRegistration, target: PartitionTarget
+) -> MetadataRecord | None:
+    """The record that takes a partition to its target, with an election; None when nothing changes."""
+    replicas = current.replicas if target.replicas is None else target.replicas
+    isr = current.isr if target.isr is None else target.isr
+    eligible = _eligible(current, target, replicas, isr)
+    elected = _elect(current, target, replicas, isr, eligible)
+    leader, recovering = elected.leader, current.recovering if target.recovering is None else target.recovering
+    if elected.unclean and leader != current.leader:
+        isr, recovering, eligible = (leader,), True, EligibleReplicas()
+    elif leader in eligible.eligible:
+        isr = (leader,)
+        eligible = EligibleReplicas(tuple(i for i in eligible.eligible if i != leader), eligible.last_known)
+    elif not isr and not target.elr_enable:
+        isr = current.isr
+    return _record(topic_id, partition, current, replicas, isr, leader, recovering, eligible, elected.unclean)
+
+
+def _elect(
+    current: PartitionRegistration,
+    target: PartitionTarget,
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    eligible: EligibleReplicas,
+) -> Elected:
+    """R-131 and R-132."""
+
+    def valid(replica: int) -> bool:
+        return (replica in isr or (not isr and replica in eligible.eligible)) and target.acceptable(replica)
+
+    if target.election is Election.PREFERRED:
+        candidates = (replicas[0], current.leader, *replicas)
+    else:
+        candidates = (current.leader, *replicas)
+    for candidate in candidates:
+        if valid(candidate):
+            return Elected(candidate)
+    if target.election is Election.UNCLEAN:
+        last_known = eligible.last_known if not isr and not eligible.eligible and len(eligible.last_known) == 1 else ()
+        for candidate in (*last_known, *replicas):
+            if target.acceptable(candidate):
+                return Elected(candidate, unclean=True)
+    return Elected(NO_LEADER)
+
+
+def _eligible(
+    current: PartitionRegistration, target: PartitionTarget, replicas: tuple[int, ...], isr: tuple[int, ...]
+) -> EligibleReplicas:
+    """R-139: who may lead although it left the ISR, because the ISR has become smaller than min.insync.replicas."""
+    if not target.elr_enable or len(isr) >= min(target.min_insync_replicas, len(replicas)):
+        return EligibleReplicas()
+    before = sorted({*current.eligible, *current.isr})
+    eligible = tuple(i for i in before if i not in isr and i not in target.unclean_shutdown)
+    known = sorted({*before, *current.last_known_eligible})
+    return EligibleReplicas(eligible, tuple(i for i in known if i not in isr and i not in eligible))
+
+
+def _record(
+    topic_id: bytes,
+    partition: int,
+    current: PartitionRegistration,
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    leader: int,
+    recovering: bool,
+    eligible: EligibleReplicas,
+    unclean: bool,
+) -> MetadataRecord | None:
+    record = metadata_pb2.PartitionChangeRecord(topic_id=topic_id, partition=partition)
+    empty = record.ByteSize()
+    if replicas != current.replicas:
+        record.replicas.extend(replicas)
+        record.replicas_changed = True
+    if isr != current.isr:
+        record.isr.extend(isr)
+        record.isr_changed = True
+    if leader != current.leader:
+        record.leader = leader
+        record.unclean = unclean
+    if leader != current.leader or not set(current.replicas) <= set(replicas):
+        record.bump_leader_epoch = True
+    if recovering != current.recovering:
+        record.recovering = recovering
+    if (eligible.eligible, eligible.last_known) != (current.eligible, current.last_known_eligible):
+        record.eligible.extend(eligible.eligible)
+        record.last_known_eligible.extend(eligible.last_known)
+        record.eligible_changed = True
+    return MetadataRecord(partition_change=record) if record.ByteSize() > empty else None

@@ -1,0 +1,226 @@
+"""Topics come, go and grow (R-144, and Kafka's errors for each way to ask for the impossible)."""
+
+from __future__ import annotations
+
+import base64
+import random
+import uuid
+from collections.abc import Sequence
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import validate_topic_name
+from odradek_proto.v1 import admin_pb2, metadata_pb2
+
+from odradek_broker.core.controller.decision import Decision, config_record
+from odradek_broker.core.controller.placement import place_replicas
+from odradek_broker.core.controller.refusal import Refusal
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.image import MetadataImage, TopicImage
+from odradek_broker.core.metadata.records import MetadataRecord
+from odradek_broker.core.metadata.topic_configs import validate_topic_config
+
+MAX_PARTITIONS_PER_BATCH = 10_000  # Kafka's: a batch of the metadata log must not grow without a limit
+MAX_REPLICATION_FACTOR = 32_767
+COUNT_DEFAULT = -1
+
+Assignments = list[tuple[int, ...]]
+
+
+def create_topics(
+    image: MetadataImage,
+    settings: ControllerSettings,
+    request: admin_pb2.CreateTopicsRequest,
+    rng: random.Random,
+) -> Decision[admin_pb2.CreateTopicsResponse]:
+    """All topics that can be, in one batch; each of the others with its own error."""
+    records: list[MetadataRecord] = []
+    answers: list[admin_pb2.CreatedTopic] = []
+    asked = [topic.name for topic in request.topics]
+    taken = {_collision_key(name): name for name in image.topics}
+    room = MAX_PARTITIONS_PER_BATCH
+    for topic in request.topics:
+        try:
+            if asked.count(topic.name) > 1:
+                raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {topic.name} is named more than once")
+            _check_name(image, taken, topic.name)
+            placed = _assignments(image, settings, topic, room, rng)
+            created = _create(image, topic, placed, _new_topic_id(image, rng))
+        except Refusal as refusal:
+            answers.append(refused_topic(topic.name, refusal))
+            continue
+        room -= len(placed)
+        taken[_collision_key(topic.name)] = topic.name
+        answers.append(
+            admin_pb2.CreatedTopic(
+                name=topic.name,
+                topic_id=b"" if request.validate_only else created[0].topic.topic_id,
+                partitions=len(placed),
+                replication_factor=len(placed[0]),
+            )
+        )
+        records += created
+    return Decision(() if request.validate_only else records, admin_pb2.CreateTopicsResponse(topics=answers))
+
+
+def delete_topics(
+    image: MetadataImage, request: admin_pb2.DeleteTopicsRequest
+) -> Decision[admin_pb2.DeleteTopicsResponse]:
+    records: list[MetadataRecord] = []
+    answers: list[admin_pb2.TopicResult] = []
+    for name in dict.fromkeys(request.topics):
+        topic = image.topics.get(name)
+        if topic is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answers.append(
+                admin_pb2.TopicResult(name=name, error_code=error, error_message=f"there is no topic {name!r}")
+            )
+            continue
+        records.append(MetadataRecord(remove_topic=metadata_pb2.RemoveTopicRecord(topic_id=topic.topic_id)))
+        answers.append(admin_pb2.TopicResult(name=name))
+    return Decision(records, admin_pb2.DeleteTopicsResponse(topics=answers))
+
+
+def create_partitions(
+    image: MetadataImage, request: admin_pb2.CreatePartitionsRequest, rng: random.Random
+) -> Decision[admin_pb2.CreatePartitionsResponse]:
+    """Grow a topic to `count` partitions, with the replication factor that it has."""
+    try:
+        records = _grow(image, request, rng)
+    except Refusal as refusal:
+        answer = admin_pb2.CreatePartitionsResponse(error_code=refusal.error, error_message=refusal.message)
+        return Decision((), answer)
+    return Decision(records, admin_pb2.CreatePartitionsResponse())
+
+
+def refused_topic(name: str, refusal: Refusal) -> admin_pb2.CreatedTopic:
+    return admin_pb2.CreatedTopic(name=name, error_code=refusal.error, error_message=refusal.message)
+
+
+def _check_name(image: MetadataImage, taken: dict[str, str], name: str) -> None:
+    try:
+        validate_topic_name(name)
+    except ValueError as error:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    if name in image.topics:
+        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+    other = taken.get(_collision_key(name))
+    if other is not None:
+        reason = f"topic {name!r} collides with {other!r}: '.' and '_' are the same in the names of metrics"
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+
+
+def _collision_key(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _assignments(
+    image: MetadataImage, settings: ControllerSettings, topic: admin_pb2.NewTopic, room: int, rng: random.Random
+) -> Assignments:
+    if topic.assignments:
+        placed = _given_assignments(image, topic)
+    else:
+        partitions = settings.num_partitions if topic.partitions == COUNT_DEFAULT else topic.partitions
+        factor = topic.replication_factor
+        factor = settings.default_replication_factor if factor == COUNT_DEFAULT else factor
+        if partitions < 1:
+            raise Refusal(ErrorCode.INVALID_PARTITIONS, f"a topic has at least 1 partition, not {partitions}")
+        _check_room(partitions, room)
+        placed = _place(image, partitions, factor, rng)
+    _check_room(len(placed), room)
+    return placed
+
+
+def _check_room(partitions: int, room: int) -> None:
+    if partitions > room:
+        reason = f"one request creates at most {MAX_PARTITIONS_PER_BATCH} partitions"
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, reason)
+
+
+def _given_assignments(image: MetadataImage, topic: admin_pb2.NewTopic) -> Assignments:
+    """Partitions numbered from 0 without a gap, all with the same number of known brokers, none twice."""
+    if topic.partitions != COUNT_DEFAULT or topic.replication_factor != COUNT_DEFAULT:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "with an assignment, partitions and replication factor must be -1")
+    given = {assignment.partition: tuple(assignment.broker_ids) for assignment in topic.assignments}
+    if len(given) < len(topic.assignments) or sorted(given) != list(range(len(given))):
+        raise Refusal(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gap or repetition"
+        )
+    placed = [given[partition] for partition in range(len(given))]
+    for partition, replicas in enumerate(placed):
+        if not replicas or len(set(replicas)) < len(replicas) or len(replicas) != len(placed[0]):
+            reason = (
+                f"partition {partition}: {list(replicas)} is empty, repeats a broker or is not as long as the others"
+            )
+            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        unknown = sorted(broker for broker in replicas if broker not in image.brokers)
+        if unknown:
+            reason = f"partition {partition}: no broker {unknown} is registered"
+            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    return placed
+
+
+def _place(image: MetadataImage, partitions: int, factor: int, rng: random.Random) -> Assignments:
+    active = sorted(broker_id for broker_id in image.brokers if image.is_active(broker_id))
+    others = sorted(broker_id for broker_id in image.brokers if broker_id not in active)
+    if not 1 <= factor <= MAX_REPLICATION_FACTOR:
+        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"a replication factor of {factor} cannot be")
+    if factor > len(image.brokers):
+        reason = f"replication factor {factor} needs as many brokers, {len(image.brokers)} are registered"
+        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
+    if not active:
+        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "all brokers are fenced or shutting down")
+    return place_replicas(partitions, factor, active, others, rng)
+
+
+def _create(
+    image: MetadataImage, topic: admin_pb2.NewTopic, placed: Assignments, topic_id: bytes
+) -> list[MetadataRecord]:
+    records = [MetadataRecord(topic=metadata_pb2.TopicRecord(name=topic.name, topic_id=topic_id))]
+    for name, value in sorted(topic.configs.items()):
+        try:
+            validate_topic_config(name, value)
+        except ValueError as error:
+            raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+        records.append(config_record("topic", topic.name, name, value))
+    return records + _partition_records(image, topic_id, 0, placed)
+
+
+def _partition_records(
+    image: MetadataImage, topic_id: bytes, first: int, placed: Sequence[tuple[int, ...]]
+) -> list[MetadataRecord]:
+    """A new partition's ISR holds its active replicas, and the first of them leads (R-144)."""
+    records = []
+    for partition, replicas in enumerate(placed, first):
+        isr = [replica for replica in replicas if image.is_active(replica)]
+        if not isr:
+            reason = f"partition {partition}: all replicas {list(replicas)} are fenced or shutting down"
+            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        record = metadata_pb2.PartitionRecord(
+            topic_id=topic_id, partition=partition, replicas=replicas, isr=isr, leader=isr[0]
+        )
+        records.append(MetadataRecord(partition=record))
+    return records
+
+
+def _grow(image: MetadataImage, request: admin_pb2.CreatePartitionsRequest, rng: random.Random) -> list[MetadataRecord]:
+    topic: TopicImage | None = image.topics.get(request.topic)
+    if topic is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {request.topic!r}")
+    existing = len(topic.partitions)
+    if request.count <= existing:
+        reason = (
+            f"topic {topic.name!r} has {existing} partitions; their number can only grow, not become {request.count}"
+        )
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, reason)
+    _check_room(request.count - existing, MAX_PARTITIONS_PER_BATCH)
+    factor = len(topic.partitions[0].replicas)
+    placed = _place(image, request.count - existing, factor, rng)
+    return _partition_records(image, topic.topic_id, existing, placed)
+
+
+def _new_topic_id(image: MetadataImage, rng: random.Random) -> bytes:
+    """A random UUID, version 4. As in Kafka none begins with a dash when written as text: command lines would choke."""
+    while True:
+        topic_id = uuid.UUID(bytes=rng.randbytes(16), version=4).bytes
+        if topic_id not in image.topic_names and not base64.urlsafe_b64encode(topic_id).startswith(b"-"):
+            return topic_id

@@ -1,0 +1,160 @@
+"""The settings of topics: Kafka's names, types and defaults (those of Kafka 4.1).
+
+- A topic's value wins over that of the one broker, over the cluster-wide one, over the node's own configuration, over
+  Kafka's default.
+- Unlike Kafka, what this system cannot do is refused when it is set: `cleanup.policy=compact`, LogAppendTime, another
+  `compression.type` than `producer`, preallocation, remote storage, and batches that do not fit into a gRPC message.
+- Unlike Kafka 4, `segment.bytes` may be as small as 14 bytes, as it could until 3.9: tests and stories need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from odradek_broker.core.metadata.config_types import (
+    INT_MAX,
+    LONG_MAX,
+    ConfigDefinition,
+    ConfigType,
+    anything,
+    at_least,
+    between,
+    only,
+)
+from odradek_broker.core.metadata.image import MetadataImage
+
+LARGEST_MESSAGE_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024  # gRPC's 16 MiB less room for the header of a frame
+CLUSTER_DEFAULT: Final = ""  # the broker resource that stands for all brokers
+
+_NO_COMPACTION = "compaction is not supported yet, only 'delete' is"
+_NO_APPEND_TIME = "LogAppendTime is not supported yet, only CreateTime is"
+_NO_RECODING = "brokers never compress anew, only 'producer' is supported"
+
+
+def _policy(value: object) -> str | None:
+    return None if value == ["delete"] else _NO_COMPACTION
+
+
+def _message_bytes(value: object) -> str | None:
+    assert isinstance(value, int)
+    if value > LARGEST_MESSAGE_BYTES:
+        return f"must be at most {LARGEST_MESSAGE_BYTES}: a batch has to fit into one gRPC message of 16 MiB"
+    return None if value >= 0 else "must be at least 0"
+
+
+def _define(
+    name: str,
+    kind: ConfigType,
+    default: object,
+    server_name: str,
+    check: Callable[[object], str | None] = anything,
+) -> tuple[str, ConfigDefinition]:
+    return name, ConfigDefinition(name, kind, str(default), check, server_name)
+
+
+_B, _I, _L, _S = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG, ConfigType.STRING
+_NO = "false"
+
+TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = dict(
+    (
+        _define("cleanup.policy", ConfigType.LIST, "delete", "log.cleanup.policy", _policy),
+        _define("compression.gzip.level", _I, -1, "compression.gzip.level", at_least(-1, 9)),
+        _define("compression.lz4.level", _I, 9, "compression.lz4.level", at_least(1, 17)),
+        _define("compression.type", _S, "producer", "compression.type", only("producer", _NO_RECODING)),
+        _define("compression.zstd.level", _I, 3, "compression.zstd.level", at_least(-131_072, 22)),
+        _define("delete.retention.ms", _L, 86_400_000, "log.cleaner.delete.retention.ms", at_least(0)),
+        _define("file.delete.delay.ms", _L, 60_000, "log.segment.delete.delay.ms", at_least(0)),
+        _define("flush.messages", _L, LONG_MAX, "log.flush.interval.messages", at_least(1)),
+        _define("flush.ms", _L, LONG_MAX, "log.flush.interval.ms", at_least(0)),
+        _define("index.interval.bytes", _I, 4096, "log.index.interval.bytes", at_least(0)),
+        _define("max.compaction.lag.ms", _L, LONG_MAX, "log.cleaner.max.compaction.lag.ms", at_least(1)),
+        _define("max.message.bytes", _I, 1_048_588, "message.max.bytes", _message_bytes),
+        _define("message.timestamp.after.max.ms", _L, 3_600_000, "log.message.timestamp.after.max.ms", at_least(0)),
+        _define("message.timestamp.before.max.ms", _L, LONG_MAX, "log.message.timestamp.before.max.ms", at_least(0)),
+        _define(
+            "message.timestamp.type",
+            _S,
+            "CreateTime",
+            "log.message.timestamp.type",
+            only("CreateTime", _NO_APPEND_TIME),
+        ),
+        _define(
+            "min.cleanable.dirty.ratio", ConfigType.DOUBLE, 0.5, "log.cleaner.min.cleanable.ratio", between(0.0, 1.0)
+        ),
+        _define("min.compaction.lag.ms", _L, 0, "log.cleaner.min.compaction.lag.ms", at_least(0)),
+        _define("min.insync.replicas", _I, 1, "min.insync.replicas", at_least(1)),
+        _define("preallocate", _B, _NO, "log.preallocate", only(False, "files are never preallocated")),
+        _define(
+            "remote.storage.enable",
+            _B,
+            _NO,
+            "remote.log.storage.system.enable",
+            only(False, "there is no remote storage"),
+        ),
+        _define("retention.bytes", _L, -1, "log.retention.bytes"),
+        _define("retention.ms", _L, 604_800_000, "log.retention.ms", at_least(-1)),
+        _define("segment.bytes", _I, 1 << 30, "log.segment.bytes", at_least(14, INT_MAX)),
+        _define("segment.index.bytes", _I, 10 * 1024 * 1024, "log.index.size.max.bytes", at_least(4)),
+        _define("segment.jitter.ms", _L, 0, "log.roll.jitter.ms", at_least(0)),
+        _define("segment.ms", _L, 604_800_000, "log.roll.ms", at_least(1)),
+        _define("unclean.leader.election.enable", _B, _NO, "unclean.leader.election.enable"),
+    )
+)
+
+# What may be set for brokers while they run: the defaults of topics, by the broker's names.
+BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {
+    definition.server_name: ConfigDefinition(
+        definition.server_name, definition.type, definition.default, definition.check, definition.server_name
+    )
+    for definition in TOPIC_CONFIGS.values()
+}
+
+
+class EffectiveConfig(NamedTuple):
+    """A setting's value and where it comes from: topic, broker, cluster, node, default."""
+
+    value: str
+    source: str
+
+
+def validate_topic_config(name: str, value: str) -> None:
+    """Raise `ValueError`, with a sentence for people, for an unknown name or a value that cannot be."""
+    _validate(TOPIC_CONFIGS, "topic", name, value)
+
+
+def validate_broker_config(name: str, value: str) -> None:
+    """The same for a setting of a broker, or of all brokers."""
+    _validate(BROKER_CONFIGS, "broker", name, value)
+
+
+def _validate(definitions: Mapping[str, ConfigDefinition], kind: str, name: str, value: str) -> None:
+    definition = definitions.get(name)
+    if definition is None:
+        raise ValueError(f"there is no {kind} setting {name!r} that can be changed")
+    definition.validate(value)
+
+
+def effective_config(
+    image: MetadataImage, topic: str, name: str, node_defaults: Mapping[str, str], broker_id: int | None = None
+) -> EffectiveConfig:
+    """What holds for a topic on a broker. `node_defaults` have the topic's names. Raises `KeyError` for no setting."""
+    definition = TOPIC_CONFIGS[name]
+    value = image.topic_configs.get(topic, {}).get(name)
+    if value is not None:
+        return EffectiveConfig(value, "topic")
+    resources = (CLUSTER_DEFAULT,) if broker_id is None else (str(broker_id), CLUSTER_DEFAULT)
+    for resource in resources:
+        value = image.broker_configs.get(resource, {}).get(definition.server_name)
+        if value is not None:
+            return EffectiveConfig(value, "broker" if resource else "cluster")
+    if name in node_defaults:
+        return EffectiveConfig(node_defaults[name], "node")
+    return EffectiveConfig(definition.default, "default")
+
+
+def effective_configs(
+    image: MetadataImage, topic: str, node_defaults: Mapping[str, str], broker_id: int | None = None
+) -> dict[str, EffectiveConfig]:
+    """All settings of a topic on a broker, by name."""
+    return {name: effective_config(image, topic, name, node_defaults, broker_id) for name in TOPIC_CONFIGS}

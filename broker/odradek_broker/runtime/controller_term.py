@@ -1,0 +1,27 @@
+"""One time as the active controller: what begins with it and must not outlive it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from odradek_proto.transport.ports import TimerHandle
+
+from odradek_broker.core.controller.sessions import SessionTable
+from odradek_broker.core.metadata.image import MetadataImage
+
+
+class NotActive(Exception):
+    """This node is not the active controller, or ceased to be while the call waited."""
+
+
+@dataclass(slots=True)
+class Term:
+    """What belongs to one time as the active controller, and ends with it."""
+
+    epoch: int
+    ahead: MetadataImage
+    sessions: SessionTable
+    waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)  # offset that must be applied
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    timer: TimerHandle | None = None
