@@ -1,0 +1,44 @@
+"""Small files that are replaced whole: the new content goes to a temporary file, which then takes the name (R-2).
+
+A reader, after a crash too, sees the old content or the new one. Whether the new one survives a power loss is another
+matter: only with `durable` it does, and then only because of the flush of the directory.
+"""
+
+from __future__ import annotations
+
+from odradek_proto.transport.ports import Files
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def replace_file(files: Files, directory: str, name: str, content: bytes, *, durable: bool) -> None:
+    """Replace `directory/name` by `content`. Raises `OSError`; the old content then still stands.
+
+    The temporary file is flushed before the rename in any case but one: without `durable`, callers accept that a power
+    loss brings back the old content or an empty file, and know what to do with both.
+    """
+    path = f"{directory}/{name}"
+    temporary = path + TEMPORARY_SUFFIX
+    file = files.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.pwritev([content], 0)
+        if durable:
+            file.fsync()
+    finally:
+        file.close()
+    files.rename(temporary, path)
+    if durable:
+        files.fsync_dir(directory)
+
+
+def read_file(files: Files, path: str) -> bytes | None:
+    """The whole content of a file; None when it is absent."""
+    try:
+        file = files.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return file.pread(0, file.size())
+    finally:
+        file.close()

@@ -1,0 +1,50 @@
+"""What can go wrong between the broker and its disk. Each error says what the caller may still do.
+
+`OSError` never leaves storage's public methods as such, but for reads that the operating system refuses while a log is
+opened: the broker then does not start, and says why.
+"""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Everything that storage raises on purpose."""
+
+
+class LogDirectoryFailed(StorageError):
+    """A write, a flush or a cut failed: nothing in this log directory may be trusted to reach the disk any more.
+
+    It goes offline and the failed call is never repeated: after a failed fsync the kernel may have dropped the pages
+    and would answer the next one with success (R-238).
+    """
+
+
+class DiskFull(StorageError):
+    """There was no room for an append. The log is as it was before, and a later append may succeed."""
+
+
+class LogCorrupted(StorageError):
+    """Bytes of a log are not what was written: they are not served (R-234), and the replica has to be repaired."""
+
+    def __init__(self, path: str, position: int, offset: int, reason: str) -> None:
+        super().__init__(f"{path}: {reason} at byte {position} (offset {offset})")
+        self.path = path
+        self.position = position
+        self.offset = offset
+        self.reason = reason
+
+
+class AppendOutOfOrder(StorageError):
+    """A batch that starts below the end of the log, or of the batch before it (R-85, R-221)."""
+
+
+class InconsistentTopicId(StorageError):
+    """The directory belongs to another topic of the same name."""
+
+
+class LogDirectoryLocked(StorageError):
+    """Another process uses the log directory."""
+
+
+class WrongLogDirectory(StorageError):
+    """The log directory belongs to another node or another cluster."""

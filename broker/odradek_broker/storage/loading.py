@@ -1,0 +1,232 @@
+"""Opening a directory of segments: what is litter, what is complete, and what has to be walked (R-233 to R-237).
+
+The rule: a log that was closed cleanly is believed; of any other, everything from the segment that contains the
+recovery point on is read and checked, and the log is cut at the first thing that is wrong. Nothing behind a cut stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from odradek_proto.formats import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_ENTRY_SIZE,
+    OFFSET_INDEX_SUFFIX,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    TIME_INDEX_ENTRY_SIZE,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    CorruptFile,
+    parse_segment_file_name,
+    segment_file_name,
+)
+from odradek_proto.records import CorruptBatch
+from odradek_proto.transport.ports import Files
+
+from odradek_broker.core.partition.epochs import EpochCache
+from odradek_broker.core.partition.producers import ProducerStates
+from odradek_broker.storage.atomic import TEMPORARY_SUFFIX
+from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
+from odradek_broker.storage.segments import Segments
+from odradek_broker.storage.settings import LogSettings
+from odradek_broker.storage.snapshots import Snapshots
+from odradek_broker.storage.walk import walk_verified
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening a log found. Everything is zero after a clean shutdown.
+
+    `cut_offset` is where the log ends because of damage, None without any. `below_recovery_point` says that the damage
+    is in what was flushed once: no torn write, the disk lost or changed it.
+    """
+
+    segments: int = 0
+    batches: int = 0
+    bytes: int = 0
+    cut_offset: int | None = None
+    cut_bytes: int = 0
+    reason: str = ""
+    below_recovery_point: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryContent:
+    """Base offsets of the segments, those whose index files are missing or torn, and the offsets of the snapshots."""
+
+    bases: Sequence[int]
+    without_index: frozenset[int]
+    snapshots: Sequence[int]
+
+
+def tidy(files: Files, directory: str) -> DirectoryContent:
+    """Remove litter and complete swaps, then say what is there (R-236)."""
+    swapped = [name for name in files.list(directory) if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
+    for name in files.list(directory):
+        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)):
+            files.remove(f"{directory}/{name}")
+    for name in swapped:
+        _complete_swap(files, directory, name)
+    names = [parsed for name in files.list(directory) if (parsed := parse_segment_file_name(name)) is not None]
+    bases = sorted(name.base_offset for name in names if name.suffix == LOG_SUFFIX)
+    known = set(bases)
+    indexed: dict[str, set[int]] = {
+        OFFSET_INDEX_SUFFIX: set(),
+        TIME_INDEX_SUFFIX: set(),
+        TRANSACTION_INDEX_SUFFIX: set(),
+    }
+    for base_offset, suffix in names:
+        if suffix in indexed and base_offset in known:
+            indexed[suffix].add(base_offset)
+        elif suffix in indexed:
+            files.remove(f"{directory}/{segment_file_name(base_offset, suffix)}")
+    complete = {
+        base
+        for base in indexed[OFFSET_INDEX_SUFFIX] & indexed[TIME_INDEX_SUFFIX]
+        if files.size(f"{directory}/{segment_file_name(base, OFFSET_INDEX_SUFFIX)}") % OFFSET_INDEX_ENTRY_SIZE == 0
+        and files.size(f"{directory}/{segment_file_name(base, TIME_INDEX_SUFFIX)}") % TIME_INDEX_ENTRY_SIZE == 0
+    }
+    snapshots = sorted(name.base_offset for name in names if name.suffix == PRODUCER_SNAPSHOT_SUFFIX)
+    return DirectoryContent(bases, frozenset(known - complete), snapshots)
+
+
+def _complete_swap(files: Files, directory: str, name: str) -> None:
+    """Finish a replacement of segments (R-236): the old ones go, then the new one gets its name."""
+    target = name.removesuffix(SWAP_SUFFIX)
+    start = int(target.removesuffix(LOG_SUFFIX))
+    path = f"{directory}/{name}"
+    end = start + 1
+    file = files.open(path)
+    try:
+        for _, header in walk_verified(file, 0, file.size()):
+            end = header.next_offset
+    except CorruptBatch:
+        files.remove(path)
+        return
+    finally:
+        file.close()
+    for other in files.list(directory):
+        parsed = parse_segment_file_name(other)
+        if parsed is not None and parsed.suffix in SEGMENT_SUFFIXES and start <= parsed.base_offset < end:
+            files.remove(f"{directory}/{other}")
+    files.rename(path, f"{directory}/{target}")
+
+
+def load_clean(segments: Segments, content: DirectoryContent, interval: int) -> bool:
+    """Believe the segments, but for missing indexes. Returns false when the end of the log is not whole after all."""
+    for place, segment in enumerate(segments.all[:-1]):
+        segment.next_offset = segments.all[place + 1].base_offset
+        if segment.base_offset in content.without_index:
+            segment.rebuild_indexes(interval)
+    active = segments.active
+    try:
+        if active.base_offset in content.without_index:
+            active.forget()
+            active.rebuild_indexes(interval)
+        active.load_indexes()
+        active.load_tail()
+    except (CorruptBatch, CorruptFile):
+        return False
+    return True
+
+
+class Recoverer:
+    """One walk over the segments that may be damaged; rebuilds all that hangs on them."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        snapshots: Snapshots,
+        epochs: EpochCache,
+        producers: ProducerStates,
+        settings: LogSettings,
+        recovery_point: int,
+    ) -> None:
+        self._segments = segments
+        self._snapshots = snapshots
+        self._epochs = epochs
+        self._producers = producers
+        self._interval = settings.index_interval_bytes
+        self._recovery_point = recovery_point
+        self._latest_epoch = -1
+        self._batches = 0
+        self._bytes = 0
+
+    def run(self, first: int) -> Recovery:
+        """Walk from the segment at place `first` on; cut at the first damage. `producers` is valid up to its start."""
+        segments = self._segments
+        all_bytes = sum(segment.file.size() for segment in segments.all[first:])
+        expected = segments.all[first].base_offset
+        for place in range(first, len(segments.all)):
+            segment = segments.all[place]
+            reason = ""
+            if segment.base_offset != expected:
+                reason = f"{segment.path} begins at {segment.base_offset}: the log before it ends at {expected}"
+                segments.cut(place - 1, segments.all[place - 1].size, expected)
+                return self._report(first, place, expected, all_bytes, reason)
+            reason = self._walk(segment)
+            expected = segment.next_offset
+            if reason:
+                segments.cut(place, segment.size, expected)
+                return self._report(first, place + 1, expected, all_bytes, reason)
+            if segment is not segments.active:
+                segment.seal()
+        return Recovery(len(segments.all) - first, self._batches, self._bytes)
+
+    def _report(self, first: int, end: int, offset: int, all_bytes: int, reason: str) -> Recovery:
+        return Recovery(
+            segments=end - first,
+            batches=self._batches,
+            bytes=self._bytes,
+            cut_offset=offset,
+            cut_bytes=all_bytes - self._bytes,
+            reason=reason,
+            below_recovery_point=offset < self._recovery_point,
+        )
+
+    def _walk(self, segment: Segment) -> str:
+        """Check a segment and rebuild its indexes; returns what is wrong with its first bad batch, if there is one."""
+        producers = self._producers
+        if self._batches:
+            self._snapshots.write(segment.base_offset, producers)
+        end = segment.file.size()
+        segment.forget()
+        segment.size = 0
+        try:
+            for position, header in walk_verified(segment.file, 0, end):
+                if header.base_offset < segment.next_offset:
+                    # Unlike Kafka, which drops the whole segment (R-237): what stands before it is sound.
+                    raise CorruptBatch(f"offset {header.base_offset} below {segment.next_offset}", position)
+                if header.last_offset - segment.base_offset > LARGEST_RELATIVE_OFFSET:
+                    raise CorruptBatch(f"offset {header.last_offset} in a segment from {segment.base_offset}", position)
+                self._take_epoch(header.leader_epoch, header.base_offset, position)
+                segment.enter(header, position, self._interval)
+                segment.size = position + header.size
+                if header.base_offset >= producers.end_offset:
+                    producers.update(header)
+                self._batches += 1
+        except CorruptBatch as error:
+            return f"{segment.path}: {error.reason} at byte {error.position}"
+        finally:
+            self._bytes += segment.size
+        return ""
+
+    def _take_epoch(self, epoch: int, offset: int, position: int) -> None:
+        """Make the epoch cache say what the batch says (R-61), and refuse an epoch that falls.
+
+        Unlike Kafka, an epoch that contradicts the file counts even when it is lower than the newest entry: the
+        file may be the one from before a truncation, which the power loss brought back.
+        """
+        if epoch < 0:
+            return
+        if epoch < self._latest_epoch:
+            raise CorruptBatch(f"leader epoch {epoch} after {self._latest_epoch}", position)
+        self._latest_epoch = epoch
+        if self._epochs.epoch_for_offset(offset) != epoch:
+            self._epochs.assign(epoch, offset)

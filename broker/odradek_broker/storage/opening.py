@@ -1,0 +1,212 @@
+"""From the files of a partition's directory to the state of a replica (R-66, R-233 to R-237, R-246). Blocking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek_proto.formats import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    CorruptFile,
+    decode_leader_epochs,
+    decode_partition_metadata,
+    encode_leader_epochs,
+    encode_partition_metadata,
+)
+from odradek_proto.records import CorruptBatch
+from odradek_proto.topics import TopicPartition, topic_id_to_text
+from odradek_proto.transport.ports import Files
+
+from odradek_broker.core.partition.epochs import EpochCache, EpochEntry
+from odradek_broker.core.partition.messages import ReplicaLog
+from odradek_broker.core.partition.producers import ProducerStates
+from odradek_broker.storage.atomic import read_file, replace_file
+from odradek_broker.storage.errors import InconsistentTopicId, LogCorrupted
+from odradek_broker.storage.loading import DirectoryContent, Recoverer, Recovery, load_clean, tidy
+from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segments import Segments
+from odradek_broker.storage.settings import LogSettings
+from odradek_broker.storage.snapshots import Snapshots, replay
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a log is made of."""
+
+    state: ReplicaLog
+    segments: Segments
+    snapshots: Snapshots
+    recovery: Recovery
+    recovery_point: int
+
+
+def open_files(
+    files: Files,
+    directory: str,
+    topic_partition: TopicPartition,
+    *,
+    settings: LogSettings,
+    topic_id: bytes,
+    recovery_point: int,
+    log_start_offset: int,
+    high_watermark: int,
+    clean: bool,
+    wall_ms: int,
+) -> Opened:
+    """Load, and recover where needed. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`."""
+    if not files.is_dir(directory):
+        files.makedirs(directory)
+        files.fsync_dir(directory.rpartition("/")[0] or "/")
+    topic_id = settle_topic_id(files, directory, topic_partition, topic_id)
+    content = tidy(files, directory)
+    created = not content.bases
+    segments = Segments(
+        files,
+        directory,
+        [
+            Segment(files, directory, base, created_ms=wall_ms, create=created)
+            for base in (content.bases or [log_start_offset])
+        ],
+    )
+    try:
+        return _Opening(files, directory, settings, segments, content, wall_ms).run(
+            topic_partition, topic_id, recovery_point, log_start_offset, high_watermark, clean
+        )
+    except CorruptBatch as error:
+        segments.close()
+        raise LogCorrupted(directory, error.position, recovery_point, error.reason) from None
+    except BaseException:
+        segments.close()
+        raise
+
+
+class _Opening:
+    """The steps of opening one log, in their order."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        settings: LogSettings,
+        segments: Segments,
+        content: DirectoryContent,
+        wall_ms: int,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._settings = settings
+        self._segments = segments
+        self._content = content
+        self._snapshots = Snapshots(files, directory, content.snapshots)
+        self._producers = ProducerStates(settings.producer_id_expiration_ms, wall_ms)
+        self._wall_ms = wall_ms
+        on_disk = self._read_epochs()
+        self._epochs_on_disk = on_disk
+        self._epochs = EpochCache(on_disk or ())
+
+    def run(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        recovery_point: int,
+        log_start_offset: int,
+        high_watermark: int,
+        clean: bool,
+    ) -> Opened:
+        segments, epochs = self._segments, self._epochs
+        log_start = max(log_start_offset, segments.first.base_offset)
+        recovery = Recovery()
+        believed = clean and load_clean(segments, self._content, self._settings.index_interval_bytes)
+        if self._content.bases and not believed:
+            recovery = self._recover(recovery_point, log_start)
+        elif not epochs.entries:
+            self._find_epochs(segments.active.next_offset)
+        end = segments.active.next_offset
+        if end < log_start:  # R-235
+            segments.restart(log_start, self._wall_ms)
+            epochs.clear()
+            end = log_start
+        self._load_producers(log_start, end)
+        epochs.truncate_from_end(end)  # R-66
+        epochs.truncate_from_start(log_start)
+        self._write_epochs()
+        recovery_point = end if believed or not self._content.bases else min(recovery_point, end)
+        state = ReplicaLog(
+            topic_partition=topic_partition,
+            topic_id=topic_id,
+            log_start_offset=log_start,
+            log_end_offset=end,
+            high_watermark=min(max(high_watermark, log_start), end),
+            epochs=epochs,
+            producers=self._producers,
+            flushed_offset=max(recovery_point, log_start),
+        )
+        return Opened(state, segments, self._snapshots, recovery, max(recovery_point, log_start))
+
+    def _recover(self, recovery_point: int, log_start: int) -> Recovery:
+        segments, content = self._segments, self._content
+        first = segments.find(recovery_point)
+        for place, segment in enumerate(segments.all[:first]):
+            segment.next_offset = segments.all[place + 1].base_offset
+            if segment.base_offset in content.without_index:
+                segment.rebuild_indexes(self._settings.index_interval_bytes)
+        start = segments.all[first].base_offset
+        if not self._epochs.entries:
+            self._find_epochs(start)
+        self._snapshots.restore(self._producers, log_start, start)
+        if self._producers.end_offset < start:
+            replay(self._producers, segments.headers(self._producers.end_offset), start)
+        recoverer = Recoverer(segments, self._snapshots, self._epochs, self._producers, self._settings, recovery_point)
+        return recoverer.run(first)
+
+    def _load_producers(self, log_start: int, end: int) -> None:
+        """Producer state at the end of the log, with a snapshot of it; only useful snapshots stay (R-246)."""
+        producers, snapshots = self._producers, self._snapshots
+        if producers.end_offset != end or end == log_start:
+            snapshots.restore(producers, log_start, end)
+            replay(producers, self._segments.headers(producers.end_offset), end)
+        if end > log_start and end not in snapshots.offsets:
+            snapshots.write(end, producers)
+        useful = {segment.base_offset for segment in self._segments.all} | {end}
+        snapshots.drop(lambda offset: offset not in useful or offset <= log_start)
+
+    def _read_epochs(self) -> list[EpochEntry] | None:
+        content = read_file(self._files, f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}")
+        try:
+            entries = decode_leader_epochs(content) if content else None
+        except CorruptFile:
+            return None
+        if entries is None or any(epoch < 0 or offset < 0 for epoch, offset in entries):
+            return None
+        return [EpochEntry(*entry) for entry in entries]
+
+    def _find_epochs(self, end: int) -> None:
+        """Read the epochs from the batches below `end`: the file is missing, bad or empty."""
+        for header in self._segments.headers(self._segments.first.base_offset):
+            if header.base_offset >= end:
+                break
+            if header.leader_epoch >= 0 and header.leader_epoch != self._epochs.latest_epoch:
+                self._epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _write_epochs(self) -> None:
+        entries = self._epochs.entries
+        if self._epochs_on_disk is None or tuple(self._epochs_on_disk) != entries:
+            content = encode_leader_epochs(entries)
+            replace_file(self._files, self._directory, LEADER_EPOCH_CHECKPOINT, content, durable=True)
+
+
+def settle_topic_id(files: Files, directory: str, topic_partition: TopicPartition, topic_id: bytes) -> bytes:
+    """Write the topic id when the directory has none, else compare. Raises `InconsistentTopicId`."""
+    try:
+        content = read_file(files, f"{directory}/{PARTITION_METADATA}")
+        known = decode_partition_metadata(content) if content else b""
+    except CorruptFile as error:
+        raise InconsistentTopicId(f"{directory}/{PARTITION_METADATA}: {error}") from None
+    if known and topic_id and known != topic_id:
+        raise InconsistentTopicId(
+            f"{topic_partition}: {directory} belongs to topic id {topic_id_to_text(known)},"
+            f" not {topic_id_to_text(topic_id)}"
+        )
+    if topic_id and not known:
+        replace_file(files, directory, PARTITION_METADATA, encode_partition_metadata(topic_id), durable=True)
+    return known or topic_id

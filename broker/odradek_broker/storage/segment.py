@@ -1,0 +1,241 @@
+"""One segment of a log: a file of batches, one behind the other, and its two indexes (R-225 to R-228).
+
+Rules of this module. `size` is where the batches end, not the file's size: a failed write may leave bytes behind it,
+which the next cut or append removes. A segment does not judge offsets; its log does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek_proto.formats import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    CorruptFile,
+    segment_file_name,
+)
+from odradek_proto.records import HEADER_SIZE, BatchHeader, Buffer, CorruptBatch, read_header
+from odradek_proto.transport.ports import Files
+
+from odradek_broker.storage.errors import LogCorrupted
+from odradek_broker.storage.index import OffsetIndex, TimeIndex
+from odradek_broker.storage.walk import walk_headers
+
+UNKNOWN = -1
+LARGEST_RELATIVE_OFFSET = (1 << 31) - 1  # offsets in an index are int32
+
+
+class Segment:
+    """Batches from `base_offset` on. `next_offset` is the end of the last batch, the base offset when there is none."""
+
+    __slots__ = (
+        "_files",
+        "_indexes_known",
+        "_pwritev",
+        "_times_known",
+        "base_offset",
+        "created_ms",
+        "dirty",
+        "file",
+        "first_timestamp",
+        "index",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "path",
+        "size",
+        "time_index",
+        "unindexed_bytes",
+    )
+
+    def __init__(self, files: Files, directory: str, base_offset: int, *, created_ms: int, create: bool) -> None:
+        """Open the files; nothing is read. `created_ms` counts for segments whose records have no timestamp."""
+        self._files = files
+        self.base_offset = base_offset
+        self.path = f"{directory}/{segment_file_name(base_offset)}"
+        stem = self.path.removesuffix(LOG_SUFFIX)
+        self.index = OffsetIndex(files, stem + OFFSET_INDEX_SUFFIX, base_offset)
+        self.time_index = TimeIndex(files, stem + TIME_INDEX_SUFFIX, base_offset)
+        self.file = files.open(self.path, create=create)
+        self._pwritev = self.file.pwritev
+        self.size = 0 if create else self.file.size()
+        self.next_offset = base_offset
+        self.created_ms = created_ms
+        self.first_timestamp = UNKNOWN
+        self.max_timestamp = UNKNOWN
+        self.max_timestamp_offset = UNKNOWN
+        self._times_known = create
+        self._indexes_known = create
+        self.unindexed_bytes = 0  # written since the last index entry
+        self.dirty = create
+        if create:
+            self.file.truncate(0)
+            self.index.reset()
+            self.time_index.reset()
+
+    # --- Writing ---------------------------------------------------------------------------------------------------
+
+    def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size: int, interval: int) -> None:
+        """Write batches of `size` bytes in all with one call. Raises `OSError`; only the file has then changed."""
+        position = self.size
+        written = self._pwritev(buffers, position)
+        if written != size:
+            raise ValueError(f"{self.path}: {written} bytes for batches of {size} bytes")
+        self.dirty = True
+        self.size = position + size
+        for header in headers:
+            self.enter(header, position, interval)
+            position += header.length + 12
+
+    def enter(self, header: BatchHeader, position: int, interval: int) -> None:
+        """Take note of a batch that stands at `position`, behind all others; index it when it is time (R-227)."""
+        last_offset = header.base_offset + header.last_offset_delta
+        timestamp = header.max_timestamp
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last_offset
+        if not position:
+            self.first_timestamp = timestamp
+        if self.unindexed_bytes > interval:
+            self.index.append(last_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self.unindexed_bytes = 0
+        self.unindexed_bytes += header.length + 12
+        self.next_offset = last_offset + 1
+
+    def seal(self) -> None:
+        """Complete the indexes: no more batches will come. The last time index entry is the largest timestamp."""
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self.index.save()
+        self.time_index.save()
+
+    def cut(self, position: int, next_offset: int) -> None:
+        """Drop the batches from `position` on, where `next_offset` is the end of the batch before it."""
+        self.file.truncate(position)
+        self.dirty = True
+        self.size = position
+        self.index.cut(next_offset)
+        self.time_index.cut(next_offset)
+        self.load_tail()
+
+    def drop_garbage(self) -> None:
+        """Cut the file to `size`. Raises `OSError`."""
+        if self.file.size() != self.size:
+            self.file.truncate(self.size)
+
+    def fsync(self) -> None:
+        """Make batches durable. Raises `OSError`."""
+        self.file.fsync()
+
+    def fsync_indexes(self) -> None:
+        self.index.fsync()
+        self.time_index.fsync()
+
+    # --- Loading ---------------------------------------------------------------------------------------------------
+
+    def load_indexes(self) -> None:
+        """Read both indexes. Raises `CorruptFile` when one is none, or points behind the log (R-236)."""
+        self.index.load()
+        self.time_index.load()
+        self._indexes_known = True
+        if len(self.index) and self.index.last_position >= self.size:
+            raise CorruptFile(f"{self.path}: the index points to byte {self.index.last_position} of {self.size}")
+
+    def load_tail(self) -> None:
+        """Find out what the indexes do not tell: where the last batch ends, and the largest timestamp.
+
+        What stands before the last index entry is in the indexes; the rest is walked. Raises `CorruptBatch` when the
+        end of the file is no whole batch.
+        """
+        start = self.index.last_position
+        indexed = self.time_index.last
+        self.max_timestamp, self.max_timestamp_offset = indexed or (UNKNOWN, UNKNOWN)
+        if indexed is None:
+            start = 0  # timestamps that fall or are missing leave no entry
+        self.next_offset = self.base_offset
+        for _, header in walk_headers(self.file, start, self.size):
+            if header.base_offset < self.next_offset:
+                raise CorruptBatch(f"offset {header.base_offset} below {self.next_offset}", start)
+            self.next_offset = header.next_offset
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        self.unindexed_bytes = self.size - self.index.last_position
+        self.first_timestamp = self._read_first_timestamp()
+        self._times_known = True
+
+    def _read_first_timestamp(self) -> int:
+        return read_header(self.file.pread(0, HEADER_SIZE)).max_timestamp if self.size else UNKNOWN
+
+    def lookup(self, offset: int) -> int:
+        """A position from which to look for `offset`. Blocking when the indexes were not read yet."""
+        if not self._indexes_known:
+            self.know_indexes()
+        return self.index.lookup(offset)
+
+    def know_indexes(self) -> None:
+        """Read the indexes, or rebuild them when they are bad (R-236)."""
+        if self._indexes_known:
+            return
+        try:
+            self.load_indexes()
+        except CorruptFile:
+            self.rebuild_indexes(4096)  # index.interval.bytes, Kafka's default
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp of its records, -1 when none has one. Blocking when the segment was not read yet."""
+        if not self._times_known:
+            self.know_indexes()
+            self._load_times()
+        return self.max_timestamp
+
+    def _load_times(self) -> None:
+        next_offset = self.next_offset
+        try:
+            self.load_tail()
+        except CorruptBatch as error:
+            raise LogCorrupted(self.path, error.position, next_offset, error.reason) from None
+        self.next_offset = next_offset  # the base offset of the segment that follows
+
+    def forget(self) -> None:
+        """Forget all indexes and notes, to walk the segment anew."""
+        self.index.reset()
+        self.time_index.reset()
+        self.next_offset = self.base_offset
+        self.max_timestamp = self.max_timestamp_offset = self.first_timestamp = UNKNOWN
+        self.unindexed_bytes = 0
+        self._times_known = self._indexes_known = True
+        self.dirty = True
+
+    def rebuild_indexes(self, interval: int) -> None:
+        """Write both indexes anew from the batches, which are trusted. Raises `LogCorrupted`."""
+        next_offset = self.next_offset
+        self.forget()
+        try:
+            for position, header in walk_headers(self.file, 0, self.size):
+                self.enter(header, position, interval)
+        except CorruptBatch as error:
+            raise LogCorrupted(self.path, error.position, self.next_offset, error.reason) from None
+        self.next_offset = next_offset
+        self.seal()
+
+    # --- Going away ------------------------------------------------------------------------------------------------
+
+    @property
+    def paths(self) -> tuple[str, str, str]:
+        """Indexes first: a log without an index is repaired, an index without a log is only litter (R-236)."""
+        stem = self.path.removesuffix(LOG_SUFFIX)
+        return stem + OFFSET_INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX, self.path
+
+    def remove(self) -> None:
+        """Remove the files. Whoever is still reading the log file may go on until `close`."""
+        self._files.remove(self.path)
+        for path in self.paths[:2]:
+            if self._files.exists(path):
+                self._files.remove(path)
+
+    def close(self) -> None:
+        self.index.close()
+        self.time_index.close()
+        self.file.close()

@@ -1,0 +1,161 @@
+"""The segments of one log, in order, and what happens to their files.
+
+Rules of this module. Segments touch: each begins where the last batch of the one before it ends, so that recovery can
+tell when the end of a segment did not survive (R-239). Files go from the newest to the oldest when a log is cut, and
+from the oldest to the newest when its start moves, with the directory flushed in between: whatever a crash leaves is a
+log without a hole. `all` is replaced, never changed, so that a reader in another thread keeps what it took.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+
+from odradek_proto.formats import DELETED_SUFFIX
+from odradek_proto.records import BatchHeader
+from odradek_proto.transport.ports import Files
+
+from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.walk import walk_headers
+
+_base_offset = attrgetter("base_offset")
+
+
+class Segments:
+    """At least one segment; the last one, `active`, is appended to."""
+
+    __slots__ = ("_doomed", "_files", "active", "all", "directory", "directory_dirty")
+
+    def __init__(self, files: Files, directory: str, segments: Sequence[Segment]) -> None:
+        self._files = files
+        self.directory = directory
+        self.all: tuple[Segment, ...] = tuple(segments)
+        self.active = self.all[-1]
+        self.directory_dirty = True  # names were made or removed since the last flush of the directory
+        self._doomed: list[tuple[Segment, int | None]] = []  # removal time; None: only to be closed
+
+    @property
+    def first(self) -> Segment:
+        return self.all[0]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.all)
+
+    def find(self, offset: int) -> int:
+        """The place of the last segment that begins at or below `offset`; the first one when there is none."""
+        return max(bisect_right(self.all, offset, key=_base_offset) - 1, 0)
+
+    def end_of(self, place: int) -> int:
+        """Where a segment ends: where the next one begins."""
+        following = place + 1
+        return self.all[following].base_offset if following < len(self.all) else self.active.next_offset
+
+    def headers(self, offset: int) -> Iterator[BatchHeader]:
+        """The headers of all batches from the one that contains `offset` on."""
+        for segment in self.all[self.find(offset) :]:
+            start = segment.lookup(offset) if segment.base_offset <= offset else 0
+            for _, header in walk_headers(segment.file, start, segment.size):
+                if header.next_offset > offset:
+                    yield header
+
+    def roll(self, base_offset: int, created_ms: int) -> Segment:
+        """Begin a new segment. An empty active one with the same base offset is made anew (R-225)."""
+        old = self.active
+        if old.size == 0:
+            old.close()
+            old.remove()
+            self._replace(self.all[:-1])
+        elif base_offset < old.next_offset:
+            raise ValueError(f"{self.directory}: no segment can begin at {base_offset}, below {old.next_offset}")
+        else:
+            old.seal()
+        new = Segment(self._files, self.directory, base_offset, created_ms=created_ms, create=True)
+        self.all = (*self.all, new)
+        self.active = new
+        self.directory_dirty = True
+        return new
+
+    def cut_point(self, offset: int) -> tuple[int, int, int, int]:
+        """Where a truncation to `offset` cuts: (place of the segment, position, end of what stays, new log end).
+
+        A batch that spans the offset goes as a whole, and the log then ends at its base offset (R-230).
+        """
+        place = bisect_right(self.all, offset, key=_base_offset) - 1
+        segment = self.all[place]
+        start = segment.lookup(offset - 1)
+        next_offset = segment.base_offset
+        for position, header in walk_headers(segment.file, start, segment.size):
+            if header.last_offset >= offset:
+                return place, position, next_offset, min(offset, header.base_offset)
+            next_offset = header.next_offset
+        return place, segment.size, next_offset, offset
+
+    def cut(self, place: int, position: int, next_offset: int) -> None:
+        """Remove the segments behind `place`, newest first, and cut that one at `position`."""
+        self._remove_newest(place + 1)
+        segment = self.all[place]
+        segment.cut(position, next_offset)
+
+    def restart(self, base_offset: int, created_ms: int) -> None:
+        """Remove everything; one empty segment begins at `base_offset` (R-231)."""
+        self._remove_newest(0)
+        self._files.fsync_dir(self.directory)  # or else old segments could come back below the new one
+        new = Segment(self._files, self.directory, base_offset, created_ms=created_ms, create=True)
+        self.all = (new,)
+        self.active = new
+
+    def _remove_newest(self, keep: int) -> None:
+        doomed = self.all[keep:]
+        for segment in reversed(doomed):
+            segment.remove()
+            self._doomed.append((segment, None))
+            if len(doomed) > 1:
+                self._files.fsync_dir(self.directory)
+        self.directory_dirty = self.directory_dirty or bool(doomed)
+        self._replace(self.all[:keep])
+
+    def _replace(self, segments: tuple[Segment, ...]) -> None:
+        self.all = segments
+        if segments:
+            self.active = segments[-1]
+
+    def drop_oldest(self, count: int, due_ms: int) -> int:
+        """Give up the first `count` segments: renamed now, removed by `purge` from `due_ms` on. Returns their bytes."""
+        doomed = self.all[:count]
+        self._replace(self.all[count:])
+        for segment in doomed:
+            for path in segment.paths:
+                if self._files.exists(path):
+                    self._files.rename(path, path + DELETED_SUFFIX)
+            self._doomed.append((segment, due_ms))
+            if len(doomed) > 1:
+                self._files.fsync_dir(self.directory)
+        self.directory_dirty = self.directory_dirty or bool(doomed)
+        return sum(segment.size for segment in doomed)
+
+    def purge(self, wall_ms: int) -> None:
+        """Remove what has waited for long enough, and close what nobody reads any more."""
+        waiting: list[tuple[Segment, int | None]] = []
+        for segment, due_ms in self._doomed:
+            if due_ms is not None and due_ms > wall_ms:
+                waiting.append((segment, due_ms))
+                continue
+            segment.close()
+            if due_ms is not None:
+                for path in segment.paths:
+                    if self._files.exists(path + DELETED_SUFFIX):
+                        self._files.remove(path + DELETED_SUFFIX)
+        self._doomed = waiting
+        for segment in self.all[:-1]:
+            if not segment.dirty:
+                segment.index.close()
+                segment.time_index.close()
+
+    def close(self) -> None:
+        for segment, _ in self._doomed:
+            segment.close()
+        self._doomed.clear()
+        for segment in self.all:
+            segment.close()

@@ -1,0 +1,27 @@
+"""The settings of a log, by Kafka's names; the topic's value, else the broker's. Times are milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WEEK_MS = 7 * 24 * 3600 * 1000
+NEVER = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Defaults are Kafka's. `flush_before_ack` is ours: `odradek.fsync=before-ack`."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = WEEK_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = WEEK_MS  # -1: no limit
+    retention_bytes: int = -1  # -1: no limit
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = NEVER
+    flush_ms: int = NEVER
+    max_message_bytes: int = 1_048_588
+    producer_id_expiration_ms: int = 86_400_000
+    flush_before_ack: bool = False

@@ -1,0 +1,148 @@
+"""Snapshots of the producer state of one partition: `NNN.snapshot` is valid for the log below NNN (R-246).
+
+A snapshot has a CRC, so it is written in place: a torn one is found out when it is read, deleted, and the next older
+one serves. Kafka's format keeps the last batch of each producer; the other four of the five cached ones do not survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import eq
+
+from odradek_proto.formats import (
+    PRODUCER_SNAPSHOT_SUFFIX,
+    CorruptFile,
+    ProducerSnapshotEntry,
+    decode_producer_snapshot,
+    encode_producer_snapshot,
+    segment_file_name,
+)
+from odradek_proto.records import BatchHeader
+from odradek_proto.transport.ports import Files
+
+from odradek_broker.core.partition.producers import (
+    MAX_SEQUENCE,
+    NO_OFFSET,
+    NO_SEQUENCE,
+    CachedBatch,
+    ProducerEntry,
+    ProducerStates,
+)
+from odradek_broker.storage.atomic import read_file
+
+_Predicate = Callable[[int], bool]
+
+
+class Snapshots:
+    """The snapshot files of one directory, by offset."""
+
+    __slots__ = ("_directory", "_files", "_offsets", "dirty")
+
+    def __init__(self, files: Files, directory: str, offsets: Iterable[int]) -> None:
+        self._files = files
+        self._directory = directory
+        self._offsets = sorted(offsets)
+        self.dirty: set[int] = set()  # written and not flushed
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        return tuple(self._offsets)
+
+    def path(self, offset: int) -> str:
+        return f"{self._directory}/{segment_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX)}"
+
+    def write(self, offset: int, producers: ProducerStates) -> None:
+        """Write what `producers` holds, which is valid below `offset`. Raises `OSError`."""
+        content = encode_producer_snapshot(_to_file(entry) for entry in producers.entries())
+        file = self._files.open(self.path(offset), create=True)
+        try:
+            file.truncate(0)
+            file.pwritev([content], 0)
+        finally:
+            file.close()
+        if offset not in self._offsets:
+            self._offsets = sorted([*self._offsets, offset])
+        self.dirty.add(offset)
+
+    def restore(self, producers: ProducerStates, log_start_offset: int, end_offset: int) -> None:
+        """Fill `producers` from the newest sound snapshot at or below `end_offset`.
+
+        Snapshots beyond it, at or below the log start, and bad ones are deleted (R-246, R-247). Without any the
+        state is empty, and valid at the log start.
+        """
+        self.drop(lambda offset: offset > end_offset or offset <= log_start_offset)
+        producers.clear()
+        producers.end_offset = log_start_offset
+        for offset in reversed(self.offsets):
+            content = read_file(self._files, self.path(offset))
+            try:
+                entries = decode_producer_snapshot(content or b"")
+            except CorruptFile:
+                self.drop(partial(eq, offset))
+                continue
+            producers.restore((_from_file(entry) for entry in entries), offset)
+            return
+
+    def drop(self, unwanted: _Predicate) -> None:
+        """Delete the snapshots at the offsets for which `unwanted` is true."""
+        gone = [offset for offset in self._offsets if unwanted(offset)]
+        for offset in reversed(gone):
+            if self._files.exists(self.path(offset)):
+                self._files.remove(self.path(offset))
+            self.dirty.discard(offset)
+        if gone:
+            self._offsets = [offset for offset in self._offsets if offset not in gone]
+
+    def fsync(self, offset: int) -> None:
+        """Make one snapshot durable, if it is still there."""
+        try:
+            file = self._files.open(self.path(offset))
+        except FileNotFoundError:
+            return
+        try:
+            file.fsync()
+        finally:
+            file.close()
+
+
+def replay(producers: ProducerStates, headers: Iterator[BatchHeader], end_offset: int) -> None:
+    """Take in the batches between what `producers` already knows and `end_offset`."""
+    start = producers.end_offset
+    for header in headers:
+        if header.next_offset > end_offset:
+            break
+        if header.next_offset > start:
+            producers.update(header)
+    producers.end_offset = end_offset
+
+
+def _to_file(entry: ProducerEntry) -> ProducerSnapshotEntry:
+    last = entry.batches[-1] if entry.batches else CachedBatch(NO_SEQUENCE, NO_SEQUENCE, NO_OFFSET, 0, -1)
+    return ProducerSnapshotEntry(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=last.last_sequence,
+        last_offset=last.last_offset,
+        offset_delta=last.offset_delta,
+        timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_first_offset=entry.transaction_first_offset,
+    )
+
+
+def _from_file(entry: ProducerSnapshotEntry) -> ProducerEntry:
+    batches = []
+    if entry.last_sequence >= 0:
+        first_sequence = (entry.last_sequence - entry.offset_delta) & MAX_SEQUENCE
+        batches.append(
+            CachedBatch(first_sequence, entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+        )
+    return ProducerEntry(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        batches=batches,
+        last_timestamp=entry.timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        transaction_first_offset=entry.current_txn_first_offset,
+    )

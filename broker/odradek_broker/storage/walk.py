@@ -1,0 +1,56 @@
+"""Walking over the batches of a segment's file.
+
+Two ways to walk. `walk_headers` reads as little as it can and trusts the bytes: they were checked when they were
+written or recovered. `walk_verified` reads everything and checks each batch, for recovery.
+Both raise `CorruptBatch`, whose `position` is the place in the file, when the bytes before `end` are no whole batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, check_batch, read_header
+from odradek_proto.transport.ports import File
+
+HEADER_CHUNK = 64 << 10  # small batches: many headers in one read; large ones: little is read in vain
+VERIFY_CHUNK = 1 << 20
+
+
+def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of the batches from `position` on, which has to be the start of one, up to `end`."""
+    chunk = b""
+    start = position  # of the chunk in the file
+    while position < end:
+        at = position - start
+        if at + HEADER_SIZE > len(chunk):
+            start, at = position, 0
+            chunk = file.pread(position, min(HEADER_CHUNK, end - position))
+        try:
+            header = read_header(chunk, at)
+        except CorruptBatch as error:
+            raise CorruptBatch(error.reason, position) from None
+        if position + header.size > end:
+            raise CorruptBatch(f"{end - position} of {header.size} bytes", position)
+        yield position, header
+        position += header.size
+
+
+def walk_verified(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of the batches from `position` on, after the CRC and all promises were checked."""
+    chunk = b""
+    start = position
+    while position < end:
+        at = position - start
+        try:
+            size = read_header(chunk, at).size if at + HEADER_SIZE <= len(chunk) else HEADER_SIZE
+            if at + size > len(chunk):
+                start, at = position, 0
+                chunk = file.pread(position, min(max(VERIFY_CHUNK, size), end - position))
+                size = read_header(chunk).size
+                if len(chunk) < size <= end - position:
+                    chunk = file.pread(position, size)
+            header = check_batch(chunk, at, compacted=True)
+        except CorruptBatch as error:
+            raise CorruptBatch(error.reason, position) from None
+        yield position, header
+        position += header.size
