@@ -137,8 +137,9 @@ class Following:
         member.tell("truncated", "R-210", to=offset, leo=log.log_end_offset, reason=reason)
         log.log_end_offset = offset
         log.flushed_offset = min(log.flushed_offset, offset)
-        log.epochs.truncate_from_end(offset)
         member.emit(TruncateLog(offset, reason))
+        if log.epochs.truncate_from_end(offset):
+            member.emit(WriteEpochs(log.epochs.entries))
 
     def _append(self, role: Follower, answer: FetchAnswer) -> bool:
         """Append what the leader sent, exactly at the end of the log. Anything else is no fetch's answer, and fatal."""

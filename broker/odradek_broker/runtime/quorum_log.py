@@ -1,0 +1,128 @@
+"""The metadata log `__cluster_metadata-0`: the same log as for data, with the batches that the quorum writes and reads.
+
+Rules of this module. One `append` of the core is one batch, so it is there as a whole or not at all. Reads near the end
+come from memory; only a node that has just started, or has been away for long, reads from the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from odradek_proto.records import (
+    BatchHeader,
+    ControlType,
+    decode_records,
+    encode_batch,
+    encode_control_batch,
+    iter_batches,
+    leader_change_value,
+    read_header,
+)
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Files
+
+from odradek_broker.core.partition.messages import ReplicaLog, WriteEpochs
+from odradek_broker.core.quorum.messages import AppendFetched, AppendLeaderChange, AppendRecords, TruncateLog
+from odradek_broker.storage.log import Log
+from odradek_broker.storage.settings import LogSettings
+
+METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
+METADATA_TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
+READ_BYTES = 1 << 20  # at once, while committed records are handed out
+
+LogEffect = AppendLeaderChange | AppendRecords | AppendFetched | TruncateLog | WriteEpochs
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """The records of one batch; none for a control batch."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    records: Sequence[bytes]
+
+
+class QuorumLog:
+    """Carries out what the core says of its log. Methods that say "blocking" are for `Files.offload`."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    @classmethod
+    def open(cls, files: Files, log_directory: str, wall_ms: int) -> QuorumLog:
+        """Open and recover the log, and flush what was found: the core takes all of it for durable. Blocking.
+
+        Raises storage's errors. The whole log is checked at every start; it is small.
+        """
+        settings = LogSettings(retention_ms=-1)  # metadata is never too old
+        log = Log.open(
+            files,
+            f"{log_directory}/{METADATA_PARTITION}",
+            METADATA_PARTITION,
+            settings=settings,
+            topic_id=METADATA_TOPIC_ID,
+            clean=False,
+            wall_ms=wall_ms,
+        )
+        log.flush()
+        log.state.flushed_offset = log.state.log_end_offset
+        return cls(log)
+
+    @property
+    def state(self) -> ReplicaLog:
+        return self._log.state
+
+    def carry_out(self, effect: LogEffect, leader_id: int, wall_ms: int) -> None:
+        """Write, cut, or note epochs. Raises storage's errors."""
+        match effect:
+            case AppendLeaderChange():
+                value = leader_change_value(leader_id, effect.voters, effect.granting)
+                data = encode_control_batch(
+                    ControlType.LEADER_CHANGE,
+                    value,
+                    timestamp=wall_ms,
+                    base_offset=effect.base_offset,
+                    leader_epoch=effect.epoch,
+                )
+                self._append([read_header(data)], data, wall_ms)
+            case AppendRecords():
+                records = [(wall_ms, None, record, ()) for record in effect.records]
+                data = encode_batch(records, base_offset=effect.base_offset, leader_epoch=effect.epoch)
+                self._append([read_header(data)], data, wall_ms)
+            case AppendFetched():
+                self._append(effect.headers, effect.batches, wall_ms)
+            case TruncateLog():
+                end = self._log.truncate(effect.offset)
+                assert end == effect.offset, (end, effect.offset)
+            case WriteEpochs():
+                self._log.write_epochs(effect.entries)
+
+    def _append(self, headers: Sequence[BatchHeader], data: bytes, wall_ms: int) -> None:
+        assert headers[0].base_offset == self._log.end_offset, (headers[0].base_offset, self._log.end_offset)
+        self._log.append(headers, [data], wall_ms)
+
+    def read(self, offset: int, limit: int, max_bytes: int) -> bytes:
+        """Whole batches from `offset` on, all below `limit`; at least one."""
+        return b"".join(self._log.read(offset, max_bytes, limit))
+
+    def committed(self, offset: int, high_watermark: int) -> Iterator[CommittedBatch]:
+        """The batches from `offset` to the high watermark, which both lie between two batches."""
+        while offset < high_watermark:
+            data = self.read(offset, high_watermark, READ_BYTES)
+            assert data, f"{METADATA_PARTITION}: nothing at {offset}, below the high watermark {high_watermark}"
+            for position, header in iter_batches(data):
+                records: list[bytes] = []
+                if not header.is_control:
+                    records = [record.value or b"" for record in decode_records(data, header, position)]
+                offset = header.next_offset
+                yield CommittedBatch(header.base_offset, offset, header.leader_epoch, records)
+
+    def flush(self) -> int:
+        """Make everything durable that has been written; returns up to which offset. Blocking."""
+        return self._log.flush()
+
+    def close(self) -> None:
+        """Blocking."""
+        self._log.close(clean=self._log.failed is None)

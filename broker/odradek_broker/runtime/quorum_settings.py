@@ -1,0 +1,62 @@
+"""What a node of the metadata quorum is told, and whom it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from odradek_broker.core.quorum.messages import QuorumConfig
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumSettings:
+    """Who the node is and how long it waits. A `node_id` that is no voter makes an observer. Times in milliseconds."""
+
+    node_id: int
+    cluster_id: str
+    voters: Mapping[int, str]  # node id -> host:port of its CONTROLLER listener
+    election_timeout_ms: int = 1_000  # controller.quorum.election.timeout.ms, Kafka's default
+    fetch_timeout_ms: int = 2_000  # controller.quorum.fetch.timeout.ms
+    election_backoff_max_ms: int = 1_000  # controller.quorum.election.backoff.max.ms
+    request_timeout_ms: int = 2_000  # controller.quorum.request.timeout.ms
+    retry_backoff_ms: int = 20  # controller.quorum.retry.backoff.ms; a refused voter is asked again after this
+    fetch_max_wait_ms: int = 500  # Kafka's MAX_FETCH_WAIT_MS
+    fetch_max_bytes: int = 1_048_576
+
+    def core(self) -> QuorumConfig:
+        """What the core needs of it. Raises `ValueError` without voters."""
+        if not self.voters:
+            raise ValueError("a quorum needs at least one voter")
+        return QuorumConfig(
+            self.node_id,
+            tuple(sorted(self.voters)),
+            self.election_timeout_ms,
+            self.fetch_timeout_ms,
+            self.election_backoff_max_ms,
+            self.retry_backoff_ms,
+            self.fetch_max_wait_ms,
+            self.fetch_max_bytes,
+        )
+
+
+class QuorumListener(Protocol):
+    """What is built on the log. All calls are synchronous; `QuorumNode.append` may be called inside them."""
+
+    def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
+        """The records of one batch below the high watermark, in order, each once per life of the process.
+
+        Control records are left out, but they take offsets: `base_offset` may jump.
+        """
+
+    def on_leader(self, epoch: int) -> None:
+        """This node leads, and everything in front of its epoch has been handed to `on_commit`."""
+
+    def on_resigned(self, epoch: int) -> None:
+        """The leadership that `on_leader` announced is over.
+
+        What it appended and did not commit is for others to decide (R-216).
+        """
+
+    def on_leader_changed(self, leader_id: int, epoch: int) -> None:
+        """On every node: who leads, as far as this node knows; -1 for nobody."""
