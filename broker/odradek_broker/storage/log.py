@@ -56,6 +56,7 @@ class Log:
         "log_start_offset",
         "on_recovery_point_lowered",
         "recovery",
+        "segment_jitter_ms",
         "settings",
         "state",
         "topic_partition",
@@ -76,6 +77,7 @@ class Log:
         clean: bool,
         wall_ms: int,
         cache: RecentBatches | None = None,
+        segment_jitter_ms: int = 0,
         on_recovery_point_lowered: Callable[[Log, int], None] | None = None,
     ) -> Log:
         """Open a log, recover it when it was not closed cleanly, create it when it is absent. Blocking.
@@ -96,6 +98,7 @@ class Log:
             wall_ms=wall_ms,
         )
         log = cls(files, directory, opened, settings, wall_ms, cache or RecentBatches())
+        log.segment_jitter_ms = segment_jitter_ms
         log.on_recovery_point_lowered = on_recovery_point_lowered
         return log
 
@@ -108,6 +111,7 @@ class Log:
         self.topic_partition = opened.state.topic_partition
         self.recovery = opened.recovery
         self.log_start_offset = opened.state.log_start_offset
+        self.segment_jitter_ms = 0
         self.on_recovery_point_lowered: Callable[[Log, int], None] | None = None
         self._files = files
         self._segments = opened.segments
@@ -223,7 +227,7 @@ class Log:
             waited = timestamp - active.first_timestamp
         else:
             waited = self._wall_ms - active.created_ms
-        return waited > settings.segment_ms - settings.segment_jitter_ms
+        return waited > settings.segment_ms - self.segment_jitter_ms
 
     def _append_in_parts(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer]) -> None:
         """Append batch after batch to where each belongs, writing what lies together at once."""

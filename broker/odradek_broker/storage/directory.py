@@ -1,0 +1,353 @@
+"""A log directory: whose it is, what it holds, and the checkpoints of all its partitions (R-2, R-3, R-142, R-233).
+
+Rules of this module. One process at a time, by a lock. The clean shutdown file is read and removed before any log is
+opened, so that a crash from then on counts as unclean, and written last of all. A checkpoint is flushed before it takes
+its name, and never says more than what was flushed before it.
+
+`__cluster_metadata-0` lies here like any other partition and is opened like one, but is not listed among the data
+partitions, and its offsets stand in the same checkpoints.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from odradek_proto.formats import (
+    CLEAN_SHUTDOWN,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    CorruptFile,
+    MetaProperties,
+    decode_clean_shutdown,
+    decode_meta_properties,
+    decode_offset_checkpoint,
+    decode_partition_metadata,
+    encode_clean_shutdown,
+    encode_meta_properties,
+    encode_offset_checkpoint,
+)
+from odradek_proto.topics import TopicPartition, parse_partition_directory, partition_directory, topic_id_to_text
+from odradek_proto.transport.ports import File, Files
+
+from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, replace_file
+from odradek_broker.storage.cache import RecentBatches
+from odradek_broker.storage.errors import LogDirectoryFailed, LogDirectoryLocked, WrongLogDirectory
+from odradek_broker.storage.log import Log
+from odradek_broker.storage.settings import LogSettings
+
+LOCK = ".lock"
+METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+NO_BROKER_EPOCH = -1
+LONGEST_NAME = 255  # of a file, on every file system that we know
+
+
+class LogDirectory:
+    """One directory of logs, held by this process from `open` to `close`."""
+
+    def __init__(
+        self, files: Files, path: str, lock: File, properties: MetaProperties, cache: RecentBatches, rng: random.Random
+    ) -> None:
+        self.path = path
+        self.properties = properties
+        self.clean = False  # whether the broker that held it before closed all its logs
+        self.previous_broker_epoch = NO_BROKER_EPOCH  # of the last clean shutdown (R-150)
+        self.high_watermarks: dict[TopicPartition, int] = {}  # these three as they were at the start
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.logs: dict[TopicPartition, Log] = {}
+        self._failed: LogDirectoryFailed | None = None
+        self._files = files
+        self._lock = lock
+        self._cache = cache
+        self._rng = rng
+        self._written_recovery_points: dict[TopicPartition, int] = {}
+        self._doomed: list[tuple[str, int]] = []  # (path, wall time of its removal)
+        self._loading = 0
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        path: str,
+        *,
+        node_id: int,
+        cluster_id: str | None,
+        wall_ms: int,
+        rng: random.Random,
+        cache: RecentBatches | None = None,
+    ) -> LogDirectory:
+        """Lock a directory, made if absent, and read what stands in it. Blocking.
+
+        `cluster_id` None takes the directory's own, or makes one for a new directory. Raises `LogDirectoryLocked`,
+        `WrongLogDirectory`, `OSError`.
+        """
+        if not files.is_dir(path):
+            files.makedirs(path)
+            files.fsync_dir(path.rpartition("/")[0] or "/")
+        try:
+            lock = files.lock(f"{path}/{LOCK}")
+        except BlockingIOError:
+            raise LogDirectoryLocked(f"{path}: another process uses this log directory (it holds {LOCK})") from None
+        try:
+            properties = _settle_properties(files, path, node_id, cluster_id, rng)
+            directory = cls(files, path, lock, properties, cache or RecentBatches(), rng)
+            directory._read(wall_ms)
+        except BaseException:
+            lock.close()
+            raise
+        return directory
+
+    def _read(self, wall_ms: int) -> None:
+        content = read_file(self._files, f"{self.path}/{CLEAN_SHUTDOWN}")
+        if content is not None:
+            self.clean = True
+            try:
+                self.previous_broker_epoch = decode_clean_shutdown(content)
+            except CorruptFile:
+                self.clean = False  # we never wrote this: recover, which is always right
+            self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
+            self._files.fsync_dir(self.path)
+        self.high_watermarks = self._read_checkpoint(REPLICATION_OFFSET_CHECKPOINT)
+        self.recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
+        self.log_starts = self._read_checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        self._written_recovery_points = dict(self.recovery_points)
+        for name in self._files.list(self.path):
+            if name.endswith(DELETE_SUFFIX):
+                self._doomed.append((f"{self.path}/{name}", wall_ms))
+            elif name.endswith(TEMPORARY_SUFFIX):
+                self._files.remove(f"{self.path}/{name}")
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint's offsets. A bad one is as good as none: recovery then reads more, and a replica asks more."""
+        try:
+            return decode_offset_checkpoint(read_file(self._files, f"{self.path}/{name}") or b"")
+        except CorruptFile:
+            self.clean = False
+            return {}
+
+    @property
+    def failed(self) -> LogDirectoryFailed | None:
+        """The first failure of the directory or of one of its logs: with it the whole directory is offline."""
+        if self._failed is None:
+            self._failed = next((log.failed for log in self.logs.values() if log.failed is not None), None)
+        return self._failed
+
+    # --- Partitions ------------------------------------------------------------------------------------------------
+
+    def partitions(self) -> dict[TopicPartition, bytes]:
+        """The data partitions that have a directory here, sorted, with their topic ids (empty when none is written)."""
+        found: dict[TopicPartition, bytes] = {}
+        for name in self._files.list(self.path):
+            partition = parse_partition_directory(name)
+            if partition is None or partition == METADATA_PARTITION or not self._files.is_dir(f"{self.path}/{name}"):
+                continue
+            try:
+                content = read_file(self._files, f"{self.path}/{name}/{PARTITION_METADATA}")
+                found[partition] = decode_partition_metadata(content) if content else b""
+            except CorruptFile:
+                found[partition] = b""
+        return dict(sorted(found.items()))
+
+    def strays(self, assigned: Mapping[TopicPartition, bytes]) -> list[TopicPartition]:
+        """Partitions that lie here though the metadata does not put them here, or gives the name to another topic id."""
+        return [
+            partition
+            for partition, topic_id in self.partitions().items()
+            if partition not in assigned or (topic_id and topic_id != assigned[partition])
+        ]
+
+    def open_log(self, topic_partition: TopicPartition, topic_id: bytes, settings: LogSettings, *, wall_ms: int) -> Log:
+        """Open or create a partition's log with what the checkpoints say about it. Blocking.
+
+        Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`. Until a log that was begun to open has opened, `close`
+        leaves no clean shutdown file (R-233).
+        """
+        assert topic_partition not in self.logs, topic_partition
+        self._loading += 1
+        log = Log.open(
+            self._files,
+            f"{self.path}/{partition_directory(topic_partition)}",
+            topic_partition,
+            settings=settings,
+            topic_id=topic_id,
+            recovery_point=self.recovery_points.pop(topic_partition, 0),
+            log_start_offset=self.log_starts.pop(topic_partition, 0),
+            high_watermark=self.high_watermarks.pop(topic_partition, 0),
+            clean=self.clean,
+            wall_ms=wall_ms,
+            cache=self._cache,
+            segment_jitter_ms=self._rng.randrange(settings.segment_jitter_ms) if settings.segment_jitter_ms > 0 else 0,
+            on_recovery_point_lowered=self._lower_recovery_point,
+        )
+        self._loading -= 1
+        self.logs[topic_partition] = log
+        return log
+
+    def delete_log(self, log: Log, wall_ms: int) -> None:
+        """Give up a partition: renamed to `topic-partition.<id>-delete`, removed after `file.delete.delay.ms`.
+
+        Raises `LogDirectoryFailed`.
+        """
+        self._set_aside(log, DELETE_SUFFIX, wall_ms)
+
+    def set_aside_stray(self, log: Log, wall_ms: int) -> None:
+        """Keep a partition that the metadata does not know as `topic-partition.<id>-stray`, for people to look at."""
+        self._set_aside(log, STRAY_SUFFIX, wall_ms)
+
+    def _set_aside(self, log: Log, suffix: str, wall_ms: int) -> None:
+        log.close(clean=False)
+        self._forget(log.topic_partition)
+        name = f"{log.topic_partition}"
+        ending = f".{self._rng.getrandbits(128):032x}{suffix}"
+        target = f"{self.path}/{name[: LONGEST_NAME - len(ending)]}{ending}"
+        with_delay = wall_ms + log.settings.file_delete_delay_ms
+        self._acting("deleting a partition", lambda: self._rename(log.directory, target))
+        if suffix == DELETE_SUFFIX:
+            self._doomed.append((target, with_delay))
+
+    def _rename(self, source: str, target: str) -> None:
+        self._files.rename(source, target)
+        self._files.fsync_dir(self.path)
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        self.logs.pop(topic_partition, None)
+        for offsets in (self.high_watermarks, self.recovery_points, self.log_starts, self._written_recovery_points):
+            offsets.pop(topic_partition, None)
+
+    def purge(self, wall_ms: int) -> None:
+        """Remove the directories and files whose time has come. Raises `LogDirectoryFailed`."""
+        due = [path for path, due_ms in self._doomed if due_ms <= wall_ms]
+        self._doomed = [each for each in self._doomed if each[1] > wall_ms]
+        for path in due:
+            self._acting("removing a partition", partial(self._files.remove_tree, path))
+        for log in self.logs.values():
+            log.purge(wall_ms)
+
+    # --- Checkpoints -----------------------------------------------------------------------------------------------
+
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Replace `replication-offset-checkpoint`; what `offsets` does not name comes from the logs. Blocking.
+
+        Partitions whose logs are not open yet keep their entry. Safe in a thread, one at a time.
+        """
+        known = {partition: log.state.high_watermark for partition, log in list(self.logs.items())}
+        self._write(REPLICATION_OFFSET_CHECKPOINT, {**self.high_watermarks, **known, **(offsets or {})})
+
+    def write_recovery_points(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Replace `recovery-point-offset-checkpoint`; what `offsets` does not name comes from the logs.
+
+        On the event loop, although it flushes: a truncation must not be overtaken by a checkpoint from before it.
+        """
+        known = {partition: log.recovery_point for partition, log in self.logs.items()}
+        self._written_recovery_points = {**self.recovery_points, **known, **(offsets or {})}
+        self._write(RECOVERY_POINT_CHECKPOINT, self._written_recovery_points)
+
+    def write_log_starts(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Replace `log-start-offset-checkpoint`; what `offsets` does not name comes from the logs. Blocking.
+
+        A log that starts where its first segment begins needs no entry (R-3).
+        """
+        logs = dict(self.logs)
+        known = {partition: log.log_start_offset for partition, log in logs.items()}
+        needed = {
+            partition: offset
+            for partition, offset in {**known, **(offsets or {})}.items()
+            if partition not in logs or offset > logs[partition].first_segment_base
+        }
+        self._write(LOG_START_OFFSET_CHECKPOINT, {**self.log_starts, **needed})
+
+    def _lower_recovery_point(self, log: Log, offset: int) -> None:
+        """Before a log is cut below what the checkpoint says: the next start must not believe it (R-230)."""
+        if self._written_recovery_points.get(log.topic_partition, 0) > offset:
+            self._written_recovery_points[log.topic_partition] = offset
+            self._write(RECOVERY_POINT_CHECKPOINT, self._written_recovery_points)
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        content = encode_offset_checkpoint(offsets)
+        self._acting(f"writing {name}", lambda: replace_file(self._files, self.path, name, content, durable=True))
+
+    def _acting(self, act: str, function: Callable[[], None]) -> None:
+        if self._failed is not None:
+            raise self._failed
+        try:
+            function()
+        except OSError as error:
+            self._failed = LogDirectoryFailed(f"{self.path}: {act} failed: {error}")
+            raise self._failed from error
+
+    # --- End -------------------------------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """Close everything in the order of R-142; the lock goes last. Blocking.
+
+        High watermarks, logs (flushed), recovery points, log starts, and at the very end the clean shutdown file: only
+        with `clean`, when every log that was begun to open did open, and nothing failed. Without `clean` the files are
+        closed as they are.
+        """
+        try:
+            if clean and self.failed is None:
+                self.write_high_watermarks()
+            complete = self._close_logs(clean)
+            if clean and self.failed is None:
+                self.write_recovery_points()
+                self.write_log_starts()
+                if complete and not self._loading:
+                    content = encode_clean_shutdown(broker_epoch)
+                    self._acting(
+                        "writing the clean shutdown file",
+                        lambda: replace_file(self._files, self.path, CLEAN_SHUTDOWN, content, durable=True),
+                    )
+        finally:
+            self._lock.close()
+
+    def _close_logs(self, clean: bool) -> bool:
+        """Close all logs, whatever happens to one of them; returns whether all of them closed cleanly."""
+        complete = True
+        for log in self.logs.values():
+            try:
+                log.close(clean=clean and log.failed is None)
+                complete = complete and log.failed is None
+            except LogDirectoryFailed:
+                complete = False
+        return complete
+
+
+def _settle_properties(
+    files: Files, path: str, node_id: int, cluster_id: str | None, rng: random.Random
+) -> MetaProperties:
+    """Compare `meta.properties` with who we are, or write it into a new directory. Raises `WrongLogDirectory`."""
+    content = read_file(files, f"{path}/{META_PROPERTIES}")
+    if content is None:
+        made = MetaProperties(node_id, cluster_id or _new_id(rng), _new_id(rng))
+        replace_file(files, path, META_PROPERTIES, encode_meta_properties(made), durable=True)
+        return made
+    try:
+        properties = decode_meta_properties(content)
+    except CorruptFile as error:
+        raise WrongLogDirectory(f"{path}/{META_PROPERTIES}: {error}") from None
+    if properties.node_id != node_id:
+        raise WrongLogDirectory(f"{path} belongs to node {properties.node_id}, not to node {node_id}")
+    if cluster_id is not None and properties.cluster_id != cluster_id:
+        raise WrongLogDirectory(f"{path} belongs to cluster {properties.cluster_id}, not to cluster {cluster_id}")
+    if properties.directory_id is None:
+        properties = MetaProperties(node_id, properties.cluster_id, _new_id(rng))
+        replace_file(files, path, META_PROPERTIES, encode_meta_properties(properties), durable=True)
+    return properties
+
+
+def _new_id(rng: random.Random) -> str:
+    """A random id of 16 bytes as text: of version 4, and with a letter in front, as Kafka makes them."""
+    while True:
+        raw = bytearray(rng.getrandbits(128).to_bytes(16, "big"))
+        raw[6] = (raw[6] & 0x0F) | 0x40
+        raw[8] = (raw[8] & 0x3F) | 0x80
+        text = topic_id_to_text(bytes(raw))
+        if not text.startswith("-"):
+            return text
