@@ -59,7 +59,8 @@ def simulated_world(story: Story) -> None:
 
 @pytest.fixture(params=[real_world, simulated_world], ids=["real", "simulated"])
 def world(request: pytest.FixtureRequest) -> World:
-    return request.param
+    chosen: World = request.param
+    return chosen
 
 
 def streams(handler: StreamHandler) -> Handlers:

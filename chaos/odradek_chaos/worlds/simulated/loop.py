@@ -18,17 +18,23 @@ import asyncio
 import contextvars
 import gc
 import heapq
+import inspect
 import logging
 import random
 import sys
 import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Context = contextvars.Context
+
+if TYPE_CHECKING:  # the stubs call every method abstract; at run time those that we lack raise NotImplementedError
+    EventLoop = asyncio.BaseEventLoop
+else:
+    EventLoop = asyncio.AbstractEventLoop
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +98,7 @@ class SimTimer(asyncio.TimerHandle):
     waiting: bool
 
 
-class SimLoop(asyncio.AbstractEventLoop):
+class SimLoop(EventLoop):
     """Seeded loop with virtual time; see the module for its rules. Times of its own methods are microseconds."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -398,10 +404,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._stopping = True
 
     def close(self) -> None:
+        """Forget everything that has not happened. Tasks that never began are told so, the others simply end here."""
         self._closed = True
         self._timers.clear()
         for process in self._processes:
             process.queue.clear()
+            for task in process.tasks:
+                work = task.get_coro()
+                if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                    work.close()
             process.tasks.clear()
 
     def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:

@@ -1,0 +1,317 @@
+"""The loop with virtual time: asyncio runs on it, time costs nothing, and a seed decides everything."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+from odradek_chaos.worlds.simulated.clock import WALL_START_MS, SimClock
+from odradek_chaos.worlds.simulated.loop import Deadlock, Livelock, SimLoop, SimulationError, TimeLimit
+
+CLUSTER = """
+import asyncio, sys
+from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.node import SimNode
+from odradek_proto.transport.ports import Handlers, NetworkError
+
+def run(seed):
+    loop = SimLoop(seed)
+    fabric = SimFabric(loop, loop.fork_rng("fabric"))
+    names = ["a", "b", "c"]
+    nodes = [SimNode(name, loop, fabric) for name in names]
+    pongs = []
+
+    def program(me):
+        async def main(ports):
+            async def pong(request, call):
+                pongs.append((me, call.peer, loop.now_us))
+                await ports.files.offload(lambda: log.pwritev([request], log.size()))
+                return request
+            ports.files.makedirs("/data")
+            log = ports.files.open("/data/log", create=True)
+            await ports.network.serve(me + ":1", Handlers(unary={"/t.T/Ping": pong}))
+            while True:
+                for peer in sorted(set(names) - {me}):
+                    try:
+                        await ports.network.call(peer + ":1", "/t.T/Ping", me.encode(), 50)
+                    except NetworkError:
+                        pass
+                await ports.clock.sleep(ports.clock.rng.uniform(1, 10))
+        return main
+
+    async def story():
+        for node in nodes:
+            node.start(program(node.name))
+        rng = loop.fork_rng("nemesis")
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            victim = rng.choice(nodes)
+            fault = rng.choice(["kill", "pause", "cut", "power"])
+            if fault == "pause":
+                victim.pause()
+                await asyncio.sleep(0.2)
+                victim.resume()
+            elif fault == "cut":
+                fabric.cut("a", "b", both_ways=False)
+                await asyncio.sleep(0.1)
+                fabric.heal_all()
+            else:
+                victim.kill() if fault == "kill" else victim.power_loss()
+                await asyncio.sleep(0.05)
+                victim.start(program(victim.name))
+
+    loop.run(story())
+    loop.close()
+    assert loop.unhandled == [], loop.unhandled
+    return loop.trace_digest(), len(pongs), loop.events
+"""
+
+
+def run_cluster(seed: int) -> tuple[str, int, int]:
+    scope: dict[str, object] = {}
+    exec(compile(CLUSTER, "cluster", "exec"), scope)
+    run = scope["run"]
+    assert callable(run)
+    result: tuple[str, int, int] = run(seed)
+    return result
+
+
+def test_same_seed_gives_the_same_history() -> None:
+    """Two runs of a cluster under faults agree in every event; another seed does not."""
+    first = run_cluster(3)
+    assert run_cluster(3) == first
+    assert first[1] > 100
+    assert run_cluster(4)[0] != first[0]
+
+
+def test_history_does_not_depend_on_the_hash_seed() -> None:
+    """Processes with different PYTHONHASHSEED agree."""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", CLUSTER + "\nprint(run(5))"],
+            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "1", "4242")
+    }
+    assert len(digests) == 1
+
+
+def test_time_is_virtual() -> None:
+    """A day passes at once, and timers fire in order at their exact times."""
+    loop = SimLoop()
+    clock = SimClock(loop, loop.fork_rng("clock"), skew_ms=-250)
+    fired: list[tuple[str, int]] = []
+
+    async def story() -> None:
+        clock.call_later(50, lambda: fired.append(("second", clock.now_ms())))
+        clock.call_later(20, lambda: fired.append(("first", clock.now_ms())))
+        clock.call_later(30, lambda: fired.append(("never", clock.now_ms()))).cancel()
+        await clock.sleep(86_400_000)
+
+    loop.run(story())
+    assert fired == [("first", 20), ("second", 50)]
+    assert clock.now_ms() == 86_400_000
+    assert clock.wall_ms() == WALL_START_MS + 86_400_000 - 250
+
+
+def test_asyncio_runs_on_it() -> None:
+    """Tasks, queues, locks, timeouts, groups and generators behave as on any loop."""
+    loop = SimLoop()
+
+    async def numbers() -> AsyncIterator[int]:
+        for number in range(3):
+            await asyncio.sleep(0.1)
+            yield number
+
+    async def story() -> list[object]:
+        queue: asyncio.Queue[int] = asyncio.Queue(1)
+        lock, event = asyncio.Lock(), asyncio.Event()
+        seen: list[object] = []
+
+        async def produce() -> None:
+            async for number in numbers():
+                async with lock:
+                    await queue.put(number)
+            event.set()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(produce())
+            seen += [await queue.get() for _ in range(3)]
+        await asyncio.wait_for(event.wait(), 1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await asyncio.sleep(9)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(loop.create_future(), 0.5)
+        seen += await asyncio.gather(asyncio.sleep(2, "a"), asyncio.sleep(1, "b"))
+        async for number in numbers():
+            if number == 1:
+                break
+        return seen
+
+    assert loop.run(story()) == [0, 1, 2, "a", "b"]
+    assert loop.now_us == 300_000 + 500_000 + 500_000 + 2_000_000 + 200_000
+    assert loop.unhandled == []
+
+
+def test_order_is_fifo_inside_a_node_and_open_between_nodes() -> None:
+    """Callbacks of one node never overtake each other; those of several nodes interleave by seed."""
+
+    def history(seed: int) -> list[tuple[str, int]]:
+        loop = SimLoop(seed)
+        ran: list[tuple[str, int]] = []
+
+        async def node(name: str) -> None:
+            for number in range(20):
+                loop.call_soon(ran.append, (name, number))
+
+        async def story() -> None:
+            await asyncio.gather(*[loop.spawn(loop.new_process(name), node(name)) for name in ("a", "b")])
+            await asyncio.sleep(0.001)
+
+        loop.run(story())
+        return ran
+
+    histories = [history(seed) for seed in range(5)]
+    for ran in histories:
+        for name in ("a", "b"):
+            assert [number for who, number in ran if who == name] == list(range(20))
+    assert len({tuple(ran) for ran in histories}) == 5
+
+
+def test_paused_node_runs_its_timers_at_resume() -> None:
+    """Nothing of a paused node runs; what piled up runs at resume, in order."""
+    loop = SimLoop()
+    ticks: list[int] = []
+
+    def tick(delay_ms: int) -> None:
+        ticks.append(loop.now_us + delay_ms)
+
+    async def ticking() -> None:
+        for delay_ms in (10, 20, 30):
+            loop.call_later(delay_ms / 1000, tick, delay_ms)
+        await asyncio.sleep(0.015)
+        ticks.append(loop.now_us)
+
+    async def story() -> None:
+        process = loop.new_process("n")
+        task = loop.spawn(process, ticking())
+        await asyncio.sleep(0.005)
+        loop.pause(process)
+        await asyncio.sleep(1)
+        assert ticks == []
+        loop.resume(process)
+        await task
+
+    loop.run(story())
+    assert ticks == [1_005_010, 1_005_020, 1_005_030, 1_005_000]
+    assert loop.now_us == 1_005_000
+
+
+def test_killed_node_unwinds_alone_and_never_runs_again() -> None:
+    """Its tasks see their cancellation at once; a cleanup that waits never comes back; timers are dropped."""
+    loop = SimLoop()
+    seen: list[str] = []
+
+    async def worker(name: str) -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            seen.append(f"{name} unwinds at {loop.now_us}")
+            await asyncio.sleep(1)
+            seen.append("a dead node waited successfully")
+
+    async def node() -> None:
+        loop.call_later(0.5, lambda: seen.append("a dead node's timer fired"))
+        await asyncio.gather(worker("a"), worker("b"))
+
+    async def story() -> None:
+        process = loop.new_process("n")
+        loop.spawn(process, node())
+        await asyncio.sleep(0.1)
+        loop.kill(process)
+        loop.kill(process)
+        await asyncio.sleep(0)
+        assert seen == ["a unwinds at 100000", "b unwinds at 100000"]
+        await asyncio.sleep(20)
+
+    loop.run(story())
+    assert len(seen) == 2
+    assert loop.unhandled == []
+
+
+def test_node_that_kills_itself_in_the_middle_of_a_step() -> None:
+    """A kill from inside a node's own task takes effect at its next wait."""
+    loop = SimLoop()
+    seen: list[str] = []
+
+    async def story() -> None:
+        process = loop.new_process("n")
+
+        async def node() -> None:
+            loop.kill(process)
+            seen.append("end of the step")
+            await asyncio.sleep(0)
+            seen.append("another step")
+
+        loop.spawn(process, node())
+        await asyncio.sleep(1)
+
+    loop.run(story())
+    assert seen == ["end of the step"]
+
+
+def test_stuck_programs_are_errors_with_a_dump(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlock, livelock and a missed time limit say which task waits where."""
+
+    async def waits() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    loop = SimLoop()
+
+    def spin() -> None:
+        loop.call_soon(spin)
+
+    async def spins() -> None:
+        spin()
+        await asyncio.sleep(1)
+
+    with pytest.raises(Deadlock, match=r"world/main in .*test_simulated_loop\.py"):
+        SimLoop().run(waits())
+    with pytest.raises(TimeLimit, match="world/main"):
+        SimLoop().run(asyncio.sleep(100), limit_s=99)
+    monkeypatch.setattr("odradek_chaos.worlds.simulated.loop.MAX_EVENTS_AT_ONE_INSTANT", 1000)
+    with pytest.raises(Livelock):
+        loop.run(spins())
+
+
+def test_threads_are_refused() -> None:
+    """Neither executors nor other threads' callbacks exist in the simulated world."""
+    loop = SimLoop()
+
+    async def story() -> None:
+        with pytest.raises(SimulationError):
+            await asyncio.to_thread(lambda: None)
+        with pytest.raises(SimulationError):
+            loop.call_soon_threadsafe(lambda: None)
+
+    loop.run(story())
+
+
+def test_unhandled_errors_are_kept() -> None:
+    """A callback that raises does not stop the world, and is found afterwards."""
+    loop = SimLoop()
+
+    async def story() -> None:
+        loop.call_soon(lambda: 1 // 0)
+        await asyncio.sleep(1)
+
+    loop.run(story())
+    assert [type(context["exception"]) for context in loop.unhandled] == [ZeroDivisionError]
