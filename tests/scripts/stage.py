@@ -121,7 +121,7 @@ class Stage:
             node.disk.lose_power()
 
     def do_start(self, number: str, keep: str = "") -> None:
-        """A new process with a new broker epoch. Without `keep` it leaves the ISR first, as fencing would do (R-152)."""
+        """A new process with a new broker epoch. Without `keep` it leaves the ISR first (R-152)."""
         who = int(number)
         self._next_broker_epoch += 1
         if not keep and self._active(who):
@@ -133,7 +133,7 @@ class Stage:
         self._publish()
 
     def do_fence(self, number: str) -> None:
-        """The broker leaves the ISR unless it is the last in it; leaders come from the ISR, in replica order (R-134)."""
+        """It leaves the ISR unless it is the last one; leaders come from the ISR, in replica order (R-134)."""
         who = int(number)
         self.brokers.change(who, fenced=True)
         old = self.registration
