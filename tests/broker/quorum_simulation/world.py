@@ -25,7 +25,8 @@ from odradek_broker.core.quorum.messages import (
     Token,
     Unanswered,
 )
-from odradek_broker.core.quorum.simulation.invariants import (
+
+from tests.broker.quorum_simulation.invariants import (
     CommittedRecordsAgree,
     EpochNeverFalls,
     HighWatermarkNeverFalls,
@@ -33,7 +34,7 @@ from odradek_broker.core.quorum.simulation.invariants import (
     MajorityReachedHighWatermark,
     OneLeaderPerEpoch,
 )
-from odradek_broker.core.quorum.simulation.node import Disk, Node, StoredBatch
+from tests.broker.quorum_simulation.node import Disk, Node, StoredBatch
 
 REQUEST_TIMEOUT_MS = 2_000  # quorum.request.timeout.ms
 

@@ -8,16 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from odradek_proto.records import (
-    BatchHeader,
-    ControlType,
-    encode_batch,
-    encode_control_batch,
-    leader_change_value,
-    read_header,
-)
-from odradek_proto.topics import TopicPartition
-
 from odradek_broker.core.partition.epochs import EpochCache
 from odradek_broker.core.partition.messages import ReplicaLog, Transition, WriteEpochs
 from odradek_broker.core.partition.producers import ProducerStates
@@ -42,6 +32,15 @@ from odradek_broker.core.quorum.messages import (
     Send,
     TruncateLog,
 )
+from odradek_proto.records import (
+    BatchHeader,
+    ControlType,
+    encode_batch,
+    encode_control_batch,
+    leader_change_value,
+    read_header,
+)
+from odradek_proto.topics import TopicPartition
 
 METADATA = TopicPartition("__cluster_metadata", 0)
 

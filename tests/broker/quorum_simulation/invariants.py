@@ -9,7 +9,8 @@ from typing import Protocol
 
 from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import Effect, HighWatermarkAdvanced, PersistState
-from odradek_broker.core.quorum.simulation.node import Node, QuorumFault
+
+from tests.broker.quorum_simulation.node import Node, QuorumFault
 
 
 class Invariant(Protocol):
