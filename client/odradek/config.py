@@ -199,8 +199,11 @@ def build(kind: type[C], bootstrap_servers: BootstrapServers, settings: Mapping[
     return kind(**values)
 
 
-def build_dotted(kind: type[C], config: Mapping[str, Any]) -> C:
-    """The settings of one client from Kafka's dotted names; underscores are taken too. Raises `ConfigError`."""
+def from_dotted(kind: type[C], config: Mapping[str, Any]) -> tuple[BootstrapServers, dict[str, Any]]:
+    """Bootstrap servers and keyword arguments from Kafka's dotted names; underscores are taken too.
+
+    Raises `ConfigError` for names that nobody knows; the values are checked by `build`.
+    """
     by_dotted = {dotted(field.name): field.name for field in fields(kind)}
     settings: dict[str, Any] = {}
     for name, value in config.items():
@@ -212,7 +215,7 @@ def build_dotted(kind: type[C], config: Mapping[str, Any]) -> C:
         settings[field] = value
     if "bootstrap_servers" not in settings:
         raise ConfigError("bootstrap.servers is missing", hint='for example {"bootstrap.servers": "localhost:50051"}')
-    return build(kind, settings.pop("bootstrap_servers"), settings)
+    return settings.pop("bootstrap_servers"), settings
 
 
 def _addresses(servers: BootstrapServers) -> tuple[str, ...]:

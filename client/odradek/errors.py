@@ -42,7 +42,7 @@ class BrokerError(OdradekError):
 
 
 HINTS: Mapping[ErrorCode, str] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create it with `odradek topic create`; `odradek topic list` shows what is there",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`odradek topic list` shows what is there, `odradek topic create` makes one",
     ErrorCode.NOT_ENOUGH_REPLICAS: "see `odradek cluster status`: too few replicas are in sync for min.insync.replicas",
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "the records may be there all the same; see `odradek cluster status`",
     ErrorCode.MESSAGE_TOO_LARGE: "send smaller records, or raise max.message.bytes of the topic",

@@ -1,0 +1,450 @@
+"""The producer's decisions: which batch goes when, in what order, and what an answer means for it.
+
+Rules of this module (R-249). Up to five batches of a partition are on the wire; a batch that comes back goes again,
+with the same sequence number, before anything younger. A hole in the sequence is closed by a new producer epoch, under
+which what is left is numbered from 0. A batch that was given up after it had been sent leaves its sequence number
+unresolved: nothing new goes until the others are answered, and then there is a hole or there is none.
+
+A batch goes when it is full, when it has waited for linger.ms, or, with linger.ms=0, when nothing of its partition is
+on the wire. So a lone record goes at once and records that come faster than answers travel together. (Unlike Kafka,
+which with linger.ms=0 fills all five places of a connection with whatever is there.)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import RecordToWrite
+from odradek_proto.topics import TopicPartition
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek.broker_errors import broker_error
+from odradek.config import ProducerConfig
+from odradek.core.backoff import search_ms
+from odradek.core.batches import NO_PRODUCER_ID, NO_SEQUENCE, Batch, SendQueue
+from odradek.core.cluster_view import NO_LEADER, ClusterView
+from odradek.errors import DeliveryTimeout, OdradekError, RecordTooLarge
+
+FRAME_BYTES = 1024 * 1024  # a message of about this size costs little more than its bytes
+STALL_MS = 1_000  # a broker that owes an answer for so long may be frozen: ask the others who leads
+
+MEANS_HOLE = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+NOT_WRITTEN = MEANS_HOLE | {ErrorCode.NOT_ENOUGH_REPLICAS}  # R-15: after any other error that is retried, who knows
+MEANS_OTHER_LEADER = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A batch is done; its `error` says how."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshMetadata:
+    """Somebody should ask who leads."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropStream:
+    """A broker owes answers for too long, or no longer leads what it owes them for: end its stream."""
+
+    broker_id: int
+
+
+Effect = Finished | RefreshMetadata | DropStream
+
+
+class Sender:
+    """All partitions that a producer writes to. Every method that can change something returns what is to be done."""
+
+    def __init__(self, config: ProducerConfig, rng: random.Random) -> None:
+        self._config = config
+        self._codec = config.codec
+        self._rng = rng
+        self._linger_ms = config.linger_ms
+        self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._queues: dict[TopicPartition, SendQueue] = {}
+        self._by_leader: dict[int, dict[TopicPartition, SendQueue]] = {}
+        self._next_correlation_id = 1
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = -1
+        self.needs_producer_id = config.enable_idempotence
+        self.hurry = False  # somebody flushes or waits for room: batches go without lingering
+        self.outstanding = 0  # batches that are not done
+        self.buffered_bytes = 0
+
+    # --- records in ------------------------------------------------------------------------------------------------
+
+    def queue(self, partition: TopicPartition, view: ClusterView) -> SendQueue:
+        """The queue of a partition, made when it is first asked for."""
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = SendQueue(partition)
+            self._move(queue, view)
+        return queue
+
+    def open(self, queue: SendQueue, record: RecordToWrite, size: int, now_ms: int) -> Batch:
+        """Open a batch with a record, after `SendQueue.add` found no room."""
+        self.outstanding += 1
+        return queue.open(record, size, self._config.batch_size, now_ms)
+
+    def unfinished(self) -> list[Batch]:
+        """All batches that are not done."""
+        return [
+            batch
+            for queue in self._queues.values()
+            for batch in (*queue.wire.values(), *queue.waiting)
+            if not batch.done
+        ]
+
+    def leaders_in_use(self) -> list[int]:
+        """The brokers for which something waits; -1 for those partitions that have no leader."""
+        return [leader for leader, queues in self._by_leader.items() if any(q.waiting for q in queues.values())]
+
+    # --- batches out -----------------------------------------------------------------------------------------------
+
+    def has_work(self, broker_id: int) -> bool:
+        """Whether something waits for this broker, now or after a while."""
+        return any(queue.waiting for queue in self._by_leader.get(broker_id, {}).values())
+
+    def drain(self, broker_id: int, now_ms: int, room: int, credit: int) -> tuple[list[Batch], list[Effect]]:
+        """Batches to send to a broker now, in this order, encoded; they count as on the wire from here on.
+
+        `room` is how many bytes may still go unanswered, of `credit` in all. No more than about `FRAME_BYTES`.
+        """
+        batches: list[Batch] = []
+        effects: list[Effect] = []
+        queues = self._by_leader.get(broker_id)
+        if not queues:
+            return batches, effects
+        left = min(room, FRAME_BYTES)
+        for queue in queues.values():
+            while (batch := self._next_batch(queue, now_ms)) is not None:
+                encoded = batch.encode(self._codec, queue.producer_id, queue.producer_epoch)
+                size = len(encoded)
+                if size > credit:
+                    effects += self._give_up(batch, _larger_than_credit(batch, size, credit))
+                    continue
+                if size > left and (batches or size > room):
+                    break
+                left -= size
+                self._put_on_wire(batch, broker_id, now_ms)
+                batches.append(batch)
+            if left <= 0:
+                break
+        if len(queues) > 1:  # the next drain starts with another partition
+            first = next(iter(queues))
+            queues[first] = queues.pop(first)
+        return batches, effects
+
+    def _next_batch(self, queue: SendQueue, now_ms: int) -> Batch | None:
+        """The batch of a partition that may go now, with its sequence number; None when none may."""
+        waiting = queue.waiting
+        if not waiting or now_ms < queue.retry_at_ms or len(queue.wire) >= self._max_in_flight:
+            return None
+        batch = waiting[0]
+        if queue.failures and queue.wire and batch.sequence == NO_SEQUENCE:
+            return None  # after a failure, nothing unnumbered overtakes what is on the wire
+        if queue.bump and not self._renumber(queue):
+            return None
+        if batch.sequence != NO_SEQUENCE:
+            return batch
+        if not self._is_ready(batch, queue, now_ms):
+            return None
+        if self._config.enable_idempotence and not self._assign_sequence(batch, queue):
+            return None
+        batch.close()
+        return batch
+
+    def _is_ready(self, batch: Batch, queue: SendQueue, now_ms: int) -> bool:
+        if batch.closed or self.hurry or batch.attempts:
+            return True
+        if self._linger_ms:
+            return now_ms - batch.created_ms >= self._linger_ms
+        return not queue.wire
+
+    def _assign_sequence(self, batch: Batch, queue: SendQueue) -> bool:
+        """Number a new batch. False while that cannot be done."""
+        if queue.unresolved or self.producer_id == NO_PRODUCER_ID:
+            return False
+        if (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.producer_epoch):
+            if queue.wire:
+                return False  # those of the old epoch first
+            self._start_sequence(queue)
+        batch.close()
+        batch.renumber(queue.next_sequence)
+        queue.next_sequence = batch.next_sequence
+        return True
+
+    def _renumber(self, queue: SendQueue) -> bool:
+        """Number everything that waits from 0, under a producer epoch that the broker has not seen yet."""
+        if queue.wire:
+            return False
+        if (queue.producer_id, queue.producer_epoch) == (self.producer_id, self.producer_epoch):
+            self.needs_producer_id = True
+            return False
+        if self.needs_producer_id:
+            return False
+        self._start_sequence(queue)
+        for batch in queue.waiting:
+            if batch.sequence != NO_SEQUENCE:
+                batch.renumber(queue.next_sequence)
+                queue.next_sequence = batch.next_sequence
+        return True
+
+    def _start_sequence(self, queue: SendQueue) -> None:
+        queue.producer_id, queue.producer_epoch = self.producer_id, self.producer_epoch
+        queue.next_sequence = queue.unacked_sequence = 0
+        queue.bump = queue.unresolved = False
+
+    def _put_on_wire(self, batch: Batch, broker_id: int, now_ms: int) -> None:
+        queue = batch.owner
+        assert queue.waiting[0] is batch, (queue.name, batch.number)
+        queue.waiting.popleft()
+        batch.attempts += 1
+        batch.broker_id = broker_id
+        batch.sent_ms = now_ms
+        batch.correlation_id = self._next_correlation_id
+        self._next_correlation_id += 1
+        queue.wire[batch.correlation_id] = batch
+
+    # --- answers in ------------------------------------------------------------------------------------------------
+
+    def on_sent(self, batches: Iterable[Batch]) -> list[Effect]:
+        """A frame has left. With acks=0 that is all that will ever be known."""
+        effects: list[Effect] = []
+        if self._config.acks == 0:
+            for batch in batches:
+                if batch.owner.wire.pop(batch.correlation_id, None) is not None and not batch.done:
+                    effects.append(self._finish(batch, None))
+        return effects
+
+    def on_answer(self, batch: Batch, answer: pb.ProduceAnswer, now_ms: int, view: ClusterView) -> list[Effect]:
+        """The broker answered for a batch that is on the wire; answers for others are old news and not passed on."""
+        queue = batch.owner
+        del queue.wire[batch.correlation_id]
+        code = ErrorCode.from_number(answer.error_code) if answer.error_code else ErrorCode.NONE
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            return self._on_success(batch, answer if code is ErrorCode.NONE else None)
+        error = broker_error(code, answer.error_message, where=str(queue.name))
+        queue.last_error = error
+        batch.maybe_written = batch.maybe_written or code not in NOT_WRITTEN
+        effects: list[Effect] = []
+        if code in MEANS_HOLE and batch.sequence != NO_SEQUENCE:
+            # For a later one this only says that an earlier one is missing, and that one is on its way.
+            if queue.is_oldest(batch):
+                queue.bump = True
+                self._want_producer_id(queue)
+                self._back_off(queue, now_ms)
+            self._put_back(batch)
+        elif code.retriable and batch.attempts <= self._config.retries:
+            hinted = code is ErrorCode.NOT_LEADER_OR_FOLLOWER and view.hint_leader(
+                queue.name, answer.current_leader_id, answer.current_leader_epoch
+            )
+            self._back_off(queue, now_ms)
+            self._put_back(batch)
+            if hinted:
+                self._move(queue, view)
+            elif code in MEANS_OTHER_LEADER:
+                effects.append(RefreshMetadata(f"{queue.name}: {code.name}"))
+        elif not batch.done:
+            effects.append(self._finish(batch, error))
+            queue.unresolved = batch.sequence != NO_SEQUENCE
+        self._resolve(queue)
+        return effects
+
+    def _on_success(self, batch: Batch, answer: pb.ProduceAnswer | None) -> list[Effect]:
+        queue = batch.owner
+        queue.failures = 0
+        queue.retry_at_ms = 0
+        queue.last_error = None
+        if batch.number > queue.acked_number:
+            queue.acked_number = batch.number
+            queue.unacked_sequence = batch.next_sequence
+        if answer is not None:
+            batch.base_offset = answer.base_offset
+            batch.log_append_time = answer.log_append_time_ms
+        effects: list[Effect] = [] if batch.done else [self._finish(batch, None)]
+        if queue.unresolved:
+            self._resolve(queue)
+        return effects
+
+    def on_stream_broken(self, broker_id: int, now_ms: int, error: OdradekError) -> list[Effect]:
+        """Nobody knows what became of the batches on the wire to a broker: they go again."""
+        for queue in self._queues.values():
+            lost = [batch for batch in queue.wire.values() if batch.broker_id == broker_id]
+            if lost or (queue.waiting and queue.leader_id == broker_id):
+                queue.last_error = error
+            for batch in lost:
+                del queue.wire[batch.correlation_id]
+                batch.maybe_written = True
+                self._put_back(batch)
+            if lost:
+                self._back_off(queue, now_ms)
+                self._resolve(queue)
+        return [RefreshMetadata(f"broker {broker_id}: {error.message}")]
+
+    def on_leaders(self, view: ClusterView, now_ms: int) -> list[Effect]:
+        """Metadata came: partitions go to their new leaders at once, whatever they were waiting for."""
+        effects: list[Effect] = []
+        for queue in self._queues.values():
+            self._move(queue, view)
+            effects += [
+                DropStream(batch.broker_id)
+                for batch in queue.wire.values()
+                if batch.broker_id != queue.leader_id >= 0 and now_ms - batch.sent_ms >= STALL_MS
+            ]
+        return effects
+
+    def on_producer_id(self, producer_id: int, producer_epoch: int) -> None:
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self.needs_producer_id = False
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def on_time(self, now_ms: int) -> list[Effect]:
+        """Give up what is too old, and ask about brokers that owe answers."""
+        effects: list[Effect] = []
+        stalled = False
+        for queue in self._queues.values():
+            while queue.waiting and now_ms - queue.waiting[0].created_ms >= self._config.delivery_timeout_ms:
+                effects += self._give_up(queue.waiting[0], self._too_old(queue.waiting[0]))
+            for batch in queue.wire.values():
+                owed_ms = now_ms - batch.sent_ms
+                stalled = stalled or owed_ms >= STALL_MS
+                if owed_ms >= self._config.request_timeout_ms + STALL_MS:
+                    effects.append(DropStream(batch.broker_id))
+                if not batch.done and now_ms - batch.created_ms >= self._config.delivery_timeout_ms:
+                    effects.append(self._finish(batch, self._too_old(batch)))
+                    queue.unresolved = batch.sequence != NO_SEQUENCE
+        if stalled:
+            effects.append(RefreshMetadata("answers are overdue"))
+        return effects
+
+    def leaderless(self) -> bool:
+        """Whether records wait for a partition that nobody is known to lead."""
+        return any(queue.waiting for queue in self._by_leader.get(NO_LEADER, {}).values())
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When `on_time` or a drain has something to do, if nothing else happens; None when nothing is outstanding."""
+        if not self.outstanding:
+            return None
+        deadline = now_ms + STALL_MS
+        for queue in self._queues.values():
+            if queue.waiting:
+                batch = queue.waiting[0]
+                deadline = min(deadline, batch.created_ms + self._config.delivery_timeout_ms)
+                if queue.retry_at_ms > now_ms:
+                    deadline = min(deadline, queue.retry_at_ms)
+                elif self._linger_ms and (due := batch.created_ms + round(self._linger_ms)) > now_ms:
+                    deadline = min(deadline, due)
+            for batch in queue.wire.values():
+                if not batch.done:
+                    deadline = min(deadline, batch.created_ms + self._config.delivery_timeout_ms)
+        return max(deadline, now_ms + 1)
+
+    def fail_all(self, error: OdradekError) -> list[Effect]:
+        """Nothing that is outstanding will ever be sent."""
+        effects: list[Effect] = []
+        for queue in self._queues.values():
+            unfinished = [batch for batch in (*queue.wire.values(), *queue.waiting) if not batch.done]
+            effects += [self._finish(batch, error) for batch in unfinished]
+            queue.waiting.clear()
+            queue.wire.clear()
+        return effects
+
+    # --- inner steps -----------------------------------------------------------------------------------------------
+
+    def _move(self, queue: SendQueue, view: ClusterView) -> None:
+        leader = view.leader_of(queue.name)
+        known = queue.name in self._by_leader.get(queue.leader_id, {})
+        if leader.epoch > queue.leader_epoch or leader.leader_id != queue.leader_id:
+            queue.leader_epoch = leader.epoch
+            queue.retry_at_ms = 0
+        elif known:
+            return
+        if known:
+            del self._by_leader[queue.leader_id][queue.name]
+        queue.leader_id = leader.leader_id
+        self._by_leader.setdefault(queue.leader_id, {})[queue.name] = queue
+
+    def _back_off(self, queue: SendQueue, now_ms: int) -> None:
+        if now_ms < queue.retry_at_ms:
+            return  # several batches of one refusal are one failure
+        queue.failures += 1
+        config = self._config
+        queue.retry_at_ms = now_ms + search_ms(
+            queue.failures, config.retry_backoff_ms, config.retry_backoff_max_ms, self._rng
+        )
+
+    def _put_back(self, batch: Batch) -> None:
+        if batch.done:
+            if batch.sequence != NO_SEQUENCE:
+                batch.owner.unresolved = True
+        else:
+            batch.owner.put_back(batch)
+
+    def _want_producer_id(self, queue: SendQueue) -> None:
+        if (queue.producer_id, queue.producer_epoch) == (self.producer_id, self.producer_epoch):
+            self.needs_producer_id = True
+
+    def _give_up(self, batch: Batch, error: OdradekError) -> list[Effect]:
+        """A batch that waits will not be sent (again)."""
+        queue = batch.owner
+        queue.waiting.remove(batch)
+        if batch.sequence != NO_SEQUENCE:
+            queue.unresolved = True
+            self._resolve(queue)
+        return [self._finish(batch, error)]
+
+    def _resolve(self, queue: SendQueue) -> None:
+        """Once all sequenced batches are answered: did they fill the place of the one that was given up?"""
+        if not queue.unresolved or queue.has_sequenced:
+            return
+        queue.unresolved = False
+        if queue.unacked_sequence != queue.next_sequence:
+            queue.bump = True
+            self._want_producer_id(queue)
+
+    def _finish(self, batch: Batch, error: OdradekError | None) -> Finished:
+        self.buffered_bytes -= batch.finish(error)
+        self.outstanding -= 1
+        return Finished(batch)
+
+    def _too_old(self, batch: Batch) -> DeliveryTimeout:
+        queue, last = batch.owner, batch.owner.last_error
+        why = f"; the last error was: {last.message}" if last is not None else ""
+        nobody = "; the partition has no leader" if queue.leader_id < 0 and last is None else ""
+        return DeliveryTimeout(
+            f"{queue.name}: not acknowledged within {self._config.delivery_timeout_ms} ms, {batch.attempts} attempts"
+            f"{why}{nobody}",
+            maybe_written=batch.maybe_written or batch.correlation_id in queue.wire,
+            hint=last.hint if last is not None else "",
+        )
+
+
+def _larger_than_credit(batch: Batch, size: int, credit: int) -> RecordTooLarge:
+    return RecordTooLarge(f"{batch.owner.name}: a batch of {size} bytes, and the broker takes {credit} at a time")
