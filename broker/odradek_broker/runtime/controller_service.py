@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -140,6 +141,9 @@ class ControllerService:
                 if answer.error_code != ErrorCode.NONE:
                     return
                 busy_ms = clock.now_ms() - begun_ms
+        except asyncio.CancelledError:
+            opened = None  # this server stops: nobody here will judge the broker any more
+            raise
         finally:
             self._streams.discard(stream)
             if opened is not None:

@@ -1,0 +1,339 @@
+"""A cluster of controllers and brokers' sessions in the simulated world, around a metadata log held in memory.
+
+The log is shared and commits what its leader appends after a few milliseconds; who leads is for the test to say. All
+the rest is the real thing: nodes with clocks, networks and processes that can be killed and paused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.core.partition.messages import IsrAnswer, IsrMember, IsrProposal
+from odradek_broker.runtime.controller_channel import ControllerChannel
+from odradek_broker.runtime.controller_node import ControllerNode
+from odradek_broker.runtime.isr_channel import IsrChannel
+from odradek_broker.runtime.metadata_feed import MetadataFeed
+from odradek_broker.runtime.quorum_node import NotLeader, QuorumNode
+from odradek_broker.runtime.session import BrokerSession, SessionSettings
+from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.loop import Process, SimLoop
+from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Handlers
+from odradek_proto.v1 import admin_pb2
+
+COMMIT_MS = 4
+CLUSTER_ID = "a-test-cluster"
+
+
+@dataclass
+class Batch:
+    base_offset: int
+    epoch: int
+    records: list[bytes]
+
+
+class SharedLog:
+    """The metadata log of the cluster. `committed` is a count of batches; the rest may be lost with its leader."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.batches: list[Batch] = []
+        self.committed = 0
+        self.epoch = 0
+        self.leader_id = -1
+        self.stalled = False  # nothing is committed any more
+        self.nodes: dict[int, MemoryQuorum] = {}
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].base_offset + len(self.batches[-1].records) if self.batches else 0
+
+    def append(self, records: Sequence[bytes]) -> int:
+        base = self.end_offset
+        self.batches.append(Batch(base, self.epoch, list(records)))
+        count = len(self.batches)
+        self.loop.call_world_at(self.loop.now_us + COMMIT_MS * 1000, lambda: self.commit(count))
+        return base
+
+    def commit(self, count: int) -> None:
+        if self.stalled or count > len(self.batches):
+            return
+        self.committed = max(self.committed, count)
+        for node in list(self.nodes.values()):
+            node.tell(node.deliver)
+
+    def elect(self, leader_id: int) -> None:
+        """Another leader: what was not committed is lost, and the new one hears that it leads when it has read all."""
+        old, self.leader_id = self.leader_id, leader_id
+        self.epoch += 1
+        del self.batches[self.committed :]
+        if old in self.nodes:
+            self.nodes[old].tell(self.nodes[old].resigned)
+        for node in list(self.nodes.values()):
+            node.tell(node.leader_changed)
+
+
+class MemoryQuorum:
+    """What a `QuorumNode` is to the controller, over the shared log."""
+
+    def __init__(self, log: SharedLog, node_id: int, process: Process) -> None:
+        self._log = log
+        self._node_id = node_id
+        self._process = process
+        self._delivered = 0
+        self._led_epoch = -1
+        self.member: Member | None = None
+
+    @property
+    def leader_id(self) -> int:
+        return self._log.leader_id
+
+    @property
+    def epoch(self) -> int:
+        return self._log.epoch
+
+    @property
+    def is_leader(self) -> bool:
+        return self._log.leader_id == self._node_id
+
+    def append(self, records: Sequence[bytes], *, epoch: int | None = None) -> int:
+        if not self.is_leader or epoch != self._log.epoch:
+            raise NotLeader(self.leader_id, self.epoch)
+        return self._log.append(records)
+
+    def describe(self) -> admin_pb2.DescribeQuorumResponse:
+        return admin_pb2.DescribeQuorumResponse(leader_id=self.leader_id, leader_epoch=self.epoch)
+
+    def tell(self, callback: Callable[[], None]) -> None:
+        """On this node's own time: a paused node hears of it later, a dead one never."""
+        self._log.loop.call_soon(callback, context=self.context())
+
+    def context(self) -> Context:
+        """What runs in it belongs to this node."""
+        return self._log.loop.context_of(self._process)
+
+    def deliver(self) -> None:
+        assert self.member is not None
+        while self._delivered < self._log.committed:
+            batch = self._log.batches[self._delivered]
+            self._delivered += 1
+            self.member.feed.on_commit(batch.base_offset, batch.epoch, batch.records)
+
+    def resigned(self) -> None:
+        assert self.member is not None
+        if self._led_epoch >= 0:
+            self.member.controller.on_resigned(self._led_epoch)
+            self._led_epoch = -1
+
+    def leader_changed(self) -> None:
+        assert self.member is not None
+        self.deliver()
+        self.member.channel.on_leader_changed(self.leader_id, self.epoch)
+        self.member.session.on_leader_changed(self.leader_id, self.epoch)
+        if self.is_leader and self._led_epoch != self.epoch:
+            self._led_epoch = self.epoch
+            self.member.controller.on_leader(self.epoch)
+
+
+@dataclass
+class Member:
+    """One node: voter, controller and broker, without partitions."""
+
+    ports: NodePorts
+    feed: MetadataFeed
+    controller: ControllerNode
+    channel: ControllerChannel
+    session: BrokerSession
+    isr: IsrChannel
+    answers: list[tuple[IsrProposal, IsrAnswer]] = field(default_factory=list)
+
+
+class Cluster:
+    """Nodes 1 to n, each with a broker's listener on port 9000 + id and a controller's on 7000 + id."""
+
+    def __init__(self, nodes: int = 3, seed: int = 7, **settings: Any) -> None:
+        self.loop = SimLoop(seed)
+        self.fabric = SimFabric(self.loop, self.loop.fork_rng("fabric"))
+        self.log = SharedLog(self.loop)
+        self.settings = settings
+        self.machines = {i: SimNode(f"node{i}", self.loop, self.fabric) for i in range(1, nodes + 1)}
+        self.voters = {i: f"node{i}:{7000 + i}" for i in self.machines}
+        self.members: dict[int, Member] = {}
+        self.events: list[tuple[int, int, str, dict[str, object]]] = []  # ms, node, event, facts
+
+    def run(self, story: Callable[[Cluster], Coroutine[Any, Any, None]], limit_s: float = 120) -> None:
+        """The story, then the end of all nodes; none of them may have failed by itself."""
+        self.loop.run(self._told(story), limit_s=limit_s)
+        self.loop.close()
+        for node_id, machine in self.machines.items():
+            assert machine.failure is None, (node_id, machine.failure)
+        assert self.loop.unhandled == []
+
+    async def _told(self, story: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+        await story(self)
+        for node_id in self.machines:
+            self.kill(node_id)
+        await self.sleep(10)
+
+    @property
+    def now_ms(self) -> int:
+        return self.loop.now_us // 1000
+
+    @property
+    def active(self) -> Member:
+        return self.members[self.log.leader_id]
+
+    def start(self, node_id: int, *, ready: bool = True, leads: bool = False) -> None:
+        async def main(ports: NodePorts) -> None:
+            await self._main(node_id, ports, ready)
+
+        self.machines[node_id].start(main)
+        if leads:
+            self.log.elect(node_id)
+
+    async def _main(self, node_id: int, ports: NodePorts, ready: bool) -> None:
+        def on_event(event: str, facts: Mapping[str, object]) -> None:
+            self.events.append((self.now_ms, node_id, event, dict(facts)))
+
+        quorum = MemoryQuorum(self.log, node_id, self.loop.current_process())
+        feed = MetadataFeed()
+        channel = ControllerChannel(
+            clock=ports.clock, network=ports.network, voters=self.voters, leader=lambda: quorum.leader_id
+        )
+        settings = ControllerSettings(node_id=node_id, cluster_id=CLUSTER_ID, **self.settings)
+        controller = ControllerNode(
+            settings,
+            clock=ports.clock,
+            network=ports.network,
+            quorum=cast(QuorumNode, quorum),
+            feed=feed,
+            on_event=on_event,
+        )
+        session = BrokerSession(
+            settings=SessionSettings(),
+            clock=ports.clock,
+            channel=channel,
+            network=ports.network,
+            feed=feed,
+            broker_id=node_id,
+            cluster_id=CLUSTER_ID,
+            endpoints={"GRPC": f"node{node_id}:{9000 + node_id}"},
+            on_event=on_event,
+        )
+        answers: list[tuple[IsrProposal, IsrAnswer]] = []
+        isr = IsrChannel(
+            clock=ports.clock,
+            channel=channel,
+            broker_id=node_id,
+            broker_epoch=lambda: session.broker_epoch,
+            on_answer=lambda proposal, answer: answers.append((proposal, answer)),
+        )
+        quorum.member = self.members[node_id] = Member(ports, feed, controller, channel, session, isr, answers)
+        self.log.nodes[node_id] = quorum
+        await ports.network.serve(self.voters[node_id], controller.handlers())
+        await ports.network.serve(f"node{node_id}:{9000 + node_id}", Handlers())
+        quorum.leader_changed()
+        await session.start()
+        if ready:
+            session.set_ready()
+        failures = (session.failed, controller.failed)
+        await asyncio.wait(failures, return_when=asyncio.FIRST_COMPLETED)
+        for failure in failures:
+            if failure.done():
+                failure.result()
+
+    def kill(self, node_id: int) -> None:
+        self.machines[node_id].kill()
+        self.log.nodes.pop(node_id, None)
+
+    def cut_off(self, node_id: int, *others: int) -> None:
+        """Nothing passes any more between a node and others, and the connections are reset."""
+        for other in others:
+            self.fabric.cut(f"node{node_id}", f"node{other}")
+            self.fabric.reset(f"node{node_id}", f"node{other}")
+
+    def partition(self, seen_by: int, topic: str = "orders") -> PartitionRegistration:
+        found = self.members[seen_by].feed.image.partition(TopicPartition(topic, 0))
+        assert found is not None
+        return found
+
+    def fenced(self, node_id: int, seen_by: int) -> bool:
+        return self.members[seen_by].feed.image.brokers[node_id].fenced
+
+    async def until(self, condition: Callable[[], bool], limit_ms: int = 30_000) -> int:
+        """Look every millisecond; returns how many passed."""
+        begun = self.now_ms
+        while not condition():
+            assert self.now_ms - begun < limit_ms, f"not within {limit_ms} ms"
+            await self.sleep(1)
+        return self.now_ms - begun
+
+    async def sleep(self, delay_ms: float) -> None:
+        future = self.loop.create_future()
+        self.loop.call_later(delay_ms / 1000, future.set_result, None)
+        await future
+
+    async def begin(self, leader: int = 1, assignment: Sequence[int] = (3, 2, 1)) -> None:
+        """All nodes run and are unfenced, `leader` is the active controller, and there is a topic `orders`."""
+        for node_id in self.machines:
+            self.start(node_id, leads=node_id == leader)
+        await self.all_unfenced()
+        if assignment:
+            await self.create_topic("orders", assignment)
+
+    async def all_unfenced(self) -> int:
+        def healthy() -> bool:
+            return len(self.members) == len(self.machines) and all(
+                not member.session.fenced for member in self.members.values()
+            )
+
+        return await self.until(healthy)
+
+    async def create_topic(self, name: str, assignment: Sequence[int] = (1, 2, 3), **configs: str) -> bytes:
+        """One partition on these brokers; returns the topic id once every node knows it."""
+        topic = admin_pb2.NewTopic(
+            name=name,
+            partitions=-1,
+            replication_factor=-1,
+            assignments=[admin_pb2.ReplicaAssignment(partition=0, broker_ids=assignment)],
+            configs={key.replace("_", "."): value for key, value in configs.items()},
+        )
+        request = admin_pb2.CreateTopicsRequest(topics=[topic])
+        response = admin_pb2.CreateTopicsResponse.FromString(await self.admin("CreateTopics", request))
+        assert response.topics[0].error_code == 0, response
+        await self.until(lambda: all(name in member.feed.image.topics for member in self.members.values()))
+        return response.topics[0].topic_id
+
+    async def admin(self, method: str, request: Any) -> bytes:
+        task = self.loop.spawn(
+            self.loop.new_process("client"),
+            self.active.channel.forward_admin(f"/odradek.v1.Admin/{method}", request.SerializeToString(), 10_000),
+        )
+        return await task
+
+    def events_of(self, name: str) -> list[dict[str, object]]:
+        return [facts for _, _, event, facts in self.events if event == name]
+
+    async def join_isr(self, leader: int, members: Sequence[int], topic: str = "orders") -> IsrAnswer:
+        """The leader proposes an ISR for the topic's partition, with the epochs that it knows; returns the answer."""
+        member = self.members[leader]
+        image = member.feed.image
+        partition = self.partition(leader, topic)
+        proposal = IsrProposal(
+            topic_id=image.topics[topic].topic_id,
+            topic_partition=TopicPartition(topic, 0),
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            new_isr=tuple(IsrMember(i, image.brokers[i].broker_epoch) for i in members),
+        )
+        count = len(member.answers)
+        self.loop.call_soon(lambda: member.isr.submit(proposal), context=self.log.nodes[leader].context())
+        await self.until(lambda: len(member.answers) > count)
+        return member.answers[-1][1]

@@ -1,0 +1,336 @@
+"""The active controller in the simulated world: what the death and the silence of brokers cost."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_proto.errors import ErrorCode
+from odradek_proto.v1 import admin_pb2, controller_pb2
+
+from tests.broker.controller_cluster import CLUSTER_ID, Cluster
+
+
+def test_all_brokers_are_unfenced_soon_after_the_quorum_has_a_leader() -> None:
+    """Registration, session and unfencing of three brokers take well under 300 ms."""
+
+    async def story(cluster: Cluster) -> None:
+        for node_id in (1, 2, 3):
+            cluster.start(node_id)
+        await cluster.sleep(100)
+        cluster.log.elect(2)
+        assert await cluster.all_unfenced() < 100
+
+    Cluster().run(story)
+
+
+def test_a_broker_stays_fenced_until_its_logs_are_loaded() -> None:
+    """R-150: heartbeats want the fence until the broker is ready."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.start(1, leads=True)
+        cluster.start(2, ready=False)
+        await cluster.sleep(5_000)
+        session = cluster.members[2].session
+        assert session.broker_epoch > 0
+        assert session.fenced
+        session.set_ready()
+        assert await cluster.until(lambda: not session.fenced) < 30
+
+    Cluster(nodes=2).run(story)
+
+
+def test_a_killed_leader_is_replaced_within_milliseconds() -> None:
+    """The session stream ends, a dial is refused, one batch fences and elects."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.kill(3)
+        assert await cluster.until(lambda: cluster.partition(seen_by=2).leader == 2) < 50
+        assert cluster.partition(seen_by=2).isr == (2, 1)
+        assert cluster.fenced(3, seen_by=2)
+        assert cluster.active.controller.early_fencings == 1
+
+    Cluster().run(story)
+
+
+def test_a_killed_controller_is_fenced_as_soon_as_the_next_one_dials_it() -> None:
+    """A new active controller dials every unfenced broker; a refusal fences at once."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(1, 2, 3))
+        cluster.kill(1)
+        await cluster.sleep(100)
+        cluster.log.elect(2)
+        assert await cluster.until(lambda: cluster.partition(seen_by=3).leader == 2) < 50
+        await cluster.sleep(20_000)
+        assert not cluster.fenced(3, seen_by=3)
+
+    Cluster().run(story)
+
+
+def test_a_frozen_broker_costs_the_session_timeout() -> None:
+    """Its stream stands and its listener accepts: only silence speaks, for nine seconds."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.machines[3].pause()
+        took = await cluster.until(lambda: cluster.fenced(3, seen_by=1))
+        assert 7_000 < took <= 9_100
+        assert cluster.active.controller.early_fencings == 0
+        cluster.machines[3].resume()
+        assert await cluster.until(lambda: not cluster.fenced(3, seen_by=1)) < 5_000
+
+    Cluster().run(story)
+
+
+def test_a_frozen_controller_knows_nothing_about_others_when_it_wakes() -> None:
+    """Heartbeats that it slept through are not held against the brokers, which go on unfenced."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.machines[1].pause()
+        await cluster.sleep(8_500)
+        cluster.machines[1].resume()
+        await cluster.sleep(20_000)
+        assert cluster.events_of("broker_fencing") == []
+
+    Cluster().run(story)
+
+
+def test_a_broken_stream_of_a_living_broker_fences_nobody() -> None:
+    """The same incarnation opens another one within the grace."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        for _ in range(5):
+            cluster.fabric.reset("node1", "node3")
+            await cluster.sleep(400)
+        assert cluster.events_of("broker_fencing") == []
+        assert cluster.partition(seen_by=1).leader == 3
+
+    Cluster().run(story)
+
+
+def test_a_broker_that_ends_and_stays_silent_is_fenced_after_the_grace() -> None:
+    """No dial is refused, but no stream of the same incarnation comes within 300 ms."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.cut_off(3, 1)
+        took = await cluster.until(lambda: cluster.fenced(3, seen_by=1))
+        assert 295 <= took < 330
+        assert cluster.partition(seen_by=1).leader == 2
+        cluster.fabric.heal_all()
+        assert await cluster.until(lambda: not cluster.fenced(3, seen_by=1)) < 5_000
+
+    Cluster().run(story)
+
+
+def test_a_controller_that_loses_most_brokers_at_once_suspects_itself() -> None:
+    """More than half fell silent within one grace without proof: the session timeout decides."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.cut_off(1, 2, 3)
+        await cluster.sleep(5_000)
+        assert cluster.events_of("broker_fencing") == []
+        assert len(cluster.events_of("controller_suspects_itself")) == 2
+        await cluster.sleep(5_000)
+        assert cluster.fenced(2, seen_by=1)
+        assert cluster.fenced(3, seen_by=1)
+        assert cluster.active.controller.early_fencings == 0
+
+    Cluster().run(story)
+
+
+def test_most_brokers_killed_at_once_are_fenced_at_once() -> None:
+    """Refused dials are proof, however many there are."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.kill(2)
+        cluster.kill(3)
+        took = await cluster.until(lambda: cluster.fenced(2, seen_by=1) and cluster.fenced(3, seen_by=1))
+        assert took < 50
+        assert cluster.partition(seen_by=1).leader == 1
+
+    Cluster().run(story)
+
+
+def test_early_fencing_can_be_turned_off() -> None:
+    """Then a killed broker costs the session timeout, as in Kafka."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.kill(3)
+        took = await cluster.until(lambda: cluster.fenced(3, seen_by=1))
+        assert 7_000 < took <= 9_100
+
+    Cluster(early_fencing=False).run(story)
+
+
+def test_a_restarted_broker_is_back_at_once_and_out_of_the_isr() -> None:
+    """R-152: the new incarnation's registration takes the old one out of every ISR and leadership."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        before = cluster.members[3].session.broker_epoch
+        cluster.kill(3)
+        cluster.start(3)
+        assert await cluster.until(lambda: not cluster.members[3].session.fenced) < 150
+        assert cluster.members[3].session.broker_epoch > before
+        assert cluster.partition(seen_by=1).isr == (2, 1)
+        assert cluster.partition(seen_by=1).leader == 2
+
+    Cluster().run(story)
+
+
+def test_a_fast_restart_keeps_its_place_in_the_old_protocol() -> None:
+    """L-12: the new incarnation leads on in the same epoch, with whatever its disk kept."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.kill(3)
+        await cluster.sleep(1_000)
+        cluster.start(3)
+        assert await cluster.until(lambda: not cluster.members[3].session.fenced) < 100
+        partition = cluster.partition(seen_by=3)
+        assert (partition.leader, partition.leader_epoch, partition.isr) == (3, 0, (3, 2, 1))
+
+    Cluster(fast_restart_keeps_isr=True).run(story)
+
+
+def test_all_killed_at_once_come_back_without_waiting() -> None:
+    """No session of a former life is waited for; the last one in the ISR leads again (R-135)."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        for node_id in (1, 2, 3):
+            cluster.kill(node_id)
+        cluster.log.leader_id = -1
+        await cluster.sleep(1_000)
+        for node_id in (1, 2, 3):
+            cluster.start(node_id)
+        cluster.log.elect(3)
+        assert await cluster.all_unfenced() < 300
+        assert await cluster.until(lambda: cluster.partition(seen_by=1).leader != -1) < 100
+
+    Cluster().run(story)
+
+
+def test_a_second_process_with_the_same_id_waits_while_the_first_is_in_session() -> None:
+    """CO-17: DUPLICATE_BROKER_REGISTRATION while the stream stands."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        request = controller_pb2.RegisterBrokerRequest(
+            broker_id=3, cluster_id=CLUSTER_ID, incarnation_id=b"2" * 16, endpoints={"GRPC": "x:1"}
+        )
+        member = cluster.members[2]
+        answer = await member.channel.call("RegisterBroker", request.SerializeToString(), 5_000)
+        error = controller_pb2.RegisterBrokerResponse.FromString(answer).error_code
+        assert error == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+    Cluster().run(story)
+
+
+def test_what_was_not_committed_is_rolled_back_and_asked_for_again() -> None:
+    """R-216: the caller's request fails at the old controller, and the next one grants it as if it were new."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        old = cluster.active
+        cluster.log.stalled = True
+        creating = cluster.loop.spawn(cluster.loop.new_process("admin"), cluster.create_topic("orders"))
+        await cluster.sleep(50)
+        assert old.controller.active
+        assert "orders" in old.controller.term().ahead.topics
+        assert "orders" not in old.feed.image.topics
+        cluster.log.stalled = False
+        cluster.log.elect(2)
+        topic_id = await creating
+        assert not old.controller.active
+        assert [topic.topic_id for topic in old.feed.image.topics.values()] == [topic_id]
+        assert len(cluster.events_of("topic_created")) == 2
+
+    Cluster().run(story)
+
+
+def test_a_refusal_waits_for_the_uncommitted_state_that_it_speaks_of() -> None:
+    """R-216: TOPIC_ALREADY_EXISTS is not said of a topic that may still be rolled back."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        cluster.log.stalled = True
+        request = admin_pb2.CreateTopicsRequest(
+            topics=[admin_pb2.NewTopic(name="orders", partitions=1, replication_factor=1)]
+        )
+        first = cluster.loop.create_task(cluster.admin("CreateTopics", request))
+        await cluster.sleep(20)
+        second = cluster.loop.create_task(cluster.admin("CreateTopics", request))
+        await cluster.sleep(200)
+        assert not second.done()
+        cluster.log.stalled = False
+        cluster.log.commit(len(cluster.log.batches))
+        errors = [
+            admin_pb2.CreateTopicsResponse.FromString(await task).topics[0].error_code for task in (first, second)
+        ]
+        assert errors == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
+
+    Cluster().run(story)
+
+
+def test_producer_ids_are_never_given_twice() -> None:
+    """R-250: blocks of 1000, across controllers."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        firsts = []
+        for leader in (1, 2, 3):
+            cluster.log.elect(leader)
+            for member in cluster.members.values():
+                request = controller_pb2.AllocateProducerIdsRequest(
+                    broker_id=member.session._broker_id, broker_epoch=member.session.broker_epoch
+                )
+                answer = await member.channel.call("AllocateProducerIds", request.SerializeToString(), 5_000)
+                block = controller_pb2.AllocateProducerIdsResponse.FromString(answer)
+                assert (block.error_code, block.count) == (ErrorCode.NONE, 1000)
+                firsts.append(block.first_producer_id)
+        assert firsts == [1000 * i for i in range(9)]
+
+    Cluster().run(story)
+
+
+def test_preferred_leaders_come_back_by_themselves() -> None:
+    """R-138: at the check interval, once the preferred replica is in sync again."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        session = cluster.members[3].session
+        cluster.fabric.cut("node3", "node1")
+        cluster.fabric.reset("node3", "node1")
+        await cluster.until(lambda: cluster.partition(seen_by=2).leader == 2)
+        cluster.fabric.heal_all()
+        await cluster.until(lambda: not session.fenced)
+        await cluster.join_isr(leader=2, members=(2, 1, 3))
+        assert cluster.partition(seen_by=2).leader == 2
+        assert await cluster.until(lambda: cluster.partition(seen_by=2).leader == 3) <= 10_100
+
+    Cluster(leader_imbalance_check_interval_s=10).run(story)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_seed_tells_the_same_story(seed: int) -> None:
+    """Nothing here asks a wall clock or iterates over what has no order."""
+
+    def digest() -> str:
+        async def story(cluster: Cluster) -> None:
+            await cluster.begin()
+            cluster.kill(3)
+            cluster.start(3)
+            await cluster.all_unfenced()
+
+        cluster = Cluster(seed=seed)
+        cluster.run(story)
+        return cluster.loop.trace_digest()
+
+    assert digest() == digest()
