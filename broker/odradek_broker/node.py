@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-from odradek_proto.topics import TopicPartition
+from odradek_proto.topics import TopicPartition, topic_id_from_text
 from odradek_proto.transport.ports import Clock, Files, Handlers, Network, Server
 
 from odradek_broker import config
@@ -40,6 +40,7 @@ from odradek_broker.runtime.topic_settings import log_settings
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.errors import StorageError
 
 SHUTDOWN_TIMEOUT_MS = 10_000  # how long a controlled shutdown may take before the node stops all the same
 STOP_GRACE_MS = 200
@@ -188,11 +189,11 @@ class Node:
             network=self._network,
             feed=self.feed,
             broker_id=settings.node_id,
-            cluster_id=self._directory.cluster_id,
+            cluster_id=self._directory.properties.cluster_id,
             endpoints=self._advertised(),
             rack=settings.broker_rack,
             previous_broker_epoch=self._directory.previous_broker_epoch,
-            log_directory_id=self._directory.directory_id,
+            log_directory_id=topic_id_from_text(self._directory.properties.directory_id or ""),
             on_unfenced=self._on_unfenced,
             on_event=self._on_event,
         )
@@ -269,7 +270,7 @@ class Node:
         self.spawn(self.flusher.run())
         await self.session.start()
         image = self.feed.image
-        for tp, topic_id in self._directory.partitions():
+        for tp, topic_id in self._directory.partitions().items():
             await self._load(tp, topic_id, image)
         self.spawn(self._follow_metadata())
         maintenance = Maintenance(
@@ -286,10 +287,10 @@ class Node:
     async def _load(self, tp: TopicPartition, topic_id: bytes, image: MetadataImage) -> None:
         """Recover one log of an earlier life away from the loop; a broken one is that replica's failure (R-86)."""
         assert self.replicas is not None
-        settings = log_settings(self.settings, image, tp.topic)
+        settings, wall_ms = log_settings(self.settings, image, tp.topic), self._clock.wall_ms()
         try:
-            log = await self._files.offload(lambda: self._directory.open_log(tp, topic_id, settings))
-        except (OSError, ValueError) as error:
+            log = await self._files.offload(lambda: self._directory.open_log(tp, topic_id, settings, wall_ms=wall_ms))
+        except (OSError, StorageError) as error:
             self.events.write("replica_failed", "R-86", {"partition": str(tp), "reason": str(error)})
         else:
             self.replicas.preload(log)
@@ -399,21 +400,7 @@ class Node:
         await self._network.close()
 
     async def _close_directory(self, *, clean: bool, broker_epoch: int) -> None:
-        replicas = self.replicas
-        directory = self._directory
-
-        def close() -> None:
-            if clean and replicas is not None:
-                hosted = replicas.replicas
-                for replica in hosted.values():
-                    replica.log.flush()
-                    replica.log.close(clean=True)
-                directory.write_high_watermarks({tp: item.state.high_watermark for tp, item in hosted.items()})
-                directory.write_recovery_points({tp: item.log.recovery_point for tp, item in hosted.items()})
-                directory.write_log_starts({tp: item.state.log_start_offset for tp, item in hosted.items()})
-            directory.close(clean=clean, broker_epoch=broker_epoch)
-
-        await self._files.offload(close)
+        await self._files.offload(lambda: self._directory.close(clean=clean, broker_epoch=broker_epoch))
         if hasattr(self, "events"):
             self.events.close()
 
@@ -423,7 +410,7 @@ class Node:
         settings = self.settings
         return QuorumSettings(
             node_id=settings.node_id,
-            cluster_id=self._directory.cluster_id,
+            cluster_id=self._directory.properties.cluster_id,
             voters=self._voters,
             election_timeout_ms=settings.controller_quorum_election_timeout_ms,
             fetch_timeout_ms=settings.controller_quorum_fetch_timeout_ms,
@@ -436,7 +423,7 @@ class Node:
         settings = self.settings
         return ControllerSettings(
             node_id=settings.node_id,
-            cluster_id=self._directory.cluster_id,
+            cluster_id=self._directory.properties.cluster_id,
             session_timeout_ms=settings.broker_session_timeout_ms,
             heartbeat_interval_ms=settings.broker_heartbeat_interval_ms,
             session_grace_ms=settings.odradek_session_grace_ms,

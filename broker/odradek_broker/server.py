@@ -22,6 +22,7 @@ from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_broker import config
 from odradek_broker.node import Node
 from odradek_broker.settings import BrokerSettings
+from odradek_broker.storage.errors import StorageError
 
 log = logging.getLogger("odradek.server")
 
@@ -78,7 +79,7 @@ async def serve(settings: BrokerSettings) -> int:
     node = Node(settings, clock=LoopClock(random.Random()), files=files, network=GrpcNetwork())
     try:
         await node.start()
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, StorageError) as error:
         print(f"odradek: node {settings.node_id} cannot start: {error}", file=sys.stderr)
         return FAILED
     listening = ", ".join(f"{name}://{address}" for name, address in sorted(node.addresses().items()))

@@ -23,7 +23,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
 from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.storage.log import LogCorrupted
+from odradek_broker.storage.errors import LogCorrupted
 
 CONSUMER = -1
 DEFAULT_PARTITION_BYTES = 1_048_576  # replica.fetch.max.bytes and max.partition.fetch.bytes, Kafka's default

@@ -41,7 +41,8 @@ from odradek_broker.core.partition.messages import (
 )
 from odradek_broker.core.purgatory import ProducePurgatory
 from odradek_broker.runtime.events import EventLog
-from odradek_broker.storage.log import Log, LogCorrupted
+from odradek_broker.storage.errors import DiskFull, LogCorrupted, StorageError
+from odradek_broker.storage.log import Log
 
 ACKS_ALL = -1
 
@@ -180,15 +181,18 @@ class HostedReplica:
             answer(ProduceAnswer(decision.error, decision.message, log_start_offset=self.state.log_start_offset))
             return
         if decision.header is not None and not self._append_as_leader(leader, decision.header, batch, now_ms):
-            answer(ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline or ""))
+            answer(ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline or "the disk is full"))
             return
         self._answer_when_due(leader, decision, acks, now_ms + timeout_ms, answer)
 
     def _append_as_leader(self, leader: LeaderPartition, header: BatchHeader, batch: memoryview, now_ms: int) -> bool:
         prefix = stamped_prefix(header.base_offset, header.length, header.leader_epoch)
         try:
-            self.log.append((header,), (prefix, batch[PREFIX_SIZE:]))
-        except (OSError, ValueError) as error:
+            self.log.append((header,), (prefix, batch[PREFIX_SIZE:]), self._services.clock.wall_ms())
+        except DiskFull as error:  # nothing was written: the producer may try again when there is room
+            self._note_full_disk(error)
+            return False
+        except StorageError as error:
             self._services.storage_failed(self, error)
             return False
         effects = leader.on_appended((header,), now_ms)
@@ -315,6 +319,10 @@ class HostedReplica:
             "corruption_found", "G7", {"partition": str(self.topic_partition), "reason": str(error)}
         )
 
+    def _note_full_disk(self, error: DiskFull) -> None:
+        facts = {"partition": str(self.topic_partition), "reason": str(error)}
+        self._services.events.write("disk_full", "R-86", facts)
+
     # --- What others report -----------------------------------------------------------------------------------------
 
     def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
@@ -357,7 +365,7 @@ class HostedReplica:
         """Do what the core ordered, in its order; then wake whoever waited for it."""
         try:
             self._carry_out(effects)
-        except (OSError, ValueError) as error:
+        except StorageError as error:
             self._services.storage_failed(self, error)
         if self._look_into_purgatory:
             self._look_into_purgatory = False
@@ -405,7 +413,12 @@ class HostedReplica:
         follower = self.follower
         assert follower is not None, f"{self.topic_partition}: AppendBatches is an order to a follower"
         buffers: list[Buffer] = [self._run]
-        self.log.append(headers, buffers)
+        try:
+            self.log.append(headers, buffers, self._services.clock.wall_ms())
+        except DiskFull as error:  # nothing was written: back off and fetch it again
+            self._note_full_disk(error)
+            self._carry_out(follower.on_corrupt_answer(self._services.clock.now_ms()))
+            return
         self._carry_out(follower.on_appended(headers, self._services.clock.now_ms()))
         self._services.after_append(self)
 

@@ -26,6 +26,7 @@ from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.topic_settings import log_settings, partition_settings
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import Log
 
 Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
@@ -114,15 +115,15 @@ class ReplicaManager:
         self._preloaded[log.topic_partition] = log
 
     def apply_all(self, image: MetadataImage) -> None:
-        """The first look, once the logs that were here before are open. What nobody wants any more is deleted."""
+        """The first look, once the logs that were here before are open. What nobody wants is set aside."""
         delta = MetadataDelta()
         for topic in image.topics.values():
             for partition in sorted(topic.partitions):
                 delta.partitions[TopicPartition(topic.name, partition)] = None
         self.apply(image, delta)
         for log in self._preloaded.values():
-            self.events.write("stray_log_deleted", "R-105", {"partition": str(log.topic_partition)})
-            self._directory.delete_log(log, self.clock.wall_ms())
+            self.events.write("stray_log_set_aside", "R-105", {"partition": str(log.topic_partition)})
+            self._directory.set_aside_stray(log, self.clock.wall_ms())
         self._preloaded.clear()
         self.loaded = True
 
@@ -156,8 +157,9 @@ class ReplicaManager:
         if loaded is not None:  # another topic of this name (R-107)
             self._directory.delete_log(self._preloaded.pop(tp), self.clock.wall_ms())
         try:
-            log = self._directory.open_log(tp, topic_id, log_settings(self._settings, self.image, tp.topic))
-        except (OSError, ValueError) as error:
+            settings = log_settings(self._settings, self.image, tp.topic)
+            log = self._directory.open_log(tp, topic_id, settings, wall_ms=self.clock.wall_ms())
+        except (OSError, StorageError) as error:
             self.events.write("replica_failed", "R-86", {"partition": str(tp), "reason": str(error)})
             return None
         return self._keep(HostedReplica(log, self))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.messages import PartitionSettings
 from odradek_broker.settings import BrokerSettings
-from odradek_broker.storage.log import LogSettings
+from odradek_broker.storage.settings import LogSettings
 
 CLUSTER_DEFAULT = ""
 
@@ -75,6 +75,8 @@ def log_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> 
         retention_bytes=of("retention.bytes", settings.log_retention_bytes),
         file_delete_delay_ms=of("file.delete.delay.ms", settings.log_segment_delete_delay_ms),
         flush_messages=of("flush.messages", settings.log_flush_interval_messages),
+        producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        flush_before_ack=settings.odradek_fsync == "before-ack",
         flush_ms=of("flush.ms", settings.log_flush_interval_ms),
         max_message_bytes=of("max.message.bytes", settings.message_max_bytes),
     )
