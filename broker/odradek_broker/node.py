@@ -8,10 +8,12 @@ register, apply the metadata, and only then ask to be unfenced. The order of the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 from odradek_proto.topics import TopicPartition, topic_id_from_text
 from odradek_proto.transport.ports import Clock, Files, Handlers, Network, Server
+from odradek_proto.v1.admin_pb2 import CreateTopicsResponse
 
 from odradek_broker import config
 from odradek_broker.core.controller.settings import ControllerSettings
@@ -19,7 +21,7 @@ from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
 from odradek_broker.rpc.data import DataService
-from odradek_broker.rpc.metadata import MetadataService
+from odradek_broker.rpc.metadata import CREATE_TOPICS, MetadataService
 from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.rpc.producer_ids import ProducerIdService
 from odradek_broker.rpc.replicas import ReplicaService
@@ -43,6 +45,8 @@ from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import StorageError
 
 SHUTDOWN_TIMEOUT_MS = 10_000  # how long a controlled shutdown may take before the node stops all the same
+SHUTDOWN_POLL_MS = 20
+LEADERLESS_GIVE_UP_MS = 500  # a quorum that has a majority elects well within this
 STOP_GRACE_MS = 200
 
 
@@ -237,8 +241,18 @@ class Node:
                 channel=self.channel, broker_id=settings.node_id, broker_epoch=lambda: session.broker_epoch
             ),
             replicas=ReplicaService(replicas=replicas, broker_id=settings.node_id),
-            forward_admin=self.channel.forward_admin,
+            forward_admin=self._forward_admin,
         )
+
+    async def _forward_admin(self, method: str, request: bytes, timeout_ms: float) -> bytes:
+        """Pass it to the controller; what it created is known here, too, before the caller hears of it."""
+        answer = await self.channel.forward_admin(method, request, timeout_ms)
+        if method == CREATE_TOPICS:
+            created = [topic.name for topic in CreateTopicsResponse.FromString(answer).topics if not topic.error_code]
+            known = self.feed.wait_for(lambda image: all(name in image.topics for name in created))
+            with contextlib.suppress(TimeoutError):  # the controller has it: this broker will hear of it
+                await asyncio.wait_for(known, timeout_ms / 1000)
+        return answer
 
     def _advertised(self) -> dict[str, str]:
         text = self.settings.advertised_listeners or self.settings.listeners
@@ -365,7 +379,7 @@ class Node:
     async def stop(self) -> None:
         """Controlled shutdown (R-142): hand over leaderships, stop fetching, flush, checkpoint, mark clean."""
         if self.session is not None and self.settings.controlled_shutdown_enable and not self.failed.done():
-            await self.session.controlled_shutdown(SHUTDOWN_TIMEOUT_MS)
+            await self._hand_over(self.session)
         self._stopping = True
         loaded = self.replicas is not None and self.replicas.loaded
         if self.replicas is not None:
@@ -374,6 +388,16 @@ class Node:
         clean = loaded and not self.failed.done()
         epoch = self.session.broker_epoch if self.session is not None else -1
         await self._close_directory(clean=clean, broker_epoch=epoch)
+
+    async def _hand_over(self, session: BrokerSession) -> None:
+        """Controlled shutdown, unless there is nobody left to hand over to: the whole cluster may be stopping."""
+        handed_over = asyncio.ensure_future(session.controlled_shutdown(SHUTDOWN_TIMEOUT_MS))
+        leaderless_ms = 0
+        while not handed_over.done() and leaderless_ms < LEADERLESS_GIVE_UP_MS:
+            await self._clock.sleep(SHUTDOWN_POLL_MS)
+            leaderless_ms = leaderless_ms + SHUTDOWN_POLL_MS if self._quorum_leader() < 0 else 0
+        handed_over.cancel()
+        await asyncio.gather(handed_over, return_exceptions=True)
 
     async def kill(self) -> None:
         """Stop at once, as after an error: nothing is flushed, nothing is marked clean."""

@@ -148,8 +148,8 @@ class FetchSession:
             wanted.decision = decision
             self._make_ready(wanted)
         else:
-            hosted.wait_for_data(self, follower=self._follower)
-            self._wait_for_news(wanted, decision.high_watermark, decision.log_start_offset)
+            # This very fetch may have moved the high watermark: it is news for this client, too.
+            self._keep_waiting(hosted, wanted)
 
     def _ask(self, hosted: HostedReplica, wanted: _Wanted) -> FetchDecision:
         if self._follower:
@@ -294,7 +294,7 @@ class FetchSession:
                 if decision.limit > wanted.fetch_offset and not first:
                     self._make_ready(wanted)  # its first batch did not fit any more: first in the next answer
                     return budget
-                self._keep_waiting(hosted, wanted, decision)
+                self._keep_waiting(hosted, wanted)
                 return 0
         self._wanted.pop(wanted.topic_partition, None)
         if hosted is not None:
@@ -319,9 +319,9 @@ class FetchSession:
         told = (wanted.told_high_watermark, wanted.told_log_start)
         return told != (decision.high_watermark, decision.log_start_offset)
 
-    def _keep_waiting(self, hosted: HostedReplica, wanted: _Wanted, decision: FetchDecision) -> None:
+    def _keep_waiting(self, hosted: HostedReplica, wanted: _Wanted) -> None:
         hosted.wait_for_data(self, follower=self._follower)
-        self._wait_for_news(wanted, decision.high_watermark, decision.log_start_offset)
+        self._wait_for_news(wanted, hosted.state.high_watermark, hosted.state.log_start_offset)
 
     def _corrupted(self, hosted: HostedReplica, error: LogCorrupted) -> FetchDecision:
         """A batch that fails its check is never served (G7)."""
