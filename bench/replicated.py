@@ -1,0 +1,223 @@
+"""acks=all through three real brokers: throughput by batch size, CPU per batch, and latency with one record in flight.
+
+The batches are encoded beforehand and sent on produce streams, so that the brokers are measured and not the codec.
+CPU is what the kernel charged to each broker process; the leader's share is told from the followers' because one
+topic is led by one broker in the `leader` rows. Everything runs within one go on one machine.
+
+    python -m bench.replicated [--seconds 5] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from odradek_broker.local_cluster import LocalCluster
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import encode_batch
+from odradek_proto.transport.frames import pack_frame
+from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.ports import NetworkError
+from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import broker_pb2 as pb
+
+CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
+METADATA = "/odradek.v1.Broker/Metadata"
+PRODUCE_STREAM = "/odradek.v1.Broker/ProduceStream"
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement."""
+
+    what: str
+    partitions: int
+    in_flight: int
+    batch_bytes: int
+    batches: int
+    seconds: float
+    mb_per_s: float
+    records_per_s: float
+    p50_ms: float
+    p99_ms: float
+    leader_us_per_batch: float
+    followers_us_per_batch: float
+    client_us_per_batch: float
+
+
+def make_batch(size: int, record_size: int = 100) -> tuple[bytes, int]:
+    """A batch of about `size` bytes with records of `record_size`; returns it with its record count."""
+    now_ms = int(time.time() * 1000)
+    count = max(1, size // (record_size + 8))
+    value = os.urandom(record_size)
+    return encode_batch([(now_ms, None, value, ())] * count), count
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+
+class Driver:
+    """One produce stream with a fixed number of unanswered batches for each partition."""
+
+    def __init__(self, network: GrpcNetwork, address: str, topic: str, partitions: list[int], batch: bytes) -> None:
+        self._network = network
+        self._address = address
+        self._topic = topic
+        self._partitions = partitions
+        self._batch = batch
+        self.latencies: list[float] = []
+
+    async def run(self, in_flight: int, deadline: float) -> int:
+        """Keep the pipeline full until the deadline; returns how many batches were acknowledged."""
+        stream = await self._network.open(self._address, PRODUCE_STREAM)
+        await stream.recv()  # the grant
+        sent_at: dict[int, tuple[int, float]] = {}
+        correlation, done = 0, 0
+        due = [partition for partition in self._partitions for _ in range(in_flight)]
+        while due or sent_at:
+            if due and time.perf_counter() < deadline:
+                items = []
+                for partition in due:
+                    correlation += 1
+                    sent_at[correlation] = (partition, time.perf_counter())
+                    items.append(
+                        pb.ProduceItem(
+                            correlation_id=correlation, acks=-1, timeout_ms=30_000, topic=self._topic,
+                            partition=partition, size=len(self._batch),
+                        )
+                    )  # fmt: skip
+                header = pb.ProduceHeader(items=items).SerializeToString()
+                await stream.send(pack_frame(header, [self._batch] * len(due)))
+            due = []
+            if not sent_at:
+                break
+            answers = pb.ProduceAnswers.FromString(await stream.recv())
+            now = time.perf_counter()
+            for answer in answers.answers:
+                partition, at = sent_at.pop(answer.correlation_id)
+                if answer.error_code:
+                    raise RuntimeError(f"{ErrorCode(answer.error_code).name}: {answer.error_message}")
+                self.latencies.append(now - at)
+                done += 1
+                due.append(partition)
+        stream.close()
+        return done
+
+
+async def measure(
+    cluster: LocalCluster, what: str, topic: str, leader: int, partitions: int, in_flight: int, size: int,
+    seconds: float, record_size: int = 100,
+) -> Row:  # fmt: skip
+    """One row: all partitions of the topic are led by one broker."""
+    network = GrpcNetwork()
+    batch, count = make_batch(size, record_size)
+    driver = Driver(network, cluster.nodes[leader].grpc, topic, list(range(partitions)), batch)
+    await driver.run(in_flight, time.perf_counter() + min(1.0, seconds / 3))
+    driver.latencies.clear()
+    before = {node_id: cpu_seconds(node.pid) for node_id, node in cluster.nodes.items()}
+    mine = time.process_time()
+    started = time.perf_counter()
+    batches = await driver.run(in_flight, started + seconds)
+    elapsed = time.perf_counter() - started
+    mine = time.process_time() - mine
+    used = {node_id: cpu_seconds(node.pid) - before[node_id] for node_id, node in cluster.nodes.items()}
+    await network.close()
+    latencies = sorted(driver.latencies)
+    per_batch = 1e6 / batches
+    return Row(
+        what, partitions, in_flight, len(batch), batches, round(elapsed, 2),
+        round(batches * len(batch) / elapsed / 1e6, 1), round(batches * count / elapsed),
+        round(statistics.median(latencies) * 1e3, 2), round(latencies[int(len(latencies) * 0.99)] * 1e3, 2),
+        round(used[leader] * per_batch, 1),
+        round(sum(cpu for node_id, cpu in used.items() if node_id != leader) * per_batch, 1),
+        round(mine * per_batch, 1),
+    )  # fmt: skip
+
+
+async def prepare(cluster: LocalCluster, topic: str, partitions: int) -> int:
+    """A topic whose partitions are all led by broker 1; returns that broker."""
+    network = GrpcNetwork()
+    await until_ready(cluster, network)
+    others = [node_id for node_id in cluster.nodes if node_id != 1]
+    request = admin_pb2.CreateTopicsRequest(timeout_ms=10_000)
+    wanted = request.topics.add(name=topic, partitions=-1, replication_factor=-1)
+    for partition in range(partitions):
+        wanted.assignments.add(partition=partition, broker_ids=[1, *others])
+    data = await network.call(cluster.nodes[1].grpc, CREATE_TOPICS, request.SerializeToString(), 10_000)
+    created = admin_pb2.CreateTopicsResponse.FromString(data).topics[0]
+    if created.error_code:
+        raise RuntimeError(f"{topic}: {created.error_message}")
+    await network.close()
+    return 1
+
+
+async def until_ready(cluster: LocalCluster, network: GrpcNetwork) -> None:
+    """Wait until every broker is unfenced."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            data = await network.call(cluster.nodes[1].grpc, METADATA, b"", 1_000)
+        except NetworkError:
+            data = b""
+        brokers = pb.MetadataResponse.FromString(data).brokers
+        if len(brokers) == len(cluster.nodes) and not any(broker.fenced for broker in brokers):
+            return
+        await asyncio.sleep(0.02)
+    raise RuntimeError("the brokers did not become ready within 20 s")
+
+
+async def run(seconds: float, directory: Path) -> list[Row]:
+    cluster = LocalCluster.create(directory, brokers=3)
+    rows = []
+    try:
+        cluster.start_all()
+        for what, partitions, in_flight, size, record in (
+            ("one record in flight", 1, 1, 100, 100),
+            ("16 KiB batches", 1, 5, 16_384, 100),
+            ("16 KiB batches", 6, 5, 16_384, 100),
+            ("1 KiB batches", 6, 5, 1_024, 100),
+            ("256 KiB batches", 6, 2, 262_144, 100),
+            ("16 KiB batches of 1 KiB records", 6, 5, 16_384, 1_024),
+        ):
+            topic = f"bench-{len(rows)}"
+            leader = await prepare(cluster, topic, partitions)
+            rows.append(await measure(cluster, what, topic, leader, partitions, in_flight, size, seconds, record))
+    finally:
+        cluster.stop_all()
+    return rows
+
+
+def table(rows: list[Row]) -> str:
+    head = f"{'acks=all, 3 brokers':34} {'MB/s':>7} {'rec/s':>9} {'p50 ms':>7} {'p99 ms':>7} {'leader us':>10} {'2 followers us':>15} {'client us':>10}"
+    lines = [head]
+    for row in rows:
+        name = f"{row.what}, {row.partitions} x {row.in_flight}"
+        lines.append(
+            f"{name:34} {row.mb_per_s:7.1f} {row.records_per_s:9.0f} {row.p50_ms:7.2f} {row.p99_ms:7.2f} "
+            f"{row.leader_us_per_batch:10.1f} {row.followers_us_per_batch:15.1f} {row.client_us_per_batch:10.1f}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
+        rows = asyncio.run(run(options.seconds, Path(directory) / "cluster"))
+    print(json.dumps([asdict(row) for row in rows], indent=2) if options.json else table(rows))
+
+
+if __name__ == "__main__":
+    main()
