@@ -252,6 +252,11 @@ class Cluster:
     def kill(self, node_id: int) -> None:
         self.machines[node_id].kill()
         self.log.nodes.pop(node_id, None)
+        self.members.pop(node_id, None)
+
+    def unfenced(self, node_id: int) -> bool:
+        """Does a broker that runs know itself unfenced?"""
+        return node_id in self.members and not self.members[node_id].session.fenced
 
     def cut_off(self, node_id: int, *others: int) -> None:
         """Nothing passes any more between a node and others, and the connections are reset."""
@@ -289,12 +294,7 @@ class Cluster:
             await self.create_topic("orders", assignment)
 
     async def all_unfenced(self) -> int:
-        def healthy() -> bool:
-            return len(self.members) == len(self.machines) and all(
-                not member.session.fenced for member in self.members.values()
-            )
-
-        return await self.until(healthy)
+        return await self.until(lambda: all(self.unfenced(node_id) for node_id in self.machines))
 
     async def create_topic(self, name: str, assignment: Sequence[int] = (1, 2, 3), **configs: str) -> bytes:
         """One partition on these brokers; returns the topic id once every node knows it."""

@@ -176,7 +176,7 @@ def test_a_restarted_broker_is_back_at_once_and_out_of_the_isr() -> None:
         before = cluster.members[3].session.broker_epoch
         cluster.kill(3)
         cluster.start(3)
-        assert await cluster.until(lambda: not cluster.members[3].session.fenced) < 150
+        assert await cluster.until(lambda: cluster.unfenced(3)) < 150
         assert cluster.members[3].session.broker_epoch > before
         assert cluster.partition(seen_by=1).isr == (2, 1)
         assert cluster.partition(seen_by=1).leader == 2
@@ -192,7 +192,7 @@ def test_a_fast_restart_keeps_its_place_in_the_old_protocol() -> None:
         cluster.kill(3)
         await cluster.sleep(1_000)
         cluster.start(3)
-        assert await cluster.until(lambda: not cluster.members[3].session.fenced) < 100
+        assert await cluster.until(lambda: cluster.unfenced(3)) < 100
         partition = cluster.partition(seen_by=3)
         assert (partition.leader, partition.leader_epoch, partition.isr) == (3, 0, (3, 2, 1))
 

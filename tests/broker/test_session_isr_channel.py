@@ -1,0 +1,110 @@
+"""AlterPartition from the broker's side: one request in flight, answered once, repeated until then."""
+
+from __future__ import annotations
+
+from odradek_broker.core.partition.messages import IsrMember, IsrProposal
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+
+from tests.broker.controller_cluster import Cluster
+
+
+def proposal(cluster: Cluster, leader: int, members: tuple[int, ...], topic: str = "orders") -> IsrProposal:
+    image = cluster.members[leader].feed.image
+    partition = cluster.partition(leader, topic)
+    return IsrProposal(
+        topic_id=image.topics[topic].topic_id,
+        topic_partition=TopicPartition(topic, 0),
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        new_isr=tuple(IsrMember(i, image.brokers[i].broker_epoch) for i in members),
+    )
+
+
+def test_an_isr_change_is_answered_with_its_new_partition_epoch() -> None:
+    """R-55: the answer comes after the commit, so the sender's own metadata has it by then or soon."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        answer = await cluster.join_isr(leader=3, members=(3, 2))
+        assert (answer.error, answer.isr, answer.partition_epoch) == (ErrorCode.NONE, (3, 2), 1)
+        await cluster.until(lambda: cluster.partition(3).isr == (3, 2), limit_ms=20)
+
+    Cluster().run(story)
+
+
+def test_a_second_proposal_for_a_partition_is_not_attempted() -> None:
+    """R-48: OPERATION_NOT_ATTEMPTED for the second, while the first is answered as if nothing were."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        member = cluster.members[3]
+        first, second = proposal(cluster, 3, (3, 2)), proposal(cluster, 3, (3, 1))
+        member.isr.submit(first)
+        member.isr.submit(second)
+        assert member.answers == []
+        await cluster.until(lambda: len(member.answers) == 2)
+        assert {(item.new_isr, answer.error) for item, answer in member.answers} == {
+            (second.new_isr, ErrorCode.OPERATION_NOT_ATTEMPTED),
+            (first.new_isr, ErrorCode.NONE),
+        }
+
+    Cluster().run(story)
+
+
+def test_what_waits_during_a_request_goes_with_the_next_one() -> None:
+    """R-48: one request in flight, and the next carries all that gathered meanwhile."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        names = [f"topic-{i}" for i in range(6)]
+        for name in names:
+            await cluster.create_topic(name, (3, 2, 1))
+        member = cluster.members[3]
+        before = len(cluster.log.batches)
+        member.isr.submit(proposal(cluster, 3, (3, 2)))
+        await cluster.sleep(0)
+        for name in names:
+            member.isr.submit(proposal(cluster, 3, (3, 2), name))
+        assert len(member.isr.pending()) == 7
+        await cluster.until(lambda: len(member.answers) == 7)
+        assert {answer.error for _, answer in member.answers} == {ErrorCode.NONE}
+        assert len(cluster.log.batches) - before == 2
+
+    Cluster().run(story)
+
+
+def test_a_proposal_outlives_controllers() -> None:
+    """R-50: lost with one controller, granted by the next, or refused by it; in any case answered once."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        member = cluster.members[3]
+        cluster.log.stalled = True
+        member.isr.submit(proposal(cluster, 3, (3, 2)))
+        await cluster.sleep(500)
+        assert member.answers == []
+        cluster.log.stalled = False
+        cluster.log.elect(2)
+        await cluster.until(lambda: len(member.answers) == 1, limit_ms=1_000)
+        assert member.answers[0][1].error is ErrorCode.NONE
+        await cluster.sleep(1_000)
+        assert len(member.answers) == 1
+
+    Cluster().run(story)
+
+
+def test_a_stopped_channel_says_nothing_more() -> None:
+    """After `stop` no answer reaches the partitions, whatever was on its way."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        member = cluster.members[3]
+        member.isr.submit(proposal(cluster, 3, (3, 2)))
+        await cluster.sleep(1)
+        await member.isr.stop()
+        member.isr.submit(proposal(cluster, 3, (3, 1)))
+        await cluster.sleep(1_000)
+        assert member.answers == []
+
+    Cluster().run(story)

@@ -1,0 +1,210 @@
+"""A broker's session: what it is told, what it does when the controller moves, and how it leaves."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_broker.runtime.controller_channel import ControllerChannel, ControllerUnavailable
+from odradek_broker.runtime.session import BrokerSession, RegistrationRefused, SessionSettings
+from odradek_proto.errors import ErrorCode
+from odradek_proto.v1 import controller_pb2
+
+from tests.broker.controller_cluster import CLUSTER_ID, Cluster
+
+
+def test_controlled_shutdown_hands_over_every_leadership_first() -> None:
+    """R-142: the broker may stop once it leads nothing and the others have read so; it stays unfenced until then."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        leaving = cluster.members[3].session
+        begun = cluster.now_ms
+        assert await leaving.controlled_shutdown(5_000)
+        assert cluster.now_ms - begun < 400
+        assert (cluster.partition(1).leader, cluster.partition(1).isr) == (2, (2, 1))
+        assert cluster.fenced(3, seen_by=1)
+        names = [name for _, _, name, facts in cluster.events if facts.get("broker_id", 3) == 3]
+        assert names.index("broker_leaving") < names.index("broker_fenced")
+        await leaving.stop()
+        await cluster.sleep(1_000)
+        assert cluster.events_of("broker_fencing") == []
+
+    Cluster().run(story)
+
+
+def test_controlled_shutdown_without_leaderships_is_granted_at_once() -> None:
+    """R-153: fenced and told to stop with one heartbeat."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(1, 2, 3))
+        begun = cluster.now_ms
+        assert await cluster.members[3].session.controlled_shutdown(5_000)
+        assert cluster.now_ms - begun < 30
+        assert cluster.partition(1).isr == (1, 2)
+
+    Cluster().run(story)
+
+
+def test_controlled_shutdown_gives_up_when_no_controller_answers() -> None:
+    """The caller gets its answer within the time that it gave."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.log.stalled = True
+        begun = cluster.now_ms
+        assert not await cluster.members[3].session.controlled_shutdown(700)
+        assert cluster.now_ms - begun <= 701
+
+    Cluster().run(story)
+
+
+def test_the_session_follows_the_controller_at_once() -> None:
+    """A new stream within milliseconds of the announcement; nobody is fenced on the way."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        for leader in (2, 3, 1, 3):
+            cluster.log.elect(leader)
+            await cluster.sleep(30)
+            sessions = cluster.active.controller.term().sessions
+            assert all(sessions.has_valid_session(node_id, cluster.now_ms) for node_id in (1, 2, 3))
+        await cluster.sleep(15_000)
+        assert cluster.events_of("broker_fencing") == []
+
+    Cluster().run(story)
+
+
+def test_a_broker_knows_for_how_long_no_controller_was_in_touch() -> None:
+    """R-112: zero while the session stands, growing from the moment when its stream ended."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        session = cluster.members[3].session
+        await cluster.sleep(8_000)
+        assert session.stream_gone_for_ms(cluster.now_ms) == 0
+        cluster.cut_off(3, 1)
+        await cluster.sleep(500)
+        assert 495 <= session.stream_gone_for_ms(cluster.now_ms) <= 500
+        cluster.fabric.heal_all()
+        await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) == 0, limit_ms=3_000)
+
+    Cluster().run(story)
+
+
+def test_a_stream_that_stands_in_silence_counts_after_the_session_timeout() -> None:
+    """The controller's machine hangs: its connections stay, and say nothing."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        session = cluster.members[3].session
+        cluster.machines[1].pause()
+        await cluster.sleep(5_000)
+        assert session.stream_gone_for_ms(cluster.now_ms) == 0
+        await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) > 9_000, limit_ms=12_000)
+        cluster.machines[1].resume()
+
+    Cluster().run(story)
+
+
+def test_a_broker_of_another_cluster_is_refused_for_good() -> None:
+    """INCONSISTENT_CLUSTER_ID comes out of everything that waits for the registration."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.start(1, leads=True)
+        await cluster.until(lambda: 1 in cluster.members)
+        member = cluster.members[1]
+        stranger = BrokerSession(
+            settings=SessionSettings(),
+            clock=member.ports.clock,
+            channel=member.channel,
+            network=member.ports.network,
+            feed=member.feed,
+            broker_id=9,
+            cluster_id="another-cluster",
+            endpoints={"GRPC": "x:1"},
+        )
+        await stranger.start()
+        with pytest.raises(RegistrationRefused, match="INCONSISTENT_CLUSTER_ID"):
+            await stranger.wait_until_registered()
+        with pytest.raises(RegistrationRefused):
+            await stranger.wait_until_unfenced()
+        assert not await stranger.controlled_shutdown(100)
+        await stranger.stop()
+
+    Cluster(nodes=1).run(story)
+
+
+def test_a_superseded_broker_learns_that_its_epoch_is_stale() -> None:
+    """A heartbeat with an old broker epoch ends its stream with STALE_BROKER_EPOCH (R-111)."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        member = cluster.members[2]
+        stream = await member.ports.network.open(cluster.voters[1], "/odradek.v1.Controller/Session")
+        registration = member.feed.image.brokers[2]
+        heartbeat = controller_pb2.Heartbeat(
+            broker_id=2, broker_epoch=registration.broker_epoch + 1, incarnation_id=registration.incarnation_id
+        )
+        await stream.send(heartbeat.SerializeToString())
+        answer = controller_pb2.HeartbeatAnswer.FromString(await stream.recv())
+        assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    Cluster().run(story)
+
+
+def test_calls_find_the_controller_by_hints_alone() -> None:
+    """A node that knows no leader asks voters in turn and follows NOT_CONTROLLER's hint."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(leader=3, assignment=())
+        network = cluster.members[1].ports.network
+        clock = cluster.members[1].ports.clock
+        channel = ControllerChannel(clock=clock, network=network, voters=cluster.voters, leader=lambda: -1)
+        request = controller_pb2.AllocateProducerIdsRequest(broker_id=1, broker_epoch=-5)
+        answer = await channel.call("AllocateProducerIds", request.SerializeToString(), 1_000)
+        error = controller_pb2.AllocateProducerIdsResponse.FromString(answer).error_code
+        assert error == ErrorCode.STALE_BROKER_EPOCH
+        assert channel.controller_address() == cluster.voters[3]
+
+    Cluster().run(story)
+
+
+def test_calls_end_when_their_time_is_over() -> None:
+    """Without any controller `ControllerUnavailable` comes in time and says what was tried last."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.start(1)
+        await cluster.until(lambda: 1 in cluster.members)
+        begun = cluster.now_ms
+        with pytest.raises(ControllerUnavailable, match="ForwardAdmin"):
+            await cluster.members[1].channel.forward_admin("/odradek.v1.Admin/CreateTopics", b"", 600)
+        assert 600 <= cluster.now_ms - begun <= 601
+
+    Cluster(nodes=1).run(story)
+
+
+def test_an_unknown_admin_request_is_refused_by_name() -> None:
+    """The forwarding broker gets INVALID_REQUEST with the name, not a broken stream."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        with pytest.raises(ControllerUnavailable, match=r"no admin request '.*Explode'"):
+            await cluster.members[2].channel.forward_admin("/odradek.v1.Admin/Explode", b"", 600)
+
+    Cluster().run(story)
+
+
+def test_the_incarnation_is_new_with_each_process() -> None:
+    """R-150: 16 random bytes."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        first = cluster.members[2].session.incarnation_id
+        cluster.kill(2)
+        cluster.start(2)
+        await cluster.until(lambda: cluster.unfenced(2))
+        second = cluster.members[2].session.incarnation_id
+        assert len(first) == len(second) == 16
+        assert first != second
+        assert cluster.members[1].feed.image.cluster_id == CLUSTER_ID
+
+    Cluster().run(story)
