@@ -262,8 +262,8 @@ def _print_table(report: Report, out: Path | None) -> None:
 
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
-    for title in ("partition", "replica", "log start", "high watermark", "log end", "epoch", "batches", "records"):
-        table.add_column(title, justify="left" if title in ("partition", "replica") else "right")
+    for title in ("partition", "replica", "log start", "HW", "LEO", "epoch", "batches", "records"):
+        table.add_column(title, justify="left" if title in ("partition", "replica") else "right", no_wrap=True)
     for partition in report.partitions:
         for replica in partition.replicas:
             mark = "-" if replica.high_watermark is None else str(replica.high_watermark)
@@ -280,23 +280,24 @@ def _print_table(report: Report, out: Path | None) -> None:
     console.print(table)
     console.print("* the log that the others are compared with: newest epoch, then longest\n")
     for note in report.notes[:SHOWN_FINDINGS]:
-        console.print(f"note: {escape(note.sentence)}")
+        console.print(f"note: {escape(note.sentence)}", soft_wrap=True)
     for finding in report.findings[:SHOWN_FINDINGS]:
-        console.print(f"[bold red]{finding.check}[/]: {escape(finding.sentence)}")
+        console.print(f"[bold red]{finding.check}[/]: {escape(finding.sentence)}", soft_wrap=True)
     if len(report.findings) > SHOWN_FINDINGS:
         console.print(
             f"... and {len(report.findings) - SHOWN_FINDINGS} more" + ("" if out else " (--out DIR keeps them all)")
         )
     for reason in report.inconclusive:
-        console.print(f"[yellow]inconclusive[/]: {escape(reason)}")
+        console.print(f"[yellow]inconclusive[/]: {escape(reason)}", soft_wrap=True)
     console.print(
         f"[bold]{_verdict(report)}[/] {report.compared_records} records in {report.compared_batches} batches "
         "were compared "
-        f"({report.read_bytes / 1e6:.1f} MB read, engine {report.engine}, {report.seconds:.1f} s)"
+        f"({report.read_bytes / 1e6:.1f} MB read, engine {report.engine}, {report.seconds:.1f} s)",
+        soft_wrap=True,
     )
 
 
 def _verdict(report: Report) -> str:
     if report.findings:
-        return f"{len(report.findings)} findings."
+        return "1 finding." if len(report.findings) == 1 else f"{len(report.findings)} findings."
     return "Inconclusive." if report.inconclusive else "The replicas agree."

@@ -34,7 +34,6 @@ from odradek_audit.rows import SCHEMAS, CorruptLog, batch_rows, digest_rows, rec
 from odradek_audit.scan import SegmentPart, scan_part
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 FORMAT = "kafka-log"
@@ -53,7 +52,7 @@ class LogPart:
     part: SegmentPart
 
 
-class LogPartition(InputPartition):  # type: ignore[misc]
+class LogPartition(InputPartition):
     """What one task reads: parts of segments, together about `splitBytes`."""
 
     def __init__(self, parts: Sequence[LogPart], rows: Sequence[tuple[Any, ...]] = ()) -> None:
@@ -62,7 +61,7 @@ class LogPartition(InputPartition):  # type: ignore[misc]
         self.rows = list(rows)
 
 
-class KafkaLogDataSource(DataSource):  # type: ignore[misc]
+class KafkaLogDataSource(DataSource):
     """The data source; see the module's text for its options."""
 
     @classmethod
@@ -76,7 +75,7 @@ class KafkaLogDataSource(DataSource):  # type: ignore[misc]
         return KafkaLogReader(dict(self.options))
 
 
-class KafkaLogReader(DataSourceReader):  # type: ignore[misc]
+class KafkaLogReader(DataSourceReader):
     """Plans on the driver, reads on the workers."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -87,7 +86,7 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc]
         self.topics = [name.strip() for name in lowered["topics"].split(",")] if lowered.get("topics") else None
         self.replicas = _replicas(lowered)
 
-    def partitions(self) -> list[LogPartition]:
+    def partitions(self) -> Sequence[InputPartition]:
         layout = read_layout(LocalDisk(), self.replicas, self.topics)
         if layout.unreadable:
             raise OSError("; ".join(layout.unreadable.values()))
@@ -95,7 +94,10 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc]
             return [LogPartition([], list(_side_rows(self.view, layout)))]
         return plan(layout, self.split_bytes) or [LogPartition([])]
 
-    def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch | tuple[Any, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow record batches, or tuples for the small views. Raises `CorruptLog` and `OSError` with
+        onCorrupt=fail."""
+        assert isinstance(partition, LogPartition), partition
         yield from partition.rows
         disk = LocalDisk()
         for entry in partition.parts:

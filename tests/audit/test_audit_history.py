@@ -1,0 +1,224 @@
+"""The log against a history: one hand-made history for each anomaly, with its near miss, and anomalies planted by
+chance."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odradek_audit.history import (
+    ACK,
+    ACKS_ALL,
+    ACKS_LEADER,
+    DELIVER,
+    ERROR,
+    SEND,
+    CorruptHistory,
+    Event,
+    History,
+    decode_event,
+    encode_event,
+    read_events,
+)
+from odradek_audit.local import audit
+from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
+from odradek_proto.topics import TopicPartition
+
+WriteCluster = Callable[..., dict[str, Path]]
+
+
+def send(value: str, partition: int = 0) -> Event:
+    return Event(SEND, "t", partition, value.encode(), client="w")
+
+
+def ack(value: str, offset: int, acks: str | int = ACKS_ALL) -> Event:
+    return Event(ACK, "t", 0, value.encode(), offset, acks, client="w")
+
+
+def failed(value: str, definite: bool) -> Event:
+    return Event(ERROR, "t", 0, value.encode(), client="w", definite=definite)
+
+
+def deliver(value: str, offset: int) -> Event:
+    return Event(DELIVER, "t", 0, value.encode(), offset, client="r")
+
+
+def abc(producer_id: int = 5) -> SampleLog:
+    """Three records, written by an idempotent producer."""
+    log = SampleLog()
+    for value in (b"a", b"b", b"c"):
+        log.append([value], producer_id=producer_id)
+    return log
+
+
+GOOD = [send("a"), ack("a", 0), send("b"), ack("b", 1), send("c"), ack("c", 2), deliver("a", 0), deliver("b", 1)]
+
+CASES = [
+    ("acknowledged-lost", [*GOOD, send("d"), ack("d", 3)], 3),
+    ("acknowledged-lost", [*GOOD[:-3], ack("x", 2)], 2),
+    ("delivered-lost", [*GOOD, deliver("z", 2)], 2),
+    ("delivered-lost", [*GOOD, deliver("d", 7)], 7),
+    ("phantom", [event for event in GOOD if event.value != b"b"], 1),
+    ("failed-present", [*GOOD[:4], send("c"), failed("c", True)], 2),
+    ("reordered", [send("c"), ack("c", 2), send("a"), ack("a", 0), send("b"), ack("b", 1)], 0),
+]
+NEAR_MISSES = [
+    ("everything told is there", GOOD),
+    ("a lost acks=1 record", [*GOOD, send("d"), ack("d", 3, ACKS_LEADER)]),
+    ("a send without an answer", [*GOOD, send("d")]),
+    ("an unknown error whose record is there", [*GOOD[:4], send("c"), failed("c", False)]),
+    ("a definite error, then a second attempt", [*GOOD[:4], send("c"), failed("c", True), send("c"), ack("c", 2)]),
+    ("overlapping sends in another order", [send("c"), send("a"), send("b"), ack("c", 2), ack("a", 0), ack("b", 1)]),
+    ("sends whose partition was not known yet", [send("a", -1), send("b", -1), send("c", -1), ack("a", 0)]),
+    ("an acknowledgement without an offset", [*GOOD[:4], send("c"), ack("c", -1)]),
+    ("deliveries alone", [deliver("a", 0), deliver("c", 2)]),
+]
+
+
+@pytest.mark.parametrize(("check", "events", "offset"), CASES)
+def test_anomaly_is_found(write_cluster: WriteCluster, check: str, events: list[Event], offset: int) -> None:
+    """The check names the offset; the log itself is healthy."""
+    report = audit(write_cluster(abc(), abc()), history=History(events))
+    found = {(finding.check, finding.offset, finding.partition) for finding in report.findings}
+    assert (check, offset, 0) in found, report.findings
+
+
+@pytest.mark.parametrize(("name", "events"), NEAR_MISSES)
+def test_near_miss_is_silent(write_cluster: WriteCluster, name: str, events: list[Event]) -> None:
+    """What clients may be told without a broken promise is no finding."""
+    report = audit(write_cluster(abc(), abc()), history=History(events))
+    assert [finding.sentence for finding in report.findings] == [], name
+    assert report.exit_code == 0
+
+
+def test_duplicate_of_an_idempotent_producer_is_found(write_cluster: WriteCluster) -> None:
+    """One value at two offsets; without a producer id it is a note, and sent twice it is right."""
+    twice, plain = abc().append([b"b"], producer_id=5), abc(-1).append([b"b"])
+    found = audit(write_cluster(twice, twice), history=History(GOOD))
+    assert [(f.check, f.offset, f.evidence["first_offset"]) for f in found.findings] == [("duplicated", 3, 1)]
+    noted = audit(write_cluster(plain, plain), history=History(GOOD))
+    assert (noted.findings, [note.kind for note in noted.notes]) == ([], ["repeated-without-idempotence"])
+    assert audit(write_cluster(twice, twice), history=History([*GOOD, send("b")])).findings == []
+
+
+def test_lost_record_names_who_still_has_it(write_cluster: WriteCluster) -> None:
+    """The new leader lacks it, the old one would cut it off: the sentence says where it can be saved."""
+    leader = SamplePartition(abc().append([b"e"], epoch=4, producer_id=6))
+    former = SamplePartition(abc().append([b"d"], producer_id=5), high_watermark=3)
+    history = History([*GOOD, send("d"), ack("d", 3), send("e")])
+    findings = audit(write_cluster(leader, former), history=history).findings
+    lost = next(finding for finding in findings if finding.check == "acknowledged-lost")
+    assert (lost.replica, lost.offset, lost.epoch, lost.other_replica) == ("1", 3, 4, "2")
+
+
+def test_acknowledged_offset_raises_the_bound(write_cluster: WriteCluster) -> None:
+    """A difference above every checkpoint, but below an acknowledgement, is a violation."""
+    one = SamplePartition(abc().append([b"x"], epoch=1), high_watermark=0)
+    other = SamplePartition(abc().append([b"y"], epoch=1), high_watermark=0)
+    replicas = write_cluster(one, other)
+    assert {finding.check for finding in audit(replicas).findings} == {"epoch-fork"}
+    history = History([*GOOD, send("x"), ack("x", 3), send("y")])
+    assert {finding.check for finding in audit(replicas, history=history).findings} == {"log-matching"}
+
+
+def test_partition_that_nobody_has_is_lost(write_cluster: WriteCluster) -> None:
+    """Acknowledged records of a partition without a directory are lost, all of them."""
+    history = History([*GOOD, Event(SEND, "gone", 0, b"q"), Event(ACK, "gone", 0, b"q", 0)])
+    findings = audit(write_cluster(abc(), abc()), history=history).findings
+    assert [(finding.check, finding.topic) for finding in findings] == [("acknowledged-lost", "gone")]
+
+
+def test_records_below_the_log_start_are_not_judged(write_cluster: WriteCluster) -> None:
+    """Retention may remove what was acknowledged and delivered."""
+    short = SamplePartition(abc().since(2), epochs=[(0, 2)])
+    assert audit(write_cluster(short, short), history=History(GOOD)).findings == []
+
+
+events = st.builds(
+    Event,
+    type=st.sampled_from([SEND, ACK, ERROR, DELIVER]),
+    topic=st.just("t"),
+    partition=st.integers(0, 9),
+    value=st.binary(max_size=20),
+    offset=st.integers(0, 2**62),
+    acks=st.sampled_from([ACKS_ALL, 1, 0]),
+    client=st.text(max_size=5),
+    time_ms=st.integers(0, 2**40),
+)
+
+
+@given(event=events)
+def test_events_survive_their_line(event: Event) -> None:
+    """What is written is read again, whatever bytes the value has."""
+    read = decode_event(encode_event(event), 1)
+    kept = event._replace(line=1, definite=event.definite and event.type == ERROR)
+    if event.type in (SEND, ERROR):
+        kept = kept._replace(offset=-1)
+    if event.type in (ERROR, DELIVER):
+        kept = kept._replace(acks=ACKS_ALL)
+    assert read == kept
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"type": "ack"}',
+        '{"type": "ack", "topic": "t", "value": "x"}',
+        '{"type": "x", "topic": "t"}',
+        '{"type": "send", "topic": "t", "partition": "0", "value": "x"}',
+        '{"type": "send", "topic": "t", "value_b64": "!"}',
+    ],
+)
+def test_bad_line_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
+    """A history that cannot be trusted is not guessed at; only a half-written last line is left out."""
+    path = tmp_path / "history.jsonl"
+    path.write_text(encode_event(send("a")) + "\n" + line + "\n")
+    with pytest.raises(CorruptHistory, match="line 2"):
+        list(read_events(path))
+    path.write_text(encode_event(send("a")) + "\n" + line)
+    assert len(list(read_events(path))) == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=2, max_size=8),
+    anomaly=st.sampled_from(["none", "lose", "duplicate", "phantom", "replace"]),
+    data=st.data(),
+)
+def test_planted_anomaly_is_found(sizes: list[int], anomaly: str, data: st.DataObject) -> None:
+    """A correct log and its history agree; one planted anomaly is found at its offset, and nothing else is."""
+    batches: list[list[bytes]] = []
+    for number, size in enumerate(sizes):
+        batches.append([b"%d-%d" % (number, place) for place in range(size)])
+    values = [value for batch in batches for value in batch]
+    told = [send(value.decode()) for value in values]
+    told += [ack(value.decode(), offset) for offset, value in enumerate(values)]
+    at = data.draw(st.integers(0, len(values) - 1))
+    expected: set[tuple[str, int]] = set()
+    if anomaly == "lose":
+        expected = {("acknowledged-lost", len(values) - size) for size in range(1, len(batches[-1]) + 1)}
+        batches.pop()
+    elif anomaly == "duplicate":
+        batches.append([values[at]])
+        expected = {("duplicated", len(values))}
+    elif anomaly == "phantom":
+        batches.append([b"never sent"])
+        expected = {("phantom", len(values))}
+    elif anomaly == "replace":
+        told[len(values) + at] = ack("something else", at)
+        expected = {("acknowledged-lost", at)}
+    log = SampleLog()
+    for batch in batches:
+        log.append(batch, producer_id=1)
+    with tempfile.TemporaryDirectory() as name:
+        sample = {TopicPartition("t", 0): SamplePartition(log)}
+        replicas = {str(node): write_log_directory(Path(name) / str(node), node, sample) for node in (1, 2)}
+        findings = audit(replicas, history=History(told)).findings
+    assert {(finding.check, finding.offset) for finding in findings} == expected
