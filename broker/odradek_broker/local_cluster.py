@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,12 +19,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from odradek_broker.processes import HOST, free_ports, is_free, process_state, start_time
+
 STATE_FILE = "cluster.json"
-HOST = "127.0.0.1"
+TAIL_BYTES = 65_536  # of a node's output, to show its last lines
 
 
 class ClusterError(Exception):
-    """The cluster cannot be started, found or changed; the message says why and what to do."""
+    """The cluster cannot be started, found or changed: a sentence, and in `hint` what to try."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 @dataclass(slots=True)
@@ -48,19 +55,32 @@ class LocalCluster:
     cluster_id: str
     nodes: dict[int, NodeProcess]
     settings: dict[str, str] = field(default_factory=dict)
+    temporary: bool = False  # made by us in a temporary place: it goes when the cluster goes down
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     # --- Making and finding -----------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, directory: Path, *, brokers: int = 3, settings: Mapping[str, str] | None = None) -> LocalCluster:
+    def create(
+        cls,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        temporary: bool = False,
+    ) -> LocalCluster:
         """Lay out a new cluster on free ports; starts nothing. Raises `ClusterError` when one is there already."""
         directory = directory.absolute()
-        if (directory / STATE_FILE).exists():
+        if cls.exists(directory):
             raise ClusterError(
-                f"{directory} already holds a cluster: `odradek cluster up --data {directory}` starts it"
+                f"{directory} already holds a cluster", hint=f"`odradek cluster up --data {directory}` starts it"
             )
-        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ClusterError(
+                f"cannot make {directory}: {error.strerror}", hint="name another place with --data"
+            ) from error
         ports = free_ports(2 * brokers)
         nodes = {
             node_id: NodeProcess(
@@ -72,9 +92,14 @@ class LocalCluster:
             for index, node_id in enumerate(range(1, brokers + 1))
         }
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        cluster = cls(directory, cluster_id, nodes, dict(settings or {}))
+        cluster = cls(directory, cluster_id, nodes, dict(settings or {}), temporary)
         cluster.save()
         return cluster
+
+    @staticmethod
+    def exists(directory: Path) -> bool:
+        """Whether a cluster was laid out there."""
+        return (directory / STATE_FILE).exists()
 
     @classmethod
     def load(cls, directory: Path) -> LocalCluster:
@@ -83,21 +108,43 @@ class LocalCluster:
         try:
             state = json.loads(path.read_text())
             nodes = {int(node["node_id"]): NodeProcess(**node) for node in state["nodes"]}
-            return cls(directory.absolute(), state["cluster_id"], nodes, state["settings"])
-        except FileNotFoundError:
+            temporary = bool(state.get("temporary", False))
+            return cls(directory.absolute(), state["cluster_id"], nodes, state["settings"], temporary)
+        except (FileNotFoundError, NotADirectoryError):
             raise ClusterError(
-                f"no cluster in {directory}: start one with `odradek cluster up --data {directory}`"
+                f"there is no cluster in {directory}", hint=f"`odradek cluster up --data {directory}` starts one"
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise ClusterError(f"{path} cannot be read ({error}); was it edited?") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ClusterError(f"{path} cannot be read ({error})", hint="was it edited? A copy may help") from error
+
+    def refresh(self) -> None:
+        """See what other processes (`odradek chaos restart`) wrote since. Raises `ClusterError`."""
+        self.nodes = type(self).load(self.directory).nodes
+
+    def renew_taken_ports(self) -> list[str]:
+        """Give nodes whose ports somebody else took new ones; returns the addresses that were taken.
+
+        Only while no node runs: every node must be told the controllers' addresses when it starts.
+        """
+        taken = [
+            address for node in self.nodes.values() for address in (node.grpc, node.controller) if not is_free(address)
+        ]
+        if taken:
+            assert not any(self.running(node_id) for node_id in self.nodes), taken
+            ports = iter(free_ports(2 * len(self.nodes)))
+            for node in self.nodes.values():
+                node.grpc, node.controller = f"{HOST}:{next(ports)}", f"{HOST}:{next(ports)}"
+            self.save()
+        return taken
 
     def save(self) -> None:
         state = {
             "cluster_id": self.cluster_id,
             "settings": self.settings,
+            "temporary": self.temporary,
             "nodes": [asdict(node) for node in self.nodes.values()],
         }
-        temporary = self.directory / (STATE_FILE + ".tmp")
+        temporary = self.directory / f"{STATE_FILE}.{os.getpid()}"
         temporary.write_text(json.dumps(state, indent=2) + "\n")
         temporary.replace(self.directory / STATE_FILE)
 
@@ -126,7 +173,7 @@ class LocalCluster:
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self._children[node_id] = child
-        node.pid, node.started = child.pid, _start_time(child.pid)
+        node.pid, node.started = child.pid, start_time(child.pid)
         self.save()
         return node
 
@@ -149,18 +196,40 @@ class LocalCluster:
     def log_file(self, node_id: int) -> Path:
         return self.directory / f"broker-{node_id}.log"
 
+    def last_lines(self, node_id: int, count: int = 15) -> list[str]:
+        """The end of what a node said."""
+        try:
+            with open(self.log_file(node_id), "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+                return file.read().decode(errors="replace").splitlines()[-count:]
+        except FileNotFoundError:
+            return []
+
     def running(self, node_id: int) -> bool:
-        """Whether the recorded process still lives."""
+        """Whether the recorded process still lives; a frozen one does."""
         node = self._node(node_id)
         child = self._children.get(node_id)
-        if child is not None and child.pid == node.pid:
-            return child.poll() is None
-        return bool(node.pid) and _start_time(node.pid) == node.started != ""
+        if child is not None:
+            gone = child.poll() is not None  # also takes note of its end, so that no zombie stays
+            if child.pid == node.pid:
+                return not gone
+        return bool(node.pid) and start_time(node.pid) == node.started != ""
+
+    def paused(self, node_id: int) -> bool:
+        """Whether the process is frozen by SIGSTOP."""
+        return self.running(node_id) and process_state(self._node(node_id).pid) == "T"
+
+    def exit_status(self, node_id: int) -> int | None:
+        """How a process that this object started ended: its exit code, or minus the signal; None when unknown."""
+        child = self._children.get(node_id)
+        return child.poll() if child is not None and child.pid == self._node(node_id).pid else None
 
     def signal(self, node_id: int, number: signal.Signals) -> None:
         """Send a signal to a node's process. Raises `ClusterError` when it does not run."""
         if not self.running(node_id):
-            raise ClusterError(f"broker {node_id} does not run")
+            raise ClusterError(
+                f"broker {node_id} does not run", hint=f"`odradek chaos restart --broker {node_id}` starts it"
+            )
         os.kill(self._node(node_id).pid, number)
 
     def kill(self, node_id: int) -> None:
@@ -176,25 +245,43 @@ class LocalCluster:
 
     def stop(self, node_id: int, timeout_s: float = 30) -> bool:
         """Controlled shutdown; kill -9 after the timeout. Returns whether it went in peace."""
-        if not self.running(node_id):
+        if not self._ask_to_stop(node_id):
             return True
-        os.kill(self._node(node_id).pid, signal.SIGCONT)
-        os.kill(self._node(node_id).pid, signal.SIGTERM)
         if self._wait_gone(node_id, timeout_s):
             return True
         self.kill(node_id)
         return False
 
-    def stop_all(self, timeout_s: float = 15) -> None:
-        """Stop all nodes at the same time; a quorum that loses its majority cannot hand anything over any more."""
-        live = [node_id for node_id in self.nodes if self.running(node_id)]
-        for node_id in live:
-            os.kill(self._node(node_id).pid, signal.SIGCONT)
-            os.kill(self._node(node_id).pid, signal.SIGTERM)
+    def stop_all(self, timeout_s: float = 15) -> list[int]:
+        """Stop all nodes at the same time; returns those that had to be killed after the timeout.
+
+        A quorum that loses its majority cannot hand anything over any more: hence all at once.
+        """
+        live = [node_id for node_id in self.nodes if self._ask_to_stop(node_id)]
         deadline = time.monotonic() + timeout_s
+        killed = []
         for node_id in live:
             if not self._wait_gone(node_id, max(0.1, deadline - time.monotonic())):
+                killed.append(node_id)
                 self.kill(node_id)
+        return killed
+
+    def kill_all(self) -> None:
+        """kill -9 of whatever runs."""
+        for node_id in self.nodes:
+            if self.running(node_id):
+                self.kill(node_id)
+
+    def _ask_to_stop(self, node_id: int) -> bool:
+        """SIGTERM, and SIGCONT so that a frozen process hears it. Returns whether there was somebody to ask."""
+        if not self.running(node_id):
+            return False
+        try:
+            os.kill(self._node(node_id).pid, signal.SIGTERM)
+            os.kill(self._node(node_id).pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return False
+        return True
 
     def _wait_gone(self, node_id: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -216,33 +303,4 @@ class LocalCluster:
             return self.nodes[node_id]
         except KeyError:
             known = ", ".join(map(str, self.nodes))
-            raise ClusterError(f"there is no broker {node_id}; there are {known}") from None
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for item in sockets:
-            item.bind((HOST, 0))
-        return [int(item.getsockname()[1]) for item in sockets]
-    finally:
-        for item in sockets:
-            item.close()
-
-
-def _start_time(pid: int) -> str:
-    """When the kernel started a process, as text that no later process with this pid has; empty when it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read().rsplit(b")", 1)[1].split()
-        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
-    except (OSError, IndexError):
-        return _start_time_by_ps(pid)
-
-
-def _start_time_by_ps(pid: int) -> str:
-    if sys.platform.startswith("linux"):
-        return ""
-    result = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return result.stdout.strip()
+            raise ClusterError(f"there is no broker {node_id} in this cluster; there are {known}") from None

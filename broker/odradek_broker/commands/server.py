@@ -1,0 +1,102 @@
+"""`odradek server`: one node as a process, and the settings that it would run with."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek_broker.commands.failing import USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from odradek_broker.config import LoadedConfig
+
+app = typer.Typer(
+    help="Run one broker or controller; show its settings.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("-c", "--config", metavar="FILE", help="Settings: server.properties, as Kafka's, or TOML."),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="One setting; wins over the file. May be repeated.")
+]
+
+
+@app.command("run")
+def run(config: ConfigFile = None, overrides: Overrides = None) -> None:
+    """Run one node until SIGTERM or Ctrl-C; a second one ends it at once.
+
+    Settings come from the file, then the environment (KAFKA_..., ODRADEK_...), then -X; the later wins. Without
+    controller.quorum.voters the node is a cluster of its own.
+    """
+    if not __debug__:
+        raise CommandFailed("assertions are part of the broker", hint="start it without python -O", exit_code=USAGE)
+    loaded = _load(config, overrides)
+    if loaded.unused:
+        print(f"odradek: settings of Kafka that odradek does not use: {', '.join(loaded.unused)}", file=sys.stderr)
+    from odradek_broker.config import ConfigError
+    from odradek_broker.server import run as run_node
+
+    try:
+        code = run_node(loaded.settings)
+    except ConfigError as error:
+        raise CommandFailed(str(error), exit_code=USAGE) from error
+    raise typer.Exit(code)
+
+
+@app.command("config")
+def show_config(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show the final settings and where each comes from. Checks them as `server run` would."""
+    from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
+
+    loaded = _load(config, overrides)
+    defaults = {item.name: item.default for item in fields(BrokerSettings)}
+    rows = [
+        {
+            "name": key,
+            "value": as_text(getattr(loaded.settings, name)),
+            "source": loaded.sources.get(key, "default"),
+            "default": as_text(defaults[name]),
+        }
+        for key, name in FIELD_BY_KEY.items()
+        if not changed or key in loaded.sources
+    ]
+    if as_json:
+        print(json.dumps({"settings": rows, "unused": loaded.unused}, indent=2))
+        return
+    width = max((len(row["name"]) + len(row["value"]) + 1 for row in rows), default=0)
+    for row in rows:
+        setting = f"{row['name']}={row['value']}"
+        print(f"{setting.ljust(min(width, 72))}  # {row['source']}")
+    if loaded.unused:
+        print(f"odradek: settings of Kafka that odradek does not use: {', '.join(loaded.unused)}", file=sys.stderr)
+
+
+def as_text(value: object) -> str:
+    """A value as a properties file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _load(path: Path | None, overrides: list[str] | None) -> LoadedConfig:
+    from odradek_broker import config
+
+    try:
+        return config.load(path, environment=os.environ, overrides=overrides or ())
+    except config.ConfigError as error:
+        hint = "`odradek server config --help`; docs/configuration.md lists all settings"
+        raise CommandFailed(str(error), hint=hint, exit_code=USAGE) from error

@@ -1,0 +1,68 @@
+"""Facts about processes and ports of this machine, for a cluster of local processes.
+
+Rule of this module: a process is known by its pid and its start time together, since the kernel gives a pid to
+somebody else when its owner is gone.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+HOST = "127.0.0.1"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for item in sockets:
+            item.bind((HOST, 0))
+        return [int(item.getsockname()[1]) for item in sockets]
+    finally:
+        for item in sockets:
+            item.close()
+
+
+def is_free(address: str) -> bool:
+    """Whether nobody listens on `host:port` now."""
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a socket in TIME_WAIT is nobody
+        try:
+            probe.bind((host, int(port)))
+        except OSError:
+            return False
+        return True
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of Linux's /proc/<pid>/stat from the third, the state, on; empty when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rsplit(b")", 1)[1].decode().split()
+    except (OSError, IndexError):
+        return []
+
+
+def _ps(pid: int, column: str) -> str:
+    """The same for systems without /proc."""
+    if sys.platform.startswith("linux"):
+        return ""
+    result = subprocess.run(["ps", "-o", f"{column}=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return result.stdout.strip()
+
+
+def process_state(pid: int) -> str:
+    """R, S, T (stopped by a signal), Z, ...; empty when there is no such process."""
+    fields = _stat(pid)
+    return fields[0] if fields else _ps(pid, "state")[:1]
+
+
+def start_time(pid: int) -> str:
+    """When the kernel started a process, as text that no later process with this pid has; empty when it is gone."""
+    fields = _stat(pid)
+    if fields:
+        return "" if fields[0] in ("Z", "X") else fields[19]
+    return _ps(pid, "lstart")

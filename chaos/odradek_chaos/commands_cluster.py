@@ -1,0 +1,143 @@
+"""`odradek cluster`: brokers as processes of this machine, and a look into any cluster.
+
+Looking (`status`, `describe`, `quorum`, `health`) needs the client alone and lives there; starting and stopping needs
+the broker too.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from odradek.cli import cluster as looking
+from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed, did_you_mean
+from odradek.cli.options import DataDirectory, Json, Output, OutputFormat, Quiet, Settings
+from odradek.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from odradek_broker.local_cluster import LocalCluster
+
+app = typer.Typer(
+    help="Start a cluster on this machine; look into any cluster.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+MOST_BROKERS = 9
+SETTINGS_HINT = "docs/configuration.md lists all settings"
+
+
+@app.command("up")
+def up(
+    brokers: Annotated[
+        int | None, typer.Option("-n", "--count", min=1, max=MOST_BROKERS, help="How many. [default: 3]")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="Keep the data here. Default: a temporary directory.")
+    ] = None,
+    settings: Settings = None,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="Return when the brokers are ready; `cluster down` stops them.")
+    ] = False,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for them.")] = 30.0,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Start brokers as processes of this machine.
+
+    Every broker is also a controller. Without --detach they run until Ctrl-C, which stops them one after the other in
+    peace. A directory that holds a cluster already is started again with its data.
+    """
+    from odradek_chaos.up import Up
+
+    screen = Screen(output, as_json, quiet)
+    cluster = _lay_out(data, brokers, settings or [], screen)
+    raise typer.Exit(Up(cluster, screen, timeout_s=timeout).run(detach=detach))
+
+
+def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen: Screen) -> LocalCluster:
+    """A new cluster, or the one that is there."""
+    from odradek_broker.local_cluster import LocalCluster
+
+    extra = _checked(settings)
+    directory = Path(tempfile.mkdtemp(prefix="odradek-")) if data is None else Path(data).absolute()
+    if not LocalCluster.exists(directory):
+        return LocalCluster.create(directory, brokers=brokers or 3, settings=extra, temporary=data is None)
+    cluster = LocalCluster.load(directory)
+    if brokers not in (None, len(cluster.nodes)):
+        raise CommandFailed(
+            f"the cluster in {directory} has {len(cluster.nodes)} brokers, not {brokers}",
+            hint="leave out -n, or name another directory",
+            exit_code=USAGE,
+        )
+    if all(cluster.running(node_id) for node_id in cluster.nodes):
+        raise CommandFailed(
+            f"the cluster in {directory} runs already, at {cluster.bootstrap}",
+            hint=f"`odradek cluster down --data {directory}` stops it",
+        )
+    cluster.settings |= extra
+    if not any(cluster.running(node_id) for node_id in cluster.nodes):
+        for address in cluster.renew_taken_ports():
+            screen.say(f"{address} is taken by another process now: the brokers get new addresses")
+    cluster.save()
+    return cluster
+
+
+def _checked(settings: list[str]) -> dict[str, str]:
+    """Find wrong settings before three processes stumble over them."""
+    from odradek_broker.config import ConfigError, load
+    from odradek_broker.settings import FIELD_BY_KEY
+
+    try:
+        unused = load(overrides=["node.id=1", *settings]).unused
+    except ConfigError as error:
+        raise CommandFailed(str(error), hint=SETTINGS_HINT, exit_code=USAGE) from error
+    for name in unused:
+        near = did_you_mean(name, FIELD_BY_KEY)
+        raise CommandFailed(f"-X {name}: odradek does not use this setting{near}", hint=SETTINGS_HINT, exit_code=USAGE)
+    return {key.strip(): value.strip() for key, _, value in (text.partition("=") for text in settings)}
+
+
+@app.command("down")
+def down(
+    data: DataDirectory = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the data, too.")] = False,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Stop a cluster of this machine.
+
+    Its data is removed if it was temporary, or with --remove.
+    """
+    from odradek.cli.current import data_directory, forget
+    from odradek_broker.local_cluster import LocalCluster
+
+    screen = Screen(output, as_json, quiet)
+    cluster = LocalCluster.load(data_directory(data))
+    live = [node_id for node_id in cluster.nodes if cluster.running(node_id)]
+    killed = cluster.stop_all()
+    forget(cluster.directory)
+    removed = remove or cluster.temporary
+    if removed:
+        shutil.rmtree(cluster.directory)
+    facts = {"directory": str(cluster.directory), "stopped": live, "killed": killed, "removed": removed}
+
+    def text() -> str:
+        what = f"stopped {len(live)} brokers" if live else "no broker ran"
+        if killed:
+            what += f", of which {', '.join(map(str, killed))} did not stop in time and were killed"
+        return f"{what}; the data was removed" if removed else f"{what}; the data is in {cluster.directory}"
+
+    screen.show(facts, text)
+    raise typer.Exit(FAILED if killed else FINE)
+
+
+app.command("status")(looking.status)
+app.command("describe")(looking.describe)
+app.command("quorum")(looking.quorum)
+app.command("health")(looking.health)

@@ -1,0 +1,146 @@
+"""The life of `odradek cluster up`: start, wait, say where it is, watch, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+
+from odradek.cli.current import forget, remember
+from odradek.cli.failures import FAILED, FINE
+from odradek.cli.screen import Screen
+from odradek_broker.local_cluster import ClusterError, LocalCluster
+
+WATCH_S = 0.2
+
+
+class Up:
+    """Runs a cluster of local processes for one command."""
+
+    def __init__(self, cluster: LocalCluster, screen: Screen, *, timeout_s: float) -> None:
+        self._cluster = cluster
+        self._screen = screen
+        self._timeout_s = timeout_s
+        self._started = time.monotonic()
+
+    def run(self, *, detach: bool) -> int:
+        """Returns the exit code. Raises `ClusterError` when the brokers do not come up; whatever is raised, none stays."""
+        with _terminable():
+            try:
+                self._start()
+                remember(self._cluster.directory)
+                self._announce(detach)
+                if not detach:
+                    self._watch()
+            except KeyboardInterrupt:
+                return self._stop()
+            except BaseException:
+                self._cluster.kill_all()
+                self._remove_if_temporary()
+                raise
+        return FINE
+
+    def _start(self) -> None:
+        cluster, screen = self._cluster, self._screen
+        screen.say(f"starting {len(cluster.nodes)} brokers in {cluster.directory}")
+        cluster.start_all()
+        from odradek_chaos.waiting import wait_until_ready  # while the brokers start, this process loads grpc
+
+        seen = 0
+
+        def on_progress(ready: int) -> None:
+            nonlocal seen
+            if ready > seen:
+                seen = ready
+                screen.say(f"  {ready} of {len(cluster.nodes)} ready after {time.monotonic() - self._started:.1f} s")
+
+        asyncio.run(wait_until_ready(cluster, timeout_s=self._timeout_s, on_progress=on_progress))
+
+    def _announce(self, detach: bool) -> None:
+        cluster = self._cluster
+        nodes = [
+            {"broker": node.node_id, "address": node.grpc, "pid": node.pid, "log_directory": node.log_directory}
+            for node in cluster.nodes.values()
+        ]
+        facts = {
+            "bootstrap": cluster.bootstrap,
+            "directory": str(cluster.directory),
+            "cluster_id": cluster.cluster_id,
+            "temporary": cluster.temporary,
+            "seconds": round(time.monotonic() - self._started, 3),
+            "brokers": nodes,
+        }
+        self._screen.show(facts, lambda: f"export ODRADEK_BOOTSTRAP={cluster.bootstrap}")
+        say = self._screen.say
+        for node in cluster.nodes.values():
+            say(f"  broker {node.node_id}  {node.grpc}  pid {node.pid}")
+        say()
+        say("This cluster is the default now, in every terminal of yours. Next:")
+        say("  odradek topic create orders -p 3 -r " + str(min(3, len(cluster.nodes))))
+        say("  echo hello | odradek produce orders")
+        say("  odradek consume orders -o beginning -e")
+        say("  odradek cluster status")
+        say("  odradek chaos kill --leader orders/0")
+        say("  odradek cluster down" if detach else "Ctrl-C stops it.")
+
+    def _watch(self) -> None:
+        """Until Ctrl-C. Brokers may be killed and restarted from elsewhere; whoever ends is named once."""
+        cluster, screen = self._cluster, self._screen
+        gone: set[int] = set()
+        while True:
+            time.sleep(WATCH_S)
+            cluster.refresh()
+            for node_id in cluster.nodes:
+                if cluster.running(node_id):
+                    if node_id in gone:
+                        gone.discard(node_id)
+                        screen.say(f"broker {node_id} runs again")
+                elif node_id not in gone:
+                    gone.add(node_id)
+                    from odradek_chaos.waiting import obituary
+
+                    screen.say(obituary(cluster, node_id))
+                    screen.say(f"`odradek chaos restart --broker {node_id}` starts it again")
+
+    def _stop(self) -> int:
+        screen = self._screen
+        screen.say("\nstopping the brokers")
+        try:
+            with contextlib.suppress(ClusterError):
+                self._cluster.refresh()
+            killed = self._cluster.stop_all()
+        except KeyboardInterrupt:
+            screen.say("killing them")
+            self._cluster.kill_all()
+            killed = []
+        forget(self._cluster.directory)
+        for node_id in killed:
+            screen.say(f"broker {node_id} did not stop in time and was killed")
+        if self._remove_if_temporary():
+            screen.say("stopped; the data was temporary and is removed (--data DIR keeps it)")
+        else:
+            screen.say(f"stopped; the data is in {self._cluster.directory}")
+        return FAILED if killed else FINE
+
+    def _remove_if_temporary(self) -> bool:
+        if self._cluster.temporary:
+            shutil.rmtree(self._cluster.directory, ignore_errors=True)
+        return self._cluster.temporary
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the cluster as Ctrl-C does, instead of leaving brokers behind."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,72 @@
+"""Waits until a cluster of local processes can be used, and says who died on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from odradek import Admin, OdradekError
+from odradek_broker.local_cluster import ClusterError, LocalCluster
+
+POLL_S = 0.03
+LAST_LINES = 12
+
+
+async def wait_until_ready(
+    cluster: LocalCluster, *, timeout_s: float = 30, on_progress: Callable[[int], None] = lambda ready: None
+) -> None:
+    """Until every broker of the cluster is registered and unfenced. `on_progress` gets how many are.
+
+    Raises `ClusterError` when a process ends, or when the time is over.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            ready = False
+            while not ready:
+                ready = await _ready_through(cluster, on_progress)
+    except TimeoutError:
+        raise ClusterError(
+            f"the brokers are not ready after {timeout_s:g} s",
+            hint=f"their output is in {cluster.directory}/broker-*.log",
+        ) from None
+
+
+async def _ready_through(cluster: LocalCluster, on_progress: Callable[[int], None]) -> bool:
+    """Ask until all are there (true), or until the connection must be made anew (false)."""
+    check_alive(cluster)
+    try:
+        async with Admin(cluster.bootstrap, bootstrap_timeout_ms=500, request_timeout_ms=1_000) as admin:
+            while True:
+                check_alive(cluster)
+                brokers = (await admin.describe_cluster()).brokers
+                ready = {broker.broker_id for broker in brokers if not broker.fenced}
+                on_progress(len(ready & set(cluster.nodes)))
+                if ready >= set(cluster.nodes):
+                    return True
+                await asyncio.sleep(POLL_S)
+    except OdradekError:
+        return False
+
+
+def check_alive(cluster: LocalCluster) -> None:
+    """Raise `ClusterError` with the last words of the first node that does not run."""
+    for node_id in cluster.nodes:
+        if not cluster.running(node_id):
+            raise ClusterError(obituary(cluster, node_id))
+
+
+def obituary(cluster: LocalCluster, node_id: int) -> str:
+    """Which broker ended, how, and the last lines of its output."""
+    status = cluster.exit_status(node_id)
+    if status is None:
+        how = "has ended"
+    elif status < 0:
+        how = f"was ended by {signal.Signals(-status).name}"
+    else:
+        how = f"ended with exit code {status}"
+    lines = cluster.last_lines(node_id, LAST_LINES)
+    said = "".join(f"\n    {line}" for line in lines)
+    return (
+        f"broker {node_id} {how}; the end of {cluster.log_file(node_id)}:{said}" if lines else f"broker {node_id} {how}"
+    )

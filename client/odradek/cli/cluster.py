@@ -1,0 +1,170 @@
+"""Looking into a cluster: `odradek cluster status|describe|quorum|health`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from odradek.cli.current import bootstrap_servers
+from odradek.cli.failures import FINDINGS, FINE
+from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
+from odradek.cli.running import run
+from odradek.cli.screen import Screen, as_line
+
+if TYPE_CHECKING:
+    from odradek import Admin
+
+R = TypeVar("R")
+WATCH_PAUSE_S = 0.5
+
+
+def ask(bootstrap: str | None, timeout: float, question: Callable[[Admin], Awaitable[R]]) -> R:
+    """Run one question to the cluster with an admin client of its own."""
+
+    async def work() -> R:
+        from odradek import Admin
+
+        async with Admin(bootstrap_servers(bootstrap)) as admin:
+            return await question(admin)
+
+    return run(work(), timeout)
+
+
+def status(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Only these topics.")] = None,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Keep showing it until Ctrl-C.")] = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show leaders, in-sync replicas, log ends.
+
+    Who controls, who leads, who is in sync, and where each replica's log and high watermark end.
+    """
+    from odradek.cli.status import gather_status
+    from odradek.cli.status_view import status_text
+
+    screen = Screen(output, as_json)
+    if watch:
+        run(_watch(bootstrap_servers(bootstrap), topics, screen))
+        return
+    found = ask(bootstrap, timeout, lambda admin: gather_status(admin, topics))
+    screen.show(found.as_json(), lambda: status_text(found))
+
+
+async def _watch(servers: str, topics: list[str] | None, screen: Screen) -> None:
+    """Show the status again and again: a screen of its own on a terminal, a line each time otherwise."""
+    import asyncio
+    import sys
+
+    from odradek import Admin, OdradekError
+    from odradek.cli.status import gather_status
+    from odradek.cli.status_view import status_text
+
+    async with Admin(servers) as admin:
+        if not screen.for_people or not sys.stdout.isatty():
+            while True:
+                print(as_line((await gather_status(admin, topics)).as_json()), flush=True)
+                await asyncio.sleep(WATCH_PAUSE_S)
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(screen=True, auto_refresh=False) as live:
+            while True:
+                try:
+                    text = status_text(await gather_status(admin, topics))
+                except OdradekError as error:
+                    text = str(error)
+                live.update(Text(text), refresh=True)
+                await asyncio.sleep(WATCH_PAUSE_S)
+
+
+def describe(
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List the brokers: addresses, epochs, state."""
+    found = ask(bootstrap, timeout, lambda admin: admin.describe_cluster())
+    rows = [
+        {
+            "broker": broker.broker_id,
+            "address": ",".join(broker.endpoints.values()),
+            "rack": broker.rack or None,
+            "fenced": broker.fenced,
+            "broker_epoch": broker.broker_epoch,
+            "controller": broker.broker_id == found.controller_id,
+        }
+        for broker in sorted(found.brokers, key=lambda broker: broker.broker_id)
+    ]
+    headings = {"broker": "BROKER", "address": "ADDRESS", "rack": "RACK", "fenced": "FENCED",
+                "broker_epoch": "EPOCH", "controller": "CONTROLLER"}  # fmt: skip
+    Screen(output, as_json).show_rows(rows, headings)
+
+
+def quorum(
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show the metadata quorum.
+
+    Its leader and epoch, and how far voters and observers are.
+    """
+    found = ask(bootstrap, timeout, lambda admin: admin.describe_quorum())
+    members = [
+        {
+            "node": member.node_id,
+            "role": "leader" if member.node_id == found.leader_id else role,
+            "log_end_offset": member.log_end_offset,
+            "last_fetch_ms": member.last_fetch_ms,
+            "last_caught_up_ms": member.last_caught_up_ms,
+        }
+        for role, group in (("voter", found.voters), ("observer", found.observers))
+        for member in group
+    ]
+    facts = {
+        "leader": found.leader_id,
+        "leader_epoch": found.leader_epoch,
+        "high_watermark": found.high_watermark,
+        "members": members,
+    }
+    screen = Screen(output, as_json)
+    if not screen.for_people:
+        screen.show(facts, str)
+        return
+    print(f"leader {found.leader_id}, epoch {found.leader_epoch}, high watermark {found.high_watermark}\n")
+    headings = {"node": "NODE", "role": "ROLE", "log_end_offset": "LEO", "last_fetch_ms": "FETCHED (MS AGO)",
+                "last_caught_up_ms": "CAUGHT UP (MS AGO)"}  # fmt: skip
+    screen.show_rows(members, headings)
+
+
+def health(
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Check that all is replicated (exit 3 if not).
+
+    Every broker must be up, every partition led and fully replicated. Shows how quickly each broker answers.
+    """
+    from odradek.cli.health import check_health
+
+    screen = Screen(output, as_json, quiet)
+    found: dict[str, Any] = ask(bootstrap, timeout, check_health)
+    if screen.for_people:
+        if not quiet:
+            screen.show_rows(found["brokers"], {"broker": "BROKER", "address": "ADDRESS", "state": "STATE",
+                                                "latency_ms": "LATENCY (MS)"})  # fmt: skip
+            print()
+        print("healthy" if found["healthy"] else "\n".join(found["problems"]))
+    else:
+        screen.show(found, str)
+    raise typer.Exit(FINE if found["healthy"] else FINDINGS)

@@ -1,0 +1,75 @@
+"""Which cluster is meant when nobody says: the one that was started last on this machine.
+
+`odradek cluster up` writes the directory of its cluster into `~/.odradek/current`; ODRADEK_HOME names another place
+than `~/.odradek`. The directory holds `cluster.json` with the addresses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from odradek.cli.failures import UNREACHABLE, CommandFailed
+
+STATE_FILE: Final = "cluster.json"
+POINTER: Final = "current"
+HOW_TO_NAME = "`odradek cluster up` starts a cluster; -b HOST:PORT or ODRADEK_BOOTSTRAP names one"
+
+
+def home() -> Path:
+    """Where odradek keeps what it knows of this user's clusters."""
+    return Path(os.environ.get("ODRADEK_HOME") or Path.home() / ".odradek")
+
+
+def remember(directory: Path) -> None:
+    """Make a cluster the one that is meant when nobody says."""
+    place = home()
+    place.mkdir(parents=True, exist_ok=True)
+    temporary = place / f"{POINTER}.{os.getpid()}"
+    temporary.write_text(f"{directory}\n")
+    temporary.replace(place / POINTER)
+
+
+def forget(directory: Path) -> None:
+    """Take the pointer away if it names this cluster."""
+    if current_directory() == directory:
+        (home() / POINTER).unlink(missing_ok=True)
+
+
+def current_directory() -> Path | None:
+    """The directory of the cluster that was started last, if one is remembered."""
+    try:
+        text = (home() / POINTER).read_text().strip()
+    except OSError:
+        return None
+    return Path(text) if text else None
+
+
+def data_directory(given: str | None) -> Path:
+    """The directory of the cluster on this machine that is meant. Raises `CommandFailed`."""
+    if given is not None:
+        return Path(given).absolute()
+    directory = current_directory()
+    if directory is None:
+        raise CommandFailed("no cluster was started on this machine", hint="odradek cluster up, or --data DIR")
+    return directory
+
+
+def bootstrap_servers(given: str | None) -> str:
+    """Addresses to begin with. Raises `CommandFailed` when none was given and no cluster is remembered."""
+    if given:
+        return given
+    directory = current_directory()
+    if directory is None:
+        raise CommandFailed("no cluster was named", hint=HOW_TO_NAME, exit_code=UNREACHABLE)
+    try:
+        state = json.loads((directory / STATE_FILE).read_text())
+        return ",".join(str(node["grpc"]) for node in state["nodes"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CommandFailed(
+            f"the cluster that was started last, in {directory}, is gone ({type(error).__name__})",
+            hint=HOW_TO_NAME,
+            exit_code=UNREACHABLE,
+        ) from error

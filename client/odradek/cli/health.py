@@ -1,0 +1,53 @@
+"""Whether a cluster is well: every broker unfenced and answering, every partition led and fully replicated."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from odradek import Admin, BrokerDescription, OdradekError
+from odradek.cli.status import gather_status
+
+PROBE_TIMEOUT_MS = 2_000
+
+
+async def check_health(admin: Admin) -> dict[str, Any]:
+    """Facts ready for JSON: `healthy`, `problems` (sentences), and per broker its state and latency."""
+    status = await gather_status(admin)
+    brokers = await asyncio.gather(*(_probe(broker) for broker in status.brokers))
+    problems = []
+    if status.controller_id < 0:
+        problems.append("no controller is known")
+    for broker in brokers:
+        if broker["state"] != "up":
+            problems.append(f"broker {broker['broker']} ({broker['address']}) is {broker['state']}")
+    for partition in status.partitions:
+        if partition.leaderless:
+            problems.append(f"{partition.name} has no leader; last in sync: {list(partition.isr)}")
+        elif partition.under_replicated:
+            missing = sorted(set(partition.assigned) - set(partition.isr))
+            problems.append(f"{partition.name} is under-replicated: not in sync: {missing}")
+    return {
+        "healthy": not problems,
+        "problems": problems,
+        "controller": status.controller_id,
+        "partitions": len(status.partitions),
+        "brokers": brokers,
+    }
+
+
+async def _probe(broker: BrokerDescription) -> dict[str, Any]:
+    """One round trip to one broker, over a connection that is up."""
+    address = next(iter(broker.endpoints.values()), "")
+    facts: dict[str, Any] = {"broker": broker.broker_id, "address": address, "latency_ms": None}
+    try:
+        async with Admin(address, bootstrap_timeout_ms=PROBE_TIMEOUT_MS) as alone:
+            started = time.perf_counter()
+            await alone.describe_cluster()
+            facts["latency_ms"] = round((time.perf_counter() - started) * 1000, 1)
+    except OdradekError:
+        facts["state"] = "unreachable"
+    else:
+        facts["state"] = "fenced" if broker.fenced else "up"
+    return facts

@@ -1,0 +1,64 @@
+"""`odradek`: starts the command that was asked for, and says in a sentence what went wrong.
+
+Rule of this module: it imports nothing heavy. `odradek --help` is there before grpc could have been loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from odradek.cli.failures import EXIT_CODES, FINE, INTERRUPTED, report
+from odradek.cli.tree import CommandTree
+
+HELP = "A small Kafka that can be broken on purpose and proves what survived."
+EPILOG = f"{EXIT_CODES} Environment: ODRADEK_BOOTSTRAP, ODRADEK_HOME, ODRADEK_DEBUG=1, NO_COLOR."
+
+app = typer.Typer(
+    cls=CommandTree,
+    help=HELP,
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback()
+def options(
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours, as with NO_COLOR=1.")] = False,
+    verbose: Annotated[
+        int, typer.Option("-v", "--verbose", count=True, help="Say more on standard error; twice: everything.")
+    ] = 0,
+) -> None:
+    if no_color:
+        os.environ["NO_COLOR"] = "1"
+    if verbose:
+        import logging
+
+        logging.basicConfig(level=logging.INFO if verbose == 1 else logging.DEBUG, stream=sys.stderr)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command line; returns the exit code."""
+    command = get_command(app)
+    try:
+        command.main(args=arguments, prog_name="odradek")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FINE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has had enough
+        return FINE
+    except Exception as error:
+        return report(error)
+    return FINE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Options that many commands share, with one name, one meaning and one help text each."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+
+class OutputFormat(StrEnum):
+    """How data is printed on standard output."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "-b",
+        "--bootstrap-server",
+        "--brokers",
+        metavar="HOST:PORT,...",
+        envvar="ODRADEK_BOOTSTRAP",
+        help="Addresses of brokers. Default: the cluster that `odradek cluster up` started last.",
+    ),
+]
+Output = Annotated[OutputFormat, typer.Option("--output", help="How to print the result.")]
+Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only data and errors.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after so long (exit code 5).")
+]
+DataDirectory = Annotated[
+    str | None,
+    typer.Option(
+        "--data", metavar="DIR", help="The cluster's directory. Default: that of the cluster that was started last."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("-X", metavar="KEY=VALUE", help="A setting of every broker, with Kafka's name. May be repeated."),
+]
+DEFAULT_TIMEOUT_S: Final = 15.0

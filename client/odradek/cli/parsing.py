@@ -1,0 +1,83 @@
+"""What people type, as values: partitions, settings, headers, offsets. What cannot be is a usage error (code 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.cli.failures import USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from odradek_proto.topics import TopicPartition
+
+
+def parse_partition(text: str) -> TopicPartition:
+    """`orders/0`, as `odradek cluster status` prints it; `orders-0`, a directory's name, is taken too."""
+    from odradek_proto.topics import TopicPartition, parse_partition_directory
+
+    topic, slash, number = text.rpartition("/")
+    if slash and topic and number.isdecimal():
+        return TopicPartition(topic, int(number))
+    partition = None if slash else parse_partition_directory(text)
+    if partition is None:
+        raise CommandFailed(f"{text!r} is no partition", hint="TOPIC/PARTITION, for example orders/0", exit_code=USAGE)
+    return partition
+
+
+def parse_settings(texts: Iterable[str], option: str) -> dict[str, str]:
+    """`key=value` texts as a mapping."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise CommandFailed(f"{option} {text!r}: expected key=value", exit_code=USAGE)
+        found[key.strip()] = value.strip()
+    return found
+
+
+class Start(NamedTuple):
+    """Where to begin to read. `kind`: beginning, end, offset, last (so many before the end), time (ms since 1970)."""
+
+    kind: str
+    number: int = 0
+
+
+def parse_start(text: str) -> Start:
+    """beginning, end, OFFSET, -N (the last N), @MILLISECONDS or @2026-01-31T12:00."""
+    word = text.strip().lower()
+    if word in ("beginning", "earliest", "start"):
+        return Start("beginning")
+    if word in ("end", "latest"):
+        return Start("end")
+    if word.startswith("@"):
+        return Start("time", _parse_time(text.strip()[1:]))
+    digits = word.removeprefix("-")
+    if not digits.isdecimal():
+        raise CommandFailed(
+            f"-o {text!r} is no place to begin",
+            hint="beginning, end, an offset, -N for the last N records, @2026-01-31T12:00 or @MILLISECONDS",
+            exit_code=USAGE,
+        )
+    return Start("last" if word.startswith("-") else "offset", int(digits))
+
+
+def _parse_time(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise CommandFailed(
+            f"@{text} is no time", hint="milliseconds since 1970, or 2026-01-31T12:00:00+01:00", exit_code=USAGE
+        ) from None
+
+
+def parse_size(text: str) -> int:
+    """Bytes, `16KiB`, `1MiB`."""
+    units = {"": 1, "B": 1, "KIB": 1 << 10, "K": 1 << 10, "MIB": 1 << 20, "M": 1 << 20}
+    digits = text.strip().rstrip("BKMIbkmi")
+    unit = text.strip()[len(digits) :].upper()
+    if not digits.isdecimal() or unit not in units:
+        raise CommandFailed(f"{text!r} is no size", hint="bytes, or 16KiB, 1MiB", exit_code=USAGE)
+    return int(digits) * units[unit]

