@@ -1,0 +1,173 @@
+"""Writers of unique records, and what they were told.
+
+A value says who wrote it and as the how-manyeth to its partition (`w1/2/417`), so that a reader can tell what was
+lost, duplicated or reordered. The ledger writes each event down before the act that it speaks of (`send`) or as soon
+as it is known (`ack`, `error`), in the format of `odradek_audit.history`.
+
+The same code runs in every world: it knows only the client and the clock port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from odradek import Producer
+from odradek.delivery import Delivery
+from odradek.errors import OdradekError
+from odradek_audit.history import ACK, DELIVER, ERROR, SEND, Event, encode_event
+from odradek_proto.transport.ports import Clock
+
+Acks = str | int
+
+
+@dataclass(slots=True)
+class PartitionProgress:
+    """When a partition's acknowledgements came, in ms of the ledger's clock."""
+
+    acknowledged: int = 0
+    last_ack_ms: int | None = None
+    longest_silence_ms: int = 0
+
+    def on_ack(self, now_ms: int) -> None:
+        if self.last_ack_ms is not None:
+            self.longest_silence_ms = max(self.longest_silence_ms, now_ms - self.last_ack_ms)
+        self.last_ack_ms = now_ms
+        self.acknowledged += 1
+
+
+class Ledger:
+    """The history of a run: kept in memory, and written to `path` line by line when one is given."""
+
+    def __init__(self, clock: Clock, path: Path | None = None, *, keep: bool = True) -> None:
+        self.events: list[Event] = []
+        self.progress: dict[tuple[str, int], PartitionProgress] = {}
+        self.in_flight: dict[tuple[str, int], int] = {}
+        self.acknowledged = 0
+        self.failed = 0
+        self._clock = clock
+        self._keep = keep
+        self._file: TextIO | None = path.open("w", encoding="utf-8", buffering=1 << 16) if path is not None else None
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records that were sent and of which nothing is known yet."""
+        return sum(self.in_flight.values())
+
+    def send(self, topic: str, partition: int, value: bytes, client: str, acks: Acks) -> None:
+        key = (topic, partition)
+        self.in_flight[key] = self.in_flight.get(key, 0) + 1
+        self._add(Event(SEND, topic, partition, value, client=client, acks=acks, time_ms=self._clock.now_ms()))
+
+    def ack(self, topic: str, partition: int, value: bytes, client: str, acks: Acks, offset: int) -> None:
+        now_ms = self._clock.now_ms()
+        self.in_flight[topic, partition] -= 1
+        self.acknowledged += 1
+        self.progress.setdefault((topic, partition), PartitionProgress()).on_ack(now_ms)
+        self._add(Event(ACK, topic, partition, value, offset=offset, client=client, acks=acks, time_ms=now_ms))
+
+    def error(self, topic: str, partition: int, value: bytes, client: str, *, definite: bool) -> None:
+        self.in_flight[topic, partition] -= 1
+        self.failed += 1
+        now_ms = self._clock.now_ms()
+        self._add(Event(ERROR, topic, partition, value, client=client, definite=definite, time_ms=now_ms))
+
+    def deliver(self, topic: str, partition: int, value: bytes, client: str, offset: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._add(Event(DELIVER, topic, partition, value, offset=offset, client=client, time_ms=now_ms))
+
+    def forget_silence(self) -> None:
+        """Begin to measure silences anew."""
+        for progress in self.progress.values():
+            progress.longest_silence_ms = 0
+
+    def silences_ms(self, now_ms: int) -> dict[tuple[str, int], int]:
+        """The longest silence of each partition since `forget_silence`, the one that lasts now included."""
+        return {
+            key: max(progress.longest_silence_ms, now_ms - progress.last_ack_ms)
+            for key, progress in self.progress.items()
+            if progress.last_ack_ms is not None
+        }
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _add(self, event: Event) -> None:
+        if self._keep:
+            self.events.append(event)
+        if self._file is not None:
+            self._file.write(encode_event(event) + "\n")
+
+
+@dataclass(slots=True)
+class Writer:
+    """One client that writes unique records to all partitions of a topic in turn.
+
+    At most `in_flight` records of each partition wait for their acknowledgement: a partition without a leader does
+    not keep the others from being written to.
+    """
+
+    producer: Producer[bytes, bytes]
+    ledger: Ledger
+    clock: Clock
+    topic: str
+    partitions: int
+    name: str
+    acks: Acks = "all"
+    in_flight: int = 100
+    pause_ms: float = 0  # between two records of one partition
+    payload: bytes = b""  # appended to each value; begins with a space
+    on_error: Callable[[OdradekError], None] | None = None
+    sent: dict[int, int] = field(default_factory=dict)
+    _stopping: bool = False
+
+    async def run(self) -> None:
+        """Write until `stop`; returns when nothing is on its way any more."""
+        await asyncio.gather(*(self._write(partition) for partition in range(self.partitions)))
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def _write(self, partition: int) -> None:
+        room = asyncio.Semaphore(self.in_flight)
+        waiting: set[asyncio.Task[None]] = set()
+        while not self._stopping:
+            await room.acquire()
+            number = self.sent.get(partition, 0)
+            self.sent[partition] = number + 1
+            value = f"{self.name}/{partition}/{number}".encode() + self.payload
+            self.ledger.send(self.topic, partition, value, self.name, self.acks)
+            try:
+                delivery = await self.producer.enqueue(self.topic, value, partition=partition)
+            except OdradekError as error:  # never left: certainly not written
+                self._failed(partition, value, error, definite=True)
+                room.release()
+                await self.clock.sleep(10)
+                continue
+            task = asyncio.get_running_loop().create_task(self._await(partition, value, delivery, room))
+            waiting.add(task)
+            task.add_done_callback(waiting.discard)
+            if self.pause_ms:
+                await self.clock.sleep(self.pause_ms)
+        if waiting:
+            await asyncio.wait(waiting)
+
+    async def _await(self, partition: int, value: bytes, delivery: Delivery, room: asyncio.Semaphore) -> None:
+        try:
+            metadata = await delivery
+        except OdradekError as error:
+            self._failed(partition, value, error, definite=False)
+        else:
+            self.ledger.ack(self.topic, partition, value, self.name, self.acks, metadata.offset)
+        finally:
+            room.release()
+
+    def _failed(self, partition: int, value: bytes, error: OdradekError, *, definite: bool) -> None:
+        self.ledger.error(self.topic, partition, value, self.name, definite=definite)
+        if self.on_error is not None:
+            self.on_error(error)
