@@ -156,7 +156,7 @@ class LogDirectory:
         return dict(sorted(found.items()))
 
     def strays(self, assigned: Mapping[TopicPartition, bytes]) -> list[TopicPartition]:
-        """Partitions that lie here though the metadata does not put them here, or gives the name to another topic id."""
+        """Partitions that lie here, but the metadata puts them elsewhere or gives the name to another topic id."""
         return [
             partition
             for partition, topic_id in self.partitions().items()
@@ -198,7 +198,7 @@ class LogDirectory:
         self._set_aside(log, DELETE_SUFFIX, wall_ms)
 
     def set_aside_stray(self, log: Log, wall_ms: int) -> None:
-        """Keep a partition that the metadata does not know as `topic-partition.<id>-stray`, for people to look at."""
+        """Keep a partition that the metadata does not know, as `topic-partition.<id>-stray`, for people to see."""
         self._set_aside(log, STRAY_SUFFIX, wall_ms)
 
     def _set_aside(self, log: Log, suffix: str, wall_ms: int) -> None:

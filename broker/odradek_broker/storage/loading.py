@@ -30,7 +30,6 @@ from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX
 from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
 from odradek_broker.storage.segments import Segments
-from odradek_broker.storage.settings import LogSettings
 from odradek_broker.storage.snapshots import Snapshots
 from odradek_broker.storage.walk import walk_verified
 
@@ -118,17 +117,17 @@ def _complete_swap(files: Files, directory: str, name: str) -> None:
     files.rename(path, f"{directory}/{target}")
 
 
-def load_clean(segments: Segments, content: DirectoryContent, interval: int) -> bool:
+def load_clean(segments: Segments, content: DirectoryContent) -> bool:
     """Believe the segments, but for missing indexes. Returns false when the end of the log is not whole after all."""
     for place, segment in enumerate(segments.all[:-1]):
         segment.next_offset = segments.all[place + 1].base_offset
         if segment.base_offset in content.without_index:
-            segment.rebuild_indexes(interval)
+            segment.rebuild_indexes()
     active = segments.active
     try:
         if active.base_offset in content.without_index:
             active.forget()
-            active.rebuild_indexes(interval)
+            active.rebuild_indexes()
         active.load_indexes()
         active.load_tail()
     except (CorruptBatch, CorruptFile):
@@ -145,14 +144,12 @@ class Recoverer:
         snapshots: Snapshots,
         epochs: EpochCache,
         producers: ProducerStates,
-        settings: LogSettings,
         recovery_point: int,
     ) -> None:
         self._segments = segments
         self._snapshots = snapshots
         self._epochs = epochs
         self._producers = producers
-        self._interval = settings.index_interval_bytes
         self._recovery_point = recovery_point
         self._latest_epoch = -1
         self._batches = 0
@@ -206,7 +203,7 @@ class Recoverer:
                 if header.last_offset - segment.base_offset > LARGEST_RELATIVE_OFFSET:
                     raise CorruptBatch(f"offset {header.last_offset} in a segment from {segment.base_offset}", position)
                 self._take_epoch(header.leader_epoch, header.base_offset, position)
-                segment.enter(header, position, self._interval)
+                segment.enter(header, position)
                 segment.size = position + header.size
                 if header.base_offset >= producers.end_offset:
                     producers.update(header)

@@ -205,7 +205,7 @@ class Log:
             if self._must_roll(active, headers, size, end):
                 self._append_in_parts(headers, buffers)
             else:
-                active.append(headers, buffers, size, self.settings.index_interval_bytes)
+                active.append(headers, buffers, size)
         except (OSError, ValueError) as error:
             self._undo(before, error)
         self._end_offset = end
@@ -244,7 +244,7 @@ class Log:
                     break
                 stop, size = stop + 1, larger
             part = slice_buffers(buffers, position, position + size)
-            active.append(headers[place:stop], part, size, self.settings.index_interval_bytes)
+            active.append(headers[place:stop], part, size)
             place, position = stop, position + size
 
     def _roll(self, headers: Sequence[BatchHeader], done: int) -> None:

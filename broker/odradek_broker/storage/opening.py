@@ -60,13 +60,15 @@ def open_files(
     topic_id = settle_topic_id(files, directory, topic_partition, topic_id)
     content = tidy(files, directory)
     created = not content.bases
+    interval = settings.index_interval_bytes
     segments = Segments(
         files,
         directory,
         [
-            Segment(files, directory, base, created_ms=wall_ms, create=created)
+            Segment(files, directory, base, interval=interval, created_ms=wall_ms, create=created)
             for base in (content.bases or [log_start_offset])
         ],
+        interval,
     )
     try:
         return _Opening(files, directory, settings, segments, content, wall_ms).run(
@@ -94,7 +96,6 @@ class _Opening:
     ) -> None:
         self._files = files
         self._directory = directory
-        self._settings = settings
         self._segments = segments
         self._content = content
         self._snapshots = Snapshots(files, directory, content.snapshots)
@@ -116,7 +117,7 @@ class _Opening:
         segments, epochs = self._segments, self._epochs
         log_start = max(log_start_offset, segments.first.base_offset)
         recovery = Recovery()
-        believed = clean and load_clean(segments, self._content, self._settings.index_interval_bytes)
+        believed = clean and load_clean(segments, self._content)
         if self._content.bases and not believed:
             recovery = self._recover(recovery_point, log_start)
         elif not epochs.entries:
@@ -149,14 +150,14 @@ class _Opening:
         for place, segment in enumerate(segments.all[:first]):
             segment.next_offset = segments.all[place + 1].base_offset
             if segment.base_offset in content.without_index:
-                segment.rebuild_indexes(self._settings.index_interval_bytes)
+                segment.rebuild_indexes()
         start = segments.all[first].base_offset
         if not self._epochs.entries:
             self._find_epochs(start)
         self._snapshots.restore(self._producers, log_start, start)
         if self._producers.end_offset < start:
             replay(self._producers, segments.headers(self._producers.end_offset), start)
-        recoverer = Recoverer(segments, self._snapshots, self._epochs, self._producers, self._settings, recovery_point)
+        recoverer = Recoverer(segments, self._snapshots, self._epochs, self._producers, recovery_point)
         return recoverer.run(first)
 
     def _load_producers(self, log_start: int, end: int) -> None:

@@ -40,6 +40,7 @@ class Segment:
         "file",
         "first_timestamp",
         "index",
+        "interval",
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
@@ -49,8 +50,13 @@ class Segment:
         "unindexed_bytes",
     )
 
-    def __init__(self, files: Files, directory: str, base_offset: int, *, created_ms: int, create: bool) -> None:
-        """Open the files; nothing is read. `created_ms` counts for segments whose records have no timestamp."""
+    def __init__(
+        self, files: Files, directory: str, base_offset: int, *, interval: int, created_ms: int, create: bool
+    ) -> None:
+        """Open the files; nothing is read.
+
+        `interval` is index.interval.bytes; `created_ms` counts for segments whose records have no timestamp.
+        """
         self._files = files
         self.base_offset = base_offset
         self.path = f"{directory}/{segment_file_name(base_offset)}"
@@ -61,6 +67,7 @@ class Segment:
         self._pwritev = self.file.pwritev
         self.size = 0 if create else self.file.size()
         self.next_offset = base_offset
+        self.interval = interval
         self.created_ms = created_ms
         self.first_timestamp = UNKNOWN
         self.max_timestamp = UNKNOWN
@@ -76,7 +83,7 @@ class Segment:
 
     # --- Writing ---------------------------------------------------------------------------------------------------
 
-    def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size: int, interval: int) -> None:
+    def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size: int) -> None:
         """Write batches of `size` bytes in all with one call. Raises `OSError`; only the file has then changed."""
         position = self.size
         written = self._pwritev(buffers, position)
@@ -85,10 +92,10 @@ class Segment:
         self.dirty = True
         self.size = position + size
         for header in headers:
-            self.enter(header, position, interval)
+            self.enter(header, position)
             position += header.length + 12
 
-    def enter(self, header: BatchHeader, position: int, interval: int) -> None:
+    def enter(self, header: BatchHeader, position: int) -> None:
         """Take note of a batch that stands at `position`, behind all others; index it when it is time (R-227)."""
         last_offset = header.base_offset + header.last_offset_delta
         timestamp = header.max_timestamp
@@ -97,7 +104,7 @@ class Segment:
             self.max_timestamp_offset = last_offset
         if not position:
             self.first_timestamp = timestamp
-        if self.unindexed_bytes > interval:
+        if self.unindexed_bytes > self.interval:
             self.index.append(last_offset, position)
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
             self.unindexed_bytes = 0
@@ -180,7 +187,7 @@ class Segment:
         try:
             self.load_indexes()
         except CorruptFile:
-            self.rebuild_indexes(4096)  # index.interval.bytes, Kafka's default
+            self.rebuild_indexes()
 
     @property
     def largest_timestamp(self) -> int:
@@ -208,13 +215,13 @@ class Segment:
         self._times_known = self._indexes_known = True
         self.dirty = True
 
-    def rebuild_indexes(self, interval: int) -> None:
+    def rebuild_indexes(self) -> None:
         """Write both indexes anew from the batches, which are trusted. Raises `LogCorrupted`."""
         next_offset = self.next_offset
         self.forget()
         try:
             for position, header in walk_headers(self.file, 0, self.size):
-                self.enter(header, position, interval)
+                self.enter(header, position)
         except CorruptBatch as error:
             raise LogCorrupted(self.path, error.position, self.next_offset, error.reason) from None
         self.next_offset = next_offset

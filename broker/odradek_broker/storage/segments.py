@@ -25,11 +25,12 @@ _base_offset = attrgetter("base_offset")
 class Segments:
     """At least one segment; the last one, `active`, is appended to."""
 
-    __slots__ = ("_doomed", "_files", "active", "all", "directory", "directory_dirty")
+    __slots__ = ("_doomed", "_files", "_interval", "active", "all", "directory", "directory_dirty")
 
-    def __init__(self, files: Files, directory: str, segments: Sequence[Segment]) -> None:
+    def __init__(self, files: Files, directory: str, segments: Sequence[Segment], interval: int) -> None:
         self._files = files
         self.directory = directory
+        self._interval = interval  # index.interval.bytes of new segments
         self.all: tuple[Segment, ...] = tuple(segments)
         self.active = self.all[-1]
         self.directory_dirty = True  # names were made or removed since the last flush of the directory
@@ -71,7 +72,7 @@ class Segments:
             raise ValueError(f"{self.directory}: no segment can begin at {base_offset}, below {old.next_offset}")
         else:
             old.seal()
-        new = Segment(self._files, self.directory, base_offset, created_ms=created_ms, create=True)
+        new = self._create(base_offset, created_ms)
         self.all = (*self.all, new)
         self.active = new
         self.directory_dirty = True
@@ -102,9 +103,14 @@ class Segments:
         """Remove everything; one empty segment begins at `base_offset` (R-231)."""
         self._remove_newest(0)
         self._files.fsync_dir(self.directory)  # or else old segments could come back below the new one
-        new = Segment(self._files, self.directory, base_offset, created_ms=created_ms, create=True)
+        new = self._create(base_offset, created_ms)
         self.all = (new,)
         self.active = new
+
+    def _create(self, base_offset: int, created_ms: int) -> Segment:
+        return Segment(
+            self._files, self.directory, base_offset, interval=self._interval, created_ms=created_ms, create=True
+        )
 
     def _remove_newest(self, keep: int) -> None:
         doomed = self.all[keep:]

@@ -1,0 +1,180 @@
+"""A log on a simulated disk, with the few lines of core that stand around it, for the tests of storage."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.storage.cache import RecentBatches
+from odradek_broker.storage.log import Log
+from odradek_broker.storage.settings import LogSettings
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_proto.records import BatchHeader, encode_batch, iter_batches, read_header
+from odradek_proto.topics import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+DIRECTORY = "/data/orders-0"
+SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=200, segment_ms=1 << 60)
+START_MS = 1_700_000_000_000
+
+
+def batch(
+    base_offset: int,
+    records: int = 1,
+    *,
+    epoch: int = 0,
+    timestamp: int = START_MS,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    size: int = 50,
+    transactional: bool = False,
+) -> bytes:
+    """A batch whose values name their offsets. `producer` is (id, epoch, first sequence)."""
+    value = b"at %d in epoch %d " % (base_offset, epoch)
+    rows = [(timestamp + place, None, value.ljust(size, b"."), ()) for place in range(records)]
+    return encode_batch(
+        rows,
+        base_offset=base_offset,
+        leader_epoch=epoch,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        transactional=transactional,
+    )
+
+
+def header_of(*args: int, **kwargs: object) -> BatchHeader:
+    """The header of `batch(...)`."""
+    return read_header(batch(*args, **kwargs))  # type: ignore[arg-type]
+
+
+class LogBench:
+    """One partition's log, opened, closed, killed and read, on a disk that can lose power."""
+
+    def __init__(self, settings: LogSettings = SMALL, seed: int = 0) -> None:
+        self.settings = settings
+        self.disk = SimDisk(random.Random(seed))
+        self.checkpoint = 0  # the recovery point checkpoint, as a log directory would keep it
+        self.log_start = 0
+        self.files = self.new_files()
+        self.log: Log
+
+    def new_files(self) -> SimFiles:
+        self.files = SimFiles(self.disk, SimLoop(), random.Random(0))
+        return self.files
+
+    def open(self, *, clean: bool = True, cache: RecentBatches | None = None, **arguments: int) -> Log:
+        given = {
+            "recovery_point": self.checkpoint,
+            "log_start_offset": self.log_start,
+            "wall_ms": START_MS,
+            **arguments,
+        }
+        self.log = Log.open(
+            self.files,
+            DIRECTORY,
+            ORDERS,
+            settings=self.settings,
+            clean=clean,
+            cache=cache,
+            on_recovery_point_lowered=self._lower,
+            **given,  # type: ignore[arg-type]
+        )
+        return self.log
+
+    def _lower(self, log: Log, offset: int) -> None:
+        self.checkpoint = min(self.checkpoint, offset)
+
+    def append(self, *batches: bytes) -> None:
+        """What the core does around an append: epochs before, producers after (R-222)."""
+        headers = [read_header(each) for each in batches]
+        state = self.log.state
+        changed = [
+            state.epochs.assign(each.leader_epoch, each.base_offset) for each in headers if each.leader_epoch >= 0
+        ]
+        if any(changed):
+            self.log.write_epochs(state.epochs.entries)
+        self.log.append(headers, [memoryview(b"".join(batches))])
+        for header in headers:
+            state.producers.update(header)
+        state.log_end_offset = headers[-1].next_offset
+
+    def fill(self, count: int, *, epoch: int = 0, records: int = 1, **arguments: int) -> list[bytes]:
+        """Append so many batches at the end, each on its own; returns them."""
+        made = []
+        for _ in range(count):
+            made.append(batch(self.log.end_offset, records, epoch=epoch, **arguments))  # type: ignore[arg-type]
+            self.append(made[-1])
+        return made
+
+    def truncate(self, offset: int) -> int:
+        """A truncation with what the core does after it."""
+        end = self.log.truncate(offset)
+        state = self.log.state
+        state.log_end_offset = end
+        state.epochs.truncate_from_end(end)
+        self.log.write_epochs(state.epochs.entries)
+        return end
+
+    def flush(self) -> None:
+        """A flush, then the checkpoint (R-238)."""
+        self.log.flush()
+        self.checkpoint = self.log.recovery_point
+
+    def close(self, *, clean: bool = True) -> None:
+        self.log.close(clean=clean)
+        if clean:
+            self.checkpoint = self.log.recovery_point
+
+    def reopen(self, *, clean: bool, **arguments: int) -> Log:
+        """End and begin again: after `clean=False` the log has to be recovered."""
+        self.close(clean=clean)
+        return self.open(clean=clean, **arguments)
+
+    def cold(self) -> None:
+        """Make the next reads come from the disk."""
+        self.log._tail.clear()
+
+    # --- What is there ---------------------------------------------------------------------------------------------
+
+    def read_all(self, *, max_bytes: int = 300) -> list[bytes]:
+        """All batches of the log, by many small reads."""
+        return read_all(self.log, max_bytes)
+
+    def epochs(self) -> tuple[EpochEntry, ...]:
+        return self.log.state.epochs.entries
+
+    def names(self, suffix: str) -> list[int]:
+        """Base offsets of the files with a suffix."""
+        return [int(name.split(".")[0]) for name in self.files.list(DIRECTORY) if name.endswith(suffix)]
+
+    def path(self, name: str) -> str:
+        return f"{DIRECTORY}/{name}"
+
+    def garbage(self, name: str, content: bytes) -> None:
+        """Add bytes behind the end of a file."""
+        file = self.files.open(self.path(name))
+        file.pwritev([content], file.size())
+
+    def garbage_file(self, name: str, content: bytes) -> None:
+        """Make a file."""
+        self.files.open(self.path(name), create=True).pwritev([content], 0)
+
+
+def read_all(log: Log, max_bytes: int = 300) -> list[bytes]:
+    found: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.end_offset:
+        data = b"".join(bytes(piece) for piece in log.read(offset, max_bytes, log.end_offset))
+        if not data:
+            break
+        for position, header in iter_batches(data):
+            found.append(data[position : position + header.size])
+            offset = header.next_offset
+    return found
+
+
+def offsets(batches: Sequence[bytes]) -> list[int]:
+    return [read_header(each).base_offset for each in batches]

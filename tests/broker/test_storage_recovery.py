@@ -1,0 +1,398 @@
+"""Opening a log after a clean end, a crash, and damage (R-66, R-233 to R-237, R-246)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.storage.errors import InconsistentTopicId
+from odradek_broker.storage.log import Log
+from odradek_proto.formats import encode_leader_epochs
+from odradek_proto.records import read_header
+from odradek_proto.transport.files import OsFiles
+
+from tests.broker.log_bench import DIRECTORY, ORDERS, SMALL, START_MS, LogBench, batch, offsets, read_all
+
+
+@pytest.fixture
+def bench() -> LogBench:
+    made = LogBench()
+    made.open()
+    return made
+
+
+def indexes(log: Log) -> list[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+    for segment in log.segments:
+        segment.know_indexes()
+    return [(segment.index.entries, list(segment.time_index.entries)) for segment in log.segments]
+
+
+def test_a_new_log_is_empty_and_has_its_files(bench: LogBench) -> None:
+    """One segment at the log start."""
+    state = bench.log.state
+    assert (state.log_start_offset, state.high_watermark, state.log_end_offset) == (0, 0, 0)
+    assert bench.names(".log") == [0]
+    bench.reopen(clean=False)
+    assert bench.log.end_offset == 0
+
+
+def test_a_clean_end_needs_no_recovery(bench: LogBench) -> None:
+    """Nothing is walked, and everything is as it was (R-233)."""
+    written = [bench.fill(1, epoch=place // 9, timestamp=START_MS + place)[0] for place in range(30)]
+    before = indexes(bench.log)
+    epochs = bench.epochs()
+    bench.reopen(clean=True)
+    assert bench.log.recovery.batches == 0
+    assert bench.read_all() == written
+    assert (bench.log.recovery_point, bench.log.state.flushed_offset) == (30, 30)
+    assert bench.epochs() == epochs
+    after = indexes(bench.log)
+    assert [each[0] for each in after] == [each[0] for each in before]
+    assert bench.log.segments[-1].largest_timestamp == START_MS + 29
+
+
+def test_recovery_gives_the_log_that_was_there(bench: LogBench) -> None:
+    """Same end and same index entries with and without recovery (LG-17)."""
+    written = [bench.fill(1, timestamp=START_MS + place)[0] for place in range(30)]
+    bench.reopen(clean=True)
+    believed = indexes(bench.log)
+    bench.checkpoint = 0
+    bench.close(clean=False)
+    bench.open(clean=False)
+    assert bench.log.recovery.batches == 30
+    assert bench.log.end_offset == 30
+    assert [each[0] for each in indexes(bench.log)] == [each[0] for each in believed]
+    assert indexes(bench.log)[:-1] == believed[:-1]
+    assert bench.read_all() == written
+
+
+def test_garbage_behind_the_data_is_cut(bench: LogBench) -> None:
+    """In the log and in its index: all records come back, and the index is rebuilt (LG-16)."""
+    written = bench.fill(8)
+    before = bench.log.segments[-1].index.entries
+    bench.close()
+    name = f"{bench.log.segments[-1].base_offset:020d}"
+    bench.garbage(name + ".log", random.Random(1).randbytes(500))
+    bench.garbage(name + ".index", random.Random(2).randbytes(77))
+    bench.checkpoint = 0
+    bench.open(clean=False)
+    assert bench.read_all() == written
+    assert bench.log.recovery.cut_offset == 8
+    assert bench.log.recovery.cut_bytes == 500
+    assert bench.log.segments[-1].index.entries == before
+    written += bench.fill(3, epoch=1)
+    assert bench.reopen(clean=True).end_offset == 11
+    assert bench.read_all() == written
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 61, b"\0" * 4000, b"x", batch(8)[:-1], batch(8)[:40], batch(3)])
+def test_an_end_that_is_no_batch_is_cut(bench: LogBench, tail: bytes) -> None:
+    """Zeros, parts of a batch, and a batch that was there before (R-234, R-239)."""
+    written = bench.fill(8)
+    bench.close(clean=False)
+    bench.garbage(f"{bench.log.segments[-1].base_offset:020d}.log", tail)
+    bench.open(clean=False)
+    assert bench.read_all() == written
+    assert bench.log.recovery.cut_bytes == len(tail)
+    assert not bench.log.recovery.below_recovery_point
+
+
+@pytest.mark.parametrize("damaged", range(0, 30, 3))
+def test_everything_before_a_damaged_batch_is_kept(bench: LogBench, damaged: int) -> None:
+    """And nothing behind it, whole later segments neither (LG-24, R-234)."""
+    written = bench.fill(30)
+    segment = next(each for each in reversed(bench.log.segments) if each.base_offset <= damaged)
+    bench.close(clean=False)
+    position = (damaged - segment.base_offset) * len(written[0])
+    bench.disk.flip(segment.path, position + 70)
+    bench.open(clean=False)
+    assert bench.log.end_offset == damaged
+    assert bench.read_all() == written[:damaged]
+    assert bench.names(".log")[-1] <= damaged
+    assert all(offset <= damaged for offset in bench.log.snapshot_offsets)
+    bench.fill(20, epoch=2)
+    assert offsets(bench.reopen(clean=False) and bench.read_all()) == list(range(damaged + 20))
+
+
+def test_damage_below_the_recovery_point_is_reported_as_such(bench: LogBench) -> None:
+    """No torn write can be there: the disk lost what it had promised."""
+    bench.fill(5)
+    bench.flush()
+    bench.close(clean=False)
+    bench.disk.flip(bench.log.segments[0].path, 70)
+    bench.open(clean=False)
+    assert bench.log.recovery.below_recovery_point
+    assert bench.log.recovery_point == 0
+
+
+def test_a_segment_whose_end_is_missing_ends_the_log(bench: LogBench) -> None:
+    """The next segments are there and sound, but between them and it records are gone (R-234, R-239)."""
+    written = bench.fill(30)
+    first = bench.log.segments[0]
+    keep = 3 * len(written[0])
+    bench.close(clean=False)
+    file = bench.files.open(first.path)
+    file.truncate(keep)
+    bench.open(clean=False)
+    assert bench.read_all() == written[:3]
+    assert bench.names(".log") == [0]
+
+
+def test_segments_below_the_recovery_point_are_believed(bench: LogBench) -> None:
+    """They were flushed: reading them again would only make the start slow (R-234)."""
+    written = bench.fill(30)
+    bench.flush()
+    bench.fill(2)
+    bench.close(clean=False)
+    bench.open(clean=False)
+    assert bench.log.recovery.segments == 1
+    assert 0 < bench.log.recovery.batches < 10
+    assert bench.read_all()[:30] == written
+
+
+def test_the_recovery_point_is_that_of_the_checkpoint(bench: LogBench) -> None:
+    """What a recovery read need not be on the disk yet, but for what the checkpoint says (R-235)."""
+    bench.fill(10)
+    bench.flush()
+    bench.fill(10)
+    bench.close(clean=False)
+    bench.open(clean=False)
+    assert (bench.log.recovery_point, bench.log.end_offset) == (10, 20)
+    bench.checkpoint = 99
+    bench.close(clean=False)
+    bench.open(clean=False)
+    assert bench.log.recovery_point == 20
+
+
+def test_missing_epochs_come_back_from_the_batches(bench: LogBench) -> None:
+    """The file is stale, lost, empty or bad (LG-18, R-61)."""
+    for epoch in (0, 2, 5, 9):
+        bench.fill(7, epoch=epoch)
+    epochs = bench.epochs()
+    path = bench.path("leader-epoch-checkpoint")
+    for content in (encode_leader_epochs(epochs[:2]), None, b"", b"rubbish\n", encode_leader_epochs([])):
+        for clean in (False, True):
+            if clean and content is not None and content.startswith(b"0\n2"):
+                continue  # a clean end is believed
+            bench.close(clean=clean)
+            bench.checkpoint = 0
+            bench.files.remove(path)
+            if content is not None:
+                bench.files.open(path, create=True).pwritev([content], 0)
+            bench.open(clean=clean)
+            assert bench.epochs() == epochs
+
+
+def test_an_epoch_file_from_before_a_truncation_is_corrected(bench: LogBench) -> None:
+    """A power loss may undo the file's last rename: the batches know better, also where their epoch is lower."""
+    bench.fill(5, epoch=3)
+    bench.append(batch(5, 3, epoch=4))
+    bench.append(batch(8, 2, epoch=6))
+    bench.close(clean=False)
+    stale = encode_leader_epochs([EpochEntry(3, 0), EpochEntry(5, 5)])
+    bench.files.remove(bench.path("leader-epoch-checkpoint"))
+    bench.files.open(bench.path("leader-epoch-checkpoint"), create=True).pwritev([stale], 0)
+    bench.open(clean=False)
+    assert bench.epochs() == ((3, 0), (4, 5), (6, 8))
+
+
+def test_an_epoch_that_falls_ends_the_log(bench: LogBench) -> None:
+    """Old batches behind new ones: a cut that did not reach the disk."""
+    written = bench.fill(3, epoch=4)
+    old = batch(3, epoch=2)
+    bench.log.append([read_header(old)], [old])
+    bench.close(clean=False)
+    bench.open(clean=False)
+    assert bench.read_all() == written
+
+
+def test_epoch_entries_outside_of_the_log_go_when_it_is_opened(bench: LogBench) -> None:
+    """Entries at or above the log end, and below the log start (R-66)."""
+    for epoch in (0, 1, 2):
+        bench.fill(4, epoch=epoch)
+    bench.log.write_epochs([*bench.epochs(), EpochEntry(7, 12)])
+    bench.log_start = 6
+    bench.reopen(clean=True)
+    assert bench.epochs() == ((1, 6), (2, 8))
+
+
+def test_a_log_that_ends_below_its_start_is_begun_anew(bench: LogBench) -> None:
+    """Corruption below the log start: one empty segment there (LG-19, R-235)."""
+    bench.fill(6)
+    bench.close(clean=False)
+    bench.disk.flip(bench.log.segments[0].path, 2 * len(batch(0)) + 70)
+    bench.log_start = 4
+    bench.open(clean=False)
+    state = bench.log.state
+    assert (state.log_start_offset, state.log_end_offset, state.high_watermark) == (4, 4, 4)
+    assert bench.names(".log") == [4]
+    assert bench.epochs() == ()
+    bench.fill(2, epoch=1)
+    assert offsets(bench.reopen(clean=False) and bench.read_all()) == [4, 5]
+
+
+@pytest.mark.parametrize(("checkpoint", "expected"), [(0, 2), (5, 5), (99, 8)])
+def test_the_high_watermark_lies_within_the_log(bench: LogBench, checkpoint: int, expected: int) -> None:
+    """Whatever the checkpoint says (R-1)."""
+    bench.fill(8)
+    bench.log_start = 2
+    bench.close()
+    assert bench.open(clean=True, high_watermark=checkpoint).state.high_watermark == expected
+
+
+def test_litter_is_removed_and_a_swap_completed(bench: LogBench) -> None:
+    """Files of deletions and cleanings that a crash interrupted (R-236)."""
+    written = bench.fill(30)
+    bench.close(clean=False)
+    second, third = bench.names(".log")[1:3]
+    merged = b"".join(written[second : bench.names(".log")[3]])
+    for name in (
+        f"{0:020d}.log.deleted",
+        f"{0:020d}.index.deleted",
+        f"{5:020d}.log.cleaned",
+        f"{7777:020d}.index",
+        f"{7777:020d}.timeindex",
+        "leader-epoch-checkpoint.tmp",
+    ):
+        bench.garbage_file(name, b"litter")
+    bench.garbage_file(f"{second:020d}.log.swap", merged)
+    bench.open(clean=False)
+    assert third not in bench.names(".log")
+    assert bench.read_all() == written
+    left = bench.files.list(DIRECTORY)
+    assert not [name for name in left if name.endswith((".deleted", ".cleaned", ".swap", ".tmp")) or "7777" in name]
+
+
+def test_a_swap_that_is_not_whole_is_not_used(bench: LogBench) -> None:
+    """What it was to replace is still there (R-236)."""
+    written = bench.fill(3)
+    bench.close(clean=False)
+    bench.garbage_file(f"{0:020d}.log.swap", b"".join(written)[:-1])
+    bench.open(clean=False)
+    assert bench.read_all() == written
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("how", ["missing", "torn", "wrong"])
+def test_a_bad_index_is_rebuilt(bench: LogBench, suffix: str, how: str, clean: bool) -> None:
+    """In the active segment and in those before it (R-236)."""
+    written = [bench.fill(1, timestamp=START_MS + place)[0] for place in range(30)]
+    wanted = indexes(bench.reopen(clean=True))
+    bases = bench.names(".log")
+    bench.close()
+    for base in (bases[1], bases[-1]):
+        path = bench.path(f"{base:020d}{suffix}")
+        if how == "missing":
+            bench.files.remove(path)
+        elif how == "torn":
+            bench.garbage(f"{base:020d}{suffix}", b"\x01\x02\x03")
+        else:
+            file = bench.files.open(path)
+            file.pwritev([b"\x7f" * file.size()], 0)
+    bench.open(clean=clean)
+    assert bench.read_all() == written
+    assert [each[0] for each in indexes(bench.log)] == [each[0] for each in wanted]
+    assert bench.log.offset_for_timestamp(START_MS + 11, 30) == (START_MS + 11, 11)
+
+
+def test_an_index_padded_with_zeros_is_read(bench: LogBench) -> None:
+    """Kafka gives the active segment's index its full size before it is used."""
+    written = bench.fill(7)
+    bench.close()
+    entries = bench.log.segments[0].index.entries
+    assert entries
+    bench.garbage(f"{0:020d}.index", b"\0" * 8000)
+    bench.garbage(f"{0:020d}.timeindex", b"\0" * 12000)
+    bench.open(clean=True)
+    assert bench.log.segments[0].index.entries == entries
+    written += bench.fill(5)
+    bench.cold()
+    assert bench.read_all() == written
+
+
+def test_a_clean_mark_on_a_torn_log_is_not_believed(bench: LogBench) -> None:
+    """Whoever wrote the mark was wrong: the end of the file is no batch."""
+    written = bench.fill(4)
+    bench.close()
+    bench.garbage(f"{0:020d}.log", b"torn")
+    bench.open(clean=True)
+    assert bench.read_all() == written
+    assert bench.log.recovery.cut_bytes == 4
+
+
+def producers_of(log: Log) -> list[tuple[int, int, int]]:
+    return [(each.producer_id, each.producer_epoch, each.last_sequence) for each in log.state.producers.entries()]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("snapshots", ["there", "gone", "corrupt"])
+def test_producer_state_survives(bench: LogBench, clean: bool, snapshots: str) -> None:
+    """From the newest sound snapshot and the batches behind it; a corrupt one is deleted (PS-07, LG-23, R-246)."""
+    for offset in range(30):
+        bench.append(batch(offset, producer=(offset % 2, 0, offset // 2)))
+    bench.close(clean=clean)
+    for offset in bench.names(".snapshot"):
+        if snapshots == "gone":
+            bench.files.remove(bench.path(f"{offset:020d}.snapshot"))
+        elif snapshots == "corrupt":
+            bench.disk.flip(bench.path(f"{offset:020d}.snapshot"), 20)
+    bench.open(clean=clean)
+    assert producers_of(bench.log) == [(0, 0, 14), (1, 0, 14)]
+    duplicate = bench.log.state.producers.check(read_header(batch(99, producer=(1, 0, 14))), 0).duplicate
+    assert duplicate is not None
+    assert duplicate.first_offset == 29
+    assert bench.log.snapshot_offsets[-1] == 30
+    bases = [segment.base_offset for segment in bench.log.segments]
+    assert set(bench.log.snapshot_offsets) <= {*bases[1:], 30}
+
+
+def test_snapshots_outside_of_the_log_are_removed(bench: LogBench) -> None:
+    """Those beyond the end and those at or below the log start (PS-06)."""
+    bench.fill(30)
+    bases = [segment.base_offset for segment in bench.log.segments]
+    bench.close()
+    bench.garbage_file(f"{500:020d}.snapshot", b"")
+    bench.log_start = bases[1]
+    bench.open(clean=True)
+    assert list(bench.log.snapshot_offsets) == [*bases[2:], 30]
+    assert bench.names(".snapshot") == [*bases[2:], 30]
+
+
+def test_a_directory_belongs_to_one_topic_id() -> None:
+    """A topic that was deleted and created again by the same name is another one."""
+    bench = LogBench()
+    one, two = bytes(range(16)), bytes(range(16, 32))
+
+    def opened(topic_id: bytes) -> Log:
+        return Log.open(bench.files, DIRECTORY, ORDERS, settings=SMALL, topic_id=topic_id, clean=True, wall_ms=START_MS)
+
+    opened(one).close(clean=True)
+    again = opened(b"")
+    assert again.state.topic_id == one
+    again.close(clean=True)
+    with pytest.raises(InconsistentTopicId, match="orders-0"):
+        opened(two)
+
+
+def test_a_real_file_system_keeps_a_log(tmp_path: object) -> None:
+    """The same over the operating system's files: append, roll, truncate, end cleanly and not, open again."""
+    files = OsFiles()
+
+    def opened(clean: bool) -> Log:
+        return Log.open(
+            files, f"{tmp_path}/orders-0", ORDERS, settings=SMALL, clean=clean, wall_ms=START_MS, topic_id=b"x" * 16
+        )
+
+    log = opened(True)
+    written = [batch(offset, epoch=offset // 20) for offset in range(40)]
+    for each in written:
+        log.append([read_header(each)], [each[:16], memoryview(each)[16:]])
+    assert log.truncate(33) == 33
+    assert log.flush() == 33
+    log.close(clean=True)
+    for clean in (True, False):
+        log = opened(clean)
+        assert read_all(log) == written[:33]
+        log.close(clean=False)
