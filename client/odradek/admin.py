@@ -1,0 +1,337 @@
+"""The administrator's client: topics, settings, elections, and what the cluster says of itself.
+
+Rules of this module. Any broker takes a question and passes it to the active controller. What only asks is repeated
+while the cluster has nobody to answer; what changes something is repeated only when it surely did not happen, so
+`NOT_CONTROLLER` and a refused connection are tried again and a lost answer is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, Unpack
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition, topic_id_to_text
+from odradek_proto.transport.ports import Clock, Network
+from odradek_proto.v1 import admin_pb2, broker_pb2
+
+from odradek.broker_errors import broker_error
+from odradek.client import Client, raise_for
+from odradek.config import AdminConfig, AdminSettings, BootstrapServers, build, from_dotted
+from odradek.connections import METADATA, Request, Response
+from odradek.describing import (
+    describe_brokers,
+    describe_quorum_replica,
+    describe_replica,
+    describe_topic,
+    topic_request,
+)
+from odradek.descriptions import (
+    ClusterDescription,
+    ConfigEntry,
+    CreatedTopic,
+    NewTopic,
+    QuorumDescription,
+    ReplicaDescription,
+    ReplicasDescription,
+    TopicDescription,
+)
+from odradek.errors import BrokerError, ClientError, OdradekError, RequestTimeout
+
+ADMIN = "/odradek.v1.Admin/"
+BROKER = "/odradek.v1.Broker/"
+DESCRIBE_TIMEOUT_MS = 2_000  # of one broker that describes its replicas: a frozen one is reported, not waited for
+
+R = TypeVar("R", bound=Response)
+A = TypeVar("A")
+ResourceType = Literal["topic", "broker"]
+ElectionType = Literal["preferred", "unclean"]
+
+
+class Admin(Client):
+    """Use it with `async with`. Methods raise a `BrokerError` that says what the cluster refused, `BootstrapError`
+    when nobody can be reached, `RequestTimeout`. Timeouts are seconds."""
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers,
+        *,
+        clock: Clock | None = None,
+        network: Network | None = None,
+        **settings: Unpack[AdminSettings],
+    ) -> None:
+        config = build(AdminConfig, bootstrap_servers, settings)
+        super().__init__(config, clock, network)
+        self._config = config
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], *, clock: Clock | None = None, network: Network | None = None
+    ) -> Self:
+        """The same from Kafka's dotted names."""
+        bootstrap_servers, settings = from_dotted(AdminConfig, config)
+        return cls(bootstrap_servers, clock=clock, network=network, **settings)
+
+    async def start(self) -> None:
+        """Find the cluster. Raises `BootstrapError`."""
+        await self._open()
+
+    async def close(self) -> None:
+        await self._shut()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- topics ----------------------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, timeout: float | None = None, validate_only: bool = False
+    ) -> list[CreatedTopic]:
+        """Create topics. Raises the first topic's error, with notes on the others; those without one were created."""
+        request = admin_pb2.CreateTopicsRequest(timeout_ms=self._timeout_ms(timeout), validate_only=validate_only)
+        request.topics.extend([topic_request(topic) for topic in topics])
+        answer = await self._change("CreateTopics", request, admin_pb2.CreateTopicsResponse, timeout)
+        _raise_first([(made.name, made.error_code, made.error_message) for made in answer.topics])
+        return [
+            CreatedTopic(
+                made.name,
+                topic_id_to_text(made.topic_id) if made.topic_id else "",
+                made.partitions,
+                made.replication_factor,
+            )
+            for made in answer.topics
+        ]
+
+    async def delete_topics(self, topics: Iterable[str], *, timeout: float | None = None) -> None:
+        """Delete topics. Raises the first topic's error; those without one were deleted."""
+        request = admin_pb2.DeleteTopicsRequest(topics=list(topics), timeout_ms=self._timeout_ms(timeout))
+        answer = await self._change("DeleteTopics", request, admin_pb2.DeleteTopicsResponse, timeout)
+        _raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
+
+    async def create_partitions(self, topic: str, count: int, *, timeout: float | None = None) -> None:
+        """Let a topic have `count` partitions in all. Keys may go to other partitions from then on."""
+        request = admin_pb2.CreatePartitionsRequest(topic=topic, count=count, timeout_ms=self._timeout_ms(timeout))
+        answer = await self._change("CreatePartitions", request, admin_pb2.CreatePartitionsResponse, timeout)
+        raise_for(answer.error_code, answer.error_message, where=topic)
+
+    async def list_topics(self) -> list[str]:
+        """The names of all topics, sorted, internal ones left out."""
+        answer = await self._metadata(broker_pb2.MetadataRequest(all_topics=True))
+        return sorted(topic.topic for topic in answer.topics if not topic.internal)
+
+    async def describe_topics(self, topics: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Partitions, leaders, ISRs; of all topics when none is named. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        names = None if topics is None else list(topics)
+        if names == []:
+            return []
+        answer = await self._metadata(broker_pb2.MetadataRequest(topics=names or [], all_topics=names is None))
+        _raise_first([(topic.topic, topic.error_code, topic.error_message) for topic in answer.topics])
+        found = [describe_topic(topic) for topic in answer.topics]
+        return found if names is not None else sorted(found, key=lambda topic: topic.name)
+
+    # --- settings and elections --------------------------------------------------------------------------------------
+
+    async def describe_configs(self, resource_type: ResourceType, resource_name: str) -> list[ConfigEntry]:
+        """The settings of a topic or of a broker (by its id), where each comes from included."""
+        request = admin_pb2.DescribeConfigsRequest(resource_type=resource_type, resource_name=resource_name)
+        answer = await self._ask("DescribeConfigs", request, admin_pb2.DescribeConfigsResponse)
+        raise_for(answer.error_code, answer.error_message, where=resource_name)
+        return [ConfigEntry(entry.name, entry.value, entry.source, entry.read_only) for entry in answer.entries]
+
+    async def alter_configs(
+        self,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set some settings and take others back to their defaults; what is not named stays (KIP-339)."""
+        request = admin_pb2.AlterConfigsRequest(
+            resource_type=resource_type,
+            resource_name=resource_name,
+            set=dict(set or {}),
+            unset=unset,
+            validate_only=validate_only,
+        )
+        answer = await self._change("AlterConfigs", request, admin_pb2.AlterConfigsResponse, None)
+        raise_for(answer.error_code, answer.error_message, where=resource_name)
+
+    async def elect_leaders(
+        self, election_type: ElectionType = "preferred", partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Elect leaders, of all partitions when none is named; says of each what refused it, or None."""
+        request = admin_pb2.ElectLeadersRequest(election_type=election_type)
+        for topic, partition in partitions or ():
+            request.partitions.add(topic=topic, partition=partition)
+        answer = await self._change("ElectLeaders", request, admin_pb2.ElectLeadersResponse, None)
+        raise_for(answer.error_code)
+        return {
+            TopicPartition(result.topic, result.partition): broker_error(
+                result.error_code, result.error_message, where=f"{result.topic}-{result.partition}"
+            )
+            if result.error_code
+            else None
+            for result in answer.partitions
+        }
+
+    async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Raise log start offsets: what lies below is gone (-1: all below the high watermark).
+
+        Returns the new log start offsets. The leader of each partition is asked. Raises the first partition's error.
+        """
+        cluster = self._require_running()
+        timeout_ms = self._config.request_timeout_ms
+        low_watermarks: dict[TopicPartition, int] = {}
+        for (topic, number), offset in offsets.items():
+            partition = TopicPartition(topic, number)
+            await cluster.partitions_of(topic, self._config.default_api_timeout_ms)
+            request = broker_pb2.DeleteRecordsRequest(timeout_ms=timeout_ms)
+            request.partitions.add(topic=topic, partition=number, offset=offset)
+
+            async def ask(
+                partition: TopicPartition = partition, request: broker_pb2.DeleteRecordsRequest = request
+            ) -> int:
+                leader = cluster.view.leader_of(partition).leader_id
+                answer = await cluster.call_broker(
+                    leader, BROKER + "DeleteRecords", request, broker_pb2.DeleteRecordsResponse, timeout_ms
+                )
+                raise_for(answer.partitions[0].error_code, where=str(partition))
+                return answer.partitions[0].low_watermark
+
+            # Deleting twice up to the same offset is deleting once, so this may be repeated.
+            low_watermarks[partition] = await self._patiently(
+                f"delete records of {partition}", self._config.default_api_timeout_ms, ask
+            )
+        return low_watermarks
+
+    # --- the cluster -------------------------------------------------------------------------------------------------
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Brokers with their endpoints, and who is the active controller."""
+        answer = await self._metadata(broker_pb2.MetadataRequest())
+        return ClusterDescription(answer.cluster_id, answer.controller_id, describe_brokers(answer))
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """The metadata quorum: its leader, voters and observers."""
+        request = admin_pb2.DescribeQuorumRequest()
+        answer = await self._ask("DescribeQuorum", request, admin_pb2.DescribeQuorumResponse)
+        raise_for(answer.error_code)
+        return QuorumDescription(
+            answer.leader_id,
+            answer.leader_epoch,
+            answer.high_watermark,
+            [describe_quorum_replica(voter) for voter in answer.voters],
+            [describe_quorum_replica(observer) for observer in answer.observers],
+        )
+
+    async def describe_replicas(self, topics: Iterable[str] = ()) -> ReplicasDescription:
+        """What every broker says of the replicas that it hosts: log end offset, high watermark, epochs.
+
+        All brokers are asked at once; one that does not answer is named with the reason.
+        """
+        cluster = self._require_running()
+        described = await self.describe_cluster()
+        request = broker_pb2.DescribeReplicasRequest(topics=list(topics))
+        addresses = {broker.broker_id: broker.endpoints.get(cluster.view.listener, "") for broker in described.brokers}
+
+        async def ask(broker_id: int) -> list[ReplicaDescription] | str:
+            try:
+                answer = await cluster.call_address(
+                    addresses[broker_id],
+                    BROKER + "DescribeReplicas",
+                    request,
+                    broker_pb2.DescribeReplicasResponse,
+                    DESCRIBE_TIMEOUT_MS,
+                )
+            except ClientError as error:
+                return error.message
+            return [describe_replica(broker_id, replica) for replica in answer.replicas]
+
+        answers = await asyncio.gather(*[ask(broker_id) for broker_id in addresses])
+        replicas: list[ReplicaDescription] = []
+        unreachable: dict[int, str] = {}
+        for broker_id, outcome in zip(addresses, answers, strict=True):
+            if isinstance(outcome, str):
+                unreachable[broker_id] = outcome
+            else:
+                replicas += outcome
+        replicas.sort(key=lambda replica: (replica.topic, replica.partition, replica.broker_id))
+        return ReplicasDescription(replicas, unreachable)
+
+    # --- inner steps -------------------------------------------------------------------------------------------------
+
+    def _timeout_ms(self, timeout: float | None) -> int:
+        return self._config.request_timeout_ms if timeout is None else max(round(timeout * 1000), 1)
+
+    async def _metadata(self, request: broker_pb2.MetadataRequest) -> broker_pb2.MetadataResponse:
+        cluster = self._require_running()
+
+        async def ask() -> broker_pb2.MetadataResponse:
+            return await cluster.call_any(
+                METADATA, request, broker_pb2.MetadataResponse, self._config.request_timeout_ms
+            )
+
+        return await self._patiently("metadata", self._config.default_api_timeout_ms, ask)
+
+    async def _ask(self, name: str, request: Request, kind: Callable[[], R]) -> R:
+        """A question that changes nothing: repeated while there is hope."""
+        cluster = self._require_running()
+
+        async def ask() -> R:
+            answer = await cluster.call_any(ADMIN + name, request, kind, self._config.request_timeout_ms)
+            _raise_if_nobody_is_in_charge(answer)
+            return answer
+
+        return await self._patiently(name, self._config.default_api_timeout_ms, ask)
+
+    async def _change(self, name: str, request: Request, kind: Callable[[], R], timeout: float | None) -> R:
+        """An order: repeated only when it surely was not carried out. A lost answer is `RequestTimeout`."""
+        cluster = self._require_running()
+        timeout_ms = self._timeout_ms(timeout)
+
+        async def ask() -> R:
+            try:
+                answer = await cluster.call_any(ADMIN + name, request, kind, timeout_ms)
+            except RequestTimeout as error:
+                raise _Unknown(error) from None
+            _raise_if_nobody_is_in_charge(answer)
+            return answer
+
+        try:
+            return await self._patiently(name, max(timeout_ms, self._config.default_api_timeout_ms), ask)
+        except _Unknown as unknown:
+            raise unknown.error from None
+
+
+class _Unknown(OdradekError):
+    """Carries an error past those who would try again."""
+
+    def __init__(self, error: OdradekError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _raise_if_nobody_is_in_charge(answer: object) -> None:
+    """NOT_CONTROLLER says that nothing was done, wherever it stands in the answer."""
+    items: Sequence[object] = [answer, *getattr(answer, "topics", ())]
+    if any(getattr(item, "error_code", 0) == ErrorCode.NOT_CONTROLLER for item in items):
+        raise broker_error(ErrorCode.NOT_CONTROLLER, "no active controller")
+
+
+def _raise_first(results: Sequence[tuple[str, int, str]]) -> None:
+    """Raise the first error of several results; the others become notes."""
+    errors = [broker_error(code, message, where=name) for name, code, message in results if code]
+    if errors:
+        for other in errors[1:]:
+            errors[0].add_note(str(other))
+        raise errors[0]

@@ -1,0 +1,250 @@
+"""One partition that a consumer reads: where it is, what it waits for, what is buffered.
+
+    needs an offset --listed--> fetching <--validated-- validating          parked (an error that only seek() ends)
+          ^                        |  new leader epoch ------^                 ^
+          +-- out of range --------+---------------------- truncated ----------+
+
+Rules of this module. `position` is the next offset that the application gets, `fetch_offset` the next one to be
+fetched; between them lies what is buffered. An answer counts only if it is for the fetch that is outstanding: for
+another offset or leader epoch it is old news (R-265). Under a new leader epoch nothing is fetched before the leader
+has said that it has what we have read (R-266, KIP-320); what is buffered and not handed out is then read again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek_proto.topics import TopicPartition
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek.config import OffsetReset
+from odradek.core.cluster_view import UNKNOWN_LEADER, LeaderAndEpoch
+from odradek.errors import LogTruncated, NoOffset, OdradekError
+from odradek.results import Headers
+
+LATEST = -1  # timestamps that ListOffsets gives a meaning
+EARLIEST = -2
+NO_EPOCH = -1
+
+
+class State(Enum):
+    NEEDS_OFFSET = "needs an offset"
+    VALIDATING = "validating"
+    FETCHING = "fetching"
+    PARKED = "parked"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An offset, and the leader epoch of the record before it (-1: not known)."""
+
+    offset: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Whole batches of one answer, decoded up to byte `at`; `credit` is what they take of the stream's."""
+
+    data: memoryview
+    at: int
+    credit: int
+    broker_id: int
+
+
+Row = tuple[int, int, bytes | None, bytes | None, Headers, int]
+"""A record that is decoded: offset, timestamp, key, value, headers, leader epoch."""
+
+
+class FetchState:
+    """One assigned partition. `reset` is auto.offset.reset."""
+
+    __slots__ = (
+        "chunks",
+        "dropped",
+        "error",
+        "failures",
+        "fetch_offset",
+        "high_watermark",
+        "leader",
+        "log_start_offset",
+        "name",
+        "outstanding",
+        "paused",
+        "position",
+        "reset",
+        "reset_to",
+        "retry_at_ms",
+        "rows",
+        "state",
+    )
+
+    def __init__(self, name: TopicPartition, reset: OffsetReset) -> None:
+        self.name = name
+        self.reset = reset
+        self.state = State.NEEDS_OFFSET
+        self.leader: LeaderAndEpoch = UNKNOWN_LEADER
+        self.position = Position(-1, NO_EPOCH)
+        self.reset_to: int | None = None
+        self.fetch_offset = -1
+        self.outstanding: tuple[int, int, int] | None = None  # broker, fetch offset, leader epoch
+        self.chunks: deque[Chunk] = deque()
+        self.dropped: list[Chunk] = []  # no longer wanted; whoever gives credit back takes them from here
+        self.rows: deque[Row] = deque()
+        self.paused = False
+        self.error: OdradekError | None = None
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.failures = 0
+        self.retry_at_ms = 0
+        self._ask_for_offset()
+
+    # --- positions -------------------------------------------------------------------------------------------------
+
+    def seek(self, offset: int, epoch: int = NO_EPOCH) -> None:
+        """The application wants to read from here."""
+        self.position = Position(offset, epoch)
+        self.error = None
+        self.rewind()
+        self.state = State.FETCHING if epoch == NO_EPOCH else State.VALIDATING
+
+    def seek_to(self, timestamp: int) -> None:
+        """`EARLIEST` or `LATEST`, as the leader knows it when it is asked."""
+        self.reset_to = timestamp
+        self.position = Position(-1, NO_EPOCH)
+        self.error = None
+        self.rewind()
+        self.state = State.NEEDS_OFFSET
+
+    def rewind(self) -> None:
+        """Forget what is buffered; fetch from the position again."""
+        self.fetch_offset = self.position.offset
+        self.outstanding = None
+        self.dropped += self.chunks
+        self.chunks.clear()
+        self.rows.clear()
+
+    def _ask_for_offset(self) -> None:
+        """By the policy, or nowhere to go."""
+        if self.reset == "none":
+            self.park(NoOffset([self.name]))
+        else:
+            self.seek_to(EARLIEST if self.reset == "earliest" else LATEST)
+
+    def park(self, error: OdradekError) -> None:
+        """Nothing goes on here until the application seeks."""
+        self.error = error
+        self.state = State.PARKED
+        self.outstanding = None
+
+    def on_listed_offset(self, asked: int, offset: int) -> None:
+        """The leader said where EARLIEST or LATEST is; not of interest any more if the application sought meanwhile."""
+        if self.state is State.NEEDS_OFFSET and self.reset_to == asked:
+            self.position = Position(offset, NO_EPOCH)
+            self.reset_to = None
+            self.rewind()
+            self.state = State.FETCHING
+
+    # --- leaders ---------------------------------------------------------------------------------------------------
+
+    def on_leader(self, leader: LeaderAndEpoch) -> None:
+        """Metadata came. Old news is already sifted out; a new epoch means a new look at the position."""
+        if leader == self.leader:
+            return
+        newer = leader.epoch > self.leader.epoch
+        self.leader = leader
+        self.retry_at_ms = 0
+        if not newer and self.outstanding is None:
+            return
+        if self.state in (State.FETCHING, State.VALIDATING):
+            self.rewind()
+            self.state = State.FETCHING if self.position.epoch == NO_EPOCH else State.VALIDATING
+
+    def on_epoch_end(self, asked: Position, leader_epoch: int, end_epoch: int, end_offset: int) -> None:
+        """The leader of `leader_epoch` said where the log of the position's epoch ends.
+
+        Undefined (-1): it knows nothing of that epoch. An answer for a position that is not the current one is dropped.
+        """
+        if self.state is not State.VALIDATING or asked != self.position or leader_epoch != self.leader.epoch:
+            return
+        undefined = end_epoch < 0 or end_offset < 0
+        if not undefined and end_offset >= self.position.offset:
+            self.state = State.FETCHING
+        elif self.reset == "none":
+            self.park(self._truncated(None if undefined else Position(end_offset, end_epoch)))
+        elif undefined:
+            self._ask_for_offset()
+        else:
+            self.position = Position(end_offset, end_epoch)
+            self.rewind()
+            self.state = State.FETCHING
+
+    def _truncated(self, divergence: Position | None) -> LogTruncated:
+        return LogTruncated(
+            self.name,
+            position=self.position.offset,
+            epoch=self.position.epoch,
+            divergent_offset=None if divergence is None else divergence.offset,
+            divergent_epoch=None if divergence is None else divergence.epoch,
+        )
+
+    # --- fetches ---------------------------------------------------------------------------------------------------
+
+    def may_fetch_from(self, broker_id: int, now_ms: int) -> bool:
+        return (
+            self.state is State.FETCHING
+            and self.outstanding is None
+            and not self.paused
+            and self.leader.leader_id == broker_id
+            and now_ms >= self.retry_at_ms
+        )
+
+    def asked(self, broker_id: int) -> None:
+        """A fetch for `fetch_offset` was sent."""
+        self.outstanding = (broker_id, self.fetch_offset, self.leader.epoch)
+
+    def is_answered_by(self, broker_id: int, answer: pb.FetchedPartition) -> bool:
+        """Whether this is the answer that we wait for (CL-05)."""
+        return self.outstanding == (broker_id, answer.fetch_offset, answer.request_leader_epoch)
+
+    def on_data(self, answer: pb.FetchedPartition, chunk: Chunk | None, next_offset: int) -> None:
+        """The answer that we waited for, without an error; `next_offset` is the one behind its last batch."""
+        self.outstanding = None
+        self.failures = 0
+        self.high_watermark = answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+        if chunk is not None:
+            self.chunks.append(chunk)
+            self.fetch_offset = next_offset
+
+    def on_divergence(self, answer: pb.FetchedPartition) -> None:
+        """The leader found by itself that our log is not its log: look at the position before anything else."""
+        self.outstanding = None
+        self.rewind()
+        if self.position.epoch != NO_EPOCH:
+            self.state = State.VALIDATING
+
+    def on_out_of_range(self, error: OdradekError) -> None:
+        """The position is not in the log (any more)."""
+        self.outstanding = None
+        if self.reset == "none":
+            self.park(error)
+        else:
+            self._ask_for_offset()
+
+    def on_refused(self, now_ms: int, pause_ms: int) -> None:
+        """Ask again after a pause."""
+        self.outstanding = None
+        self.failures += 1
+        self.retry_at_ms = now_ms + pause_ms
+
+    def put_back(self, rows: list[Row]) -> None:
+        """Records that were taken and could not be handed out."""
+        self.rows.extendleft(reversed(rows))
+        self.position = Position(rows[0][0], self.position.epoch)
+
+    def moved_to(self, offset: int, epoch: int) -> None:
+        """Everything below `offset` was handed out."""
+        self.position = Position(offset, epoch)

@@ -1,0 +1,183 @@
+"""The fetch session with one broker.
+
+Rules of this module. A message names the partitions that may be fetched now, all of them at once, each with its
+position; an answer that comes is kept as bytes until somebody reads it. What is buffered never exceeds the credit that
+the broker was given, but for the last answer, and credit goes back as batches are read. A broker that leaves a fetch
+unanswered may simply have nothing new, or be frozen: so somebody else is asked now and then who leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.frames import pack_frame, split_frame
+from odradek_proto.transport.ports import NetworkError, PeerUnavailable, Stream, TimerHandle
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek.config import ConsumerConfig
+from odradek.connections import Cluster
+from odradek.core.fetch_state import NO_EPOCH, FetchState
+
+FETCH_STREAM = "/odradek.v1.Broker/FetchStream"
+OPEN_TIMEOUT_MS = 2_000
+ANSWER_BYTES = 1024 * 1024  # of one answer: a message of this size costs little more than its bytes
+CREDIT_STEP = 4  # credit goes back when a quarter of it is free, or with the next message
+SILENCE_MS = 3_000  # after so long without an answer, somebody else is asked who leads
+
+Answered = Callable[[int, pb.FetchedPartition, memoryview], None]
+
+
+class FetchLink:
+    """Reads from one broker, for as long as the consumer lives. The stream is opened when somebody wants to read."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        states: Callable[[], Iterable[FetchState]],
+        answered: Answered,
+        broken: Callable[[int, NetworkError], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self._config = config
+        self._cluster = cluster
+        self._states = states
+        self._answered = answered
+        self._broken = broken
+        self._event = asyncio.Event()
+        self._stream: Stream | None = None
+        self._ended: NetworkError | None = None
+        self._credit_back = 0
+        self._held = 0  # bytes of this broker's answers that are buffered
+        self._named: dict[TopicPartition, None] = {}
+        self._failures = 0
+        self._silence: TimerHandle | None = None
+
+    def wake(self) -> None:
+        """There may be something to ask for."""
+        self._event.set()
+
+    def give_back(self, credit: int) -> None:
+        """So many bytes of this broker's answers are no longer buffered."""
+        self._held -= credit
+        self._credit_back += credit
+        if self._credit_back * CREDIT_STEP >= self._config.fetch_max_bytes:
+            self._event.set()
+
+    async def run(self) -> None:
+        clock = self._cluster.clock
+        while True:
+            while not any(state.may_fetch_from(self.broker_id, clock.now_ms()) for state in self._states()):
+                self._event.clear()
+                await self._event.wait()
+            try:
+                await self._live()
+            except NetworkError as error:
+                self._broken(self.broker_id, error)
+                if self._failures:
+                    await clock.sleep(self._cluster.search_pause(self._failures))
+
+    async def _live(self) -> None:
+        """One stream, from its opening to its end, which is always a `NetworkError`."""
+        self._failures += 1
+        address = self._cluster.view.address_of(self.broker_id)
+        if address is None:
+            raise PeerUnavailable(f"broker {self.broker_id} is not part of the cluster at the moment")
+        stream = await self._cluster.network.open(address, FETCH_STREAM, OPEN_TIMEOUT_MS)
+        self._stream, self._ended = stream, None
+        self._credit_back = max(self._config.fetch_max_bytes - self._held, 1)
+        self._named.clear()
+        reader = asyncio.get_running_loop().create_task(self._read(stream))
+        try:
+            await self._write(stream)
+        finally:
+            self._stream = None
+            if self._silence is not None:
+                self._silence.cancel()
+                self._silence = None
+            stream.close()
+            reader.cancel()
+
+    async def _write(self, stream: Stream) -> None:
+        while self._ended is None:
+            message = self._next_message()
+            if message is None:
+                self._event.clear()
+                await self._event.wait()
+            else:
+                await stream.send(message)
+        raise self._ended
+
+    def _next_message(self) -> bytes | None:
+        """Name what may be fetched, take back what may not; None when there is nothing to say."""
+        config, now_ms = self._config, self._cluster.clock.now_ms()
+        header = pb.FetchHeader(
+            replica_id=-1,
+            replica_epoch=-1,
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=min(config.fetch_max_bytes, ANSWER_BYTES),
+            read_committed=config.isolation_level == "read_committed",
+        )
+        wanted: dict[TopicPartition, None] = {}
+        for state in self._states():
+            if state.outstanding is not None and state.outstanding[0] == self.broker_id:
+                wanted[state.name] = None
+            elif state.may_fetch_from(self.broker_id, now_ms):
+                self._name(header, state)
+                wanted[state.name] = None
+        for name in [*self._named]:
+            if name not in wanted:
+                header.forgotten.add(topic=name.topic, partition=name.partition)
+        self._named = wanted
+        credit = self._credit_back
+        if not header.partitions and not header.forgotten and credit * CREDIT_STEP < config.fetch_max_bytes:
+            return None
+        header.credit_bytes = credit
+        self._credit_back = 0
+        if wanted and self._silence is None:
+            self._silence = self._cluster.clock.call_later(SILENCE_MS, self._on_silence)
+        return pack_frame(header.SerializeToString(), [])
+
+    def _name(self, header: pb.FetchHeader, state: FetchState) -> None:
+        state.asked(self.broker_id)
+        header.partitions.add(
+            topic=state.name.topic,
+            partition=state.name.partition,
+            fetch_offset=state.fetch_offset,
+            current_leader_epoch=state.leader.epoch,
+            last_fetched_epoch=NO_EPOCH,
+            log_start_offset=-1,
+            max_bytes=self._config.max_partition_fetch_bytes,
+        )
+
+    async def _read(self, stream: Stream) -> None:
+        try:
+            while True:
+                self._take(await stream.recv())
+                self._failures = 0
+        except NetworkError as end:
+            self._ended = end
+            self._event.set()
+
+    def _take(self, message: bytes) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+        header_bytes, data = split_frame(message)
+        self._held += len(data)
+        at = 0
+        for answer in pb.FetchAnswerHeader.FromString(header_bytes).partitions:
+            self._named.pop(TopicPartition(answer.topic, answer.partition), None)
+            self._answered(self.broker_id, answer, data[at : at + answer.size])
+            at += answer.size
+        self._event.set()
+
+    def _on_silence(self) -> None:
+        self._silence = None
+        if self._named:
+            self._cluster.request_refresh(f"broker {self.broker_id} has had nothing to say for {SILENCE_MS} ms")
+            self._silence = self._cluster.clock.call_later(SILENCE_MS, self._on_silence)
