@@ -22,7 +22,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -190,6 +190,7 @@ class History:
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.partitions: dict[tuple[str, int], PartitionHistory] = {}
         self.open_sends: dict[str, dict[bytes, int]] = {}
+        self.open_failures: dict[str, dict[bytes, int]] = {}
         self.count = 0
         self._send_lines: dict[tuple[str, bytes], int] = {}
         for event in events:
@@ -206,8 +207,9 @@ class History:
 
     def of(self, topic: str, partition: int) -> PartitionHistory:
         """What is known of one partition; empty when nothing is."""
-        found = self.partitions.get((topic, partition))
-        return found if found is not None else PartitionHistory(topic, partition)
+        found = self.partitions.get((topic, partition)) or PartitionHistory(topic, partition)
+        open_failures = self.open_failures.get(topic)
+        return replace(found, failed=open_failures | found.failed) if open_failures else found
 
     def sent_to(self, topic: str, partition: int) -> dict[bytes, int]:
         """How often each value was sent where it could reach the partition."""
@@ -226,10 +228,8 @@ class History:
             self._send_lines[event.topic, digest] = line
             return
         if event.partition == NO_PARTITION:
-            for partition in [
-                entry for entry in self.partitions.values() if entry.topic == event.topic and event.definite
-            ]:
-                partition.failed[digest] = line
+            if event.definite:
+                self.open_failures.setdefault(event.topic, {})[digest] = line
             return
         key = (event.topic, event.partition)
         partition = self.partitions.setdefault(key, PartitionHistory(*key))

@@ -64,6 +64,7 @@ CASES = [
     ("delivered-lost", [*GOOD, deliver("d", 7)], 7),
     ("phantom", [event for event in GOOD if event.value != b"b"], 1),
     ("failed-present", [*GOOD[:4], send("c"), failed("c", True)], 2),
+    ("failed-present", [*GOOD[:4], send("c", -1), failed("c", True)._replace(partition=-1)], 2),
     ("reordered", [send("c"), ack("c", 2), send("a"), ack("a", 0), send("b"), ack("b", 1)], 0),
 ]
 NEAR_MISSES = [

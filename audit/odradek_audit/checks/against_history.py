@@ -9,6 +9,7 @@ it twice.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -231,7 +232,7 @@ def _check_acknowledged(
             line=line,
             held_by=holders,
         )
-    if inputs.log_start == 0 and sent_known(log):
+    if inputs.log_start == 0 and _searched_by_value(log):
         for digest, client, line in history.acknowledged_anywhere:
             checked += 1
             if digest not in log.places:
@@ -247,7 +248,7 @@ def _check_acknowledged(
     return checked
 
 
-def sent_known(log: _Log) -> bool:
+def _searched_by_value(log: _Log) -> bool:
     """Whether the log was searched by value, which needs the history's sends."""
     return bool(log.places)
 
@@ -339,12 +340,9 @@ def _check_order(partition: PartitionInputs, authority: str, history: PartitionH
 
 
 def _epoch_at(table: BatchTable, offset: int) -> int:
-    epoch = -1
-    for row in range(len(table)):
-        if table.base_offset[row] > offset:
-            break
-        epoch = table.epoch[row]
-    return epoch
+    """The epoch of the batch that holds an offset; behind the log's end, the last one."""
+    row = min(bisect_left(table.last_offset, offset), len(table) - 1)
+    return table.epoch[row] if row >= 0 else -1
 
 
 def _text(value: bytes | None) -> str:
