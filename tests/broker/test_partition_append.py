@@ -1,0 +1,210 @@
+"""What a leader takes from producers, and what it tells those that wait (A2, R-220, R-240)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from odradek_broker.core.partition.messages import PartitionSettings
+from odradek_broker.core.purgatory import ProducePurgatory
+from odradek_proto.errors import ErrorCode
+
+from tests.scripts.in_memory import WALL_MS, header, registration, replica_log
+from tests.scripts.roles import append, fetch, leader
+
+CONTROL, TRANSACTIONAL, LOG_APPEND_TIME = 0x20, 0x10, 0x08
+
+
+@pytest.mark.parametrize("acks", [2, -2, 3, 100])
+def test_unknown_acks_are_refused(acks: int) -> None:
+    """acks other than 0, 1 and all: INVALID_REQUIRED_ACKS, nothing appended. (PA-35)"""
+    partition = leader()
+    assert partition.prepare_append(header(), acks, 0, WALL_MS).error == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+@pytest.mark.parametrize(
+    ("acks", "error"), [(-1, ErrorCode.NOT_ENOUGH_REPLICAS), (1, ErrorCode.NONE), (0, ErrorCode.NONE)]
+)
+def test_min_isr_is_asked_by_acks_all_alone(acks: int, error: ErrorCode) -> None:
+    """Below min.insync.replicas only acks=all is refused (R-11)."""
+    partition = leader(metadata=registration(isr=[0]), min_isr=2)
+    assert partition.prepare_append(header(), acks, 0, WALL_MS).error == error
+
+
+def test_committed_isr_decides_before_the_append() -> None:
+    """A proposed member does not count towards min.insync.replicas (R-11)."""
+    partition = leader(metadata=registration(isr=[0]), min_isr=2)
+    partition.fetch_by_follower(fetch(1, 0), 0)
+    assert partition.maximal_isr == (0, 1)
+    assert partition.prepare_append(header(), -1, 0, WALL_MS).error == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_batch_gets_its_place_and_nothing_moves() -> None:
+    """The header comes back with base offset and epoch; the state is as before (R-12, R-243)."""
+    partition = leader(replica_log(7), metadata=registration(leader_epoch=3))
+    decision = partition.prepare_append(header(count=5), -1, 0, WALL_MS)
+    assert decision.header is not None
+    assert (decision.header.base_offset, decision.header.leader_epoch, decision.header.last_offset) == (7, 3, 11)
+    assert (decision.base_offset, decision.required_offset, decision.duplicate) == (7, 12, False)
+    assert partition.log.log_end_offset == 7
+    partition.on_appended([decision.header], 0)
+    assert partition.log.log_end_offset == 12
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"base_offset": 1}, ErrorCode.INVALID_RECORD),
+        ({"record_count": 0}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": 3}, ErrorCode.INVALID_RECORD),
+        ({"attributes": CONTROL}, ErrorCode.INVALID_RECORD),
+        ({"attributes": TRANSACTIONAL, "producer_id": 1}, ErrorCode.INVALID_TXN_STATE),
+        ({"attributes": LOG_APPEND_TIME}, ErrorCode.INVALID_TIMESTAMP),
+        ({"attributes": 5}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        ({"attributes": 4}, ErrorCode.NONE),
+        ({"length": 1_000 - 12}, ErrorCode.NONE),
+        ({"length": 1_001 - 12}, ErrorCode.MESSAGE_TOO_LARGE),
+        ({"max_timestamp": WALL_MS + 501}, ErrorCode.INVALID_TIMESTAMP),
+        ({"max_timestamp": WALL_MS + 500}, ErrorCode.NONE),
+        ({"base_timestamp": WALL_MS - 701}, ErrorCode.INVALID_TIMESTAMP),
+        ({"base_timestamp": WALL_MS - 700}, ErrorCode.NONE),
+        ({"base_timestamp": -1, "max_timestamp": -1}, ErrorCode.NONE),
+        ({"producer_id": 5, "producer_epoch": 0, "base_sequence": -1}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 5, "producer_epoch": -1, "base_sequence": 0}, ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_batch_is_judged_by_its_header(changes: dict[str, int], error: ErrorCode) -> None:
+    """What the leader checks of a client's batch (R-220)."""
+    partition = leader()
+    partition.settings = PartitionSettings(
+        max_message_bytes=1_000, message_timestamp_after_max_ms=500, message_timestamp_before_max_ms=700
+    )
+    decision = partition.prepare_append(header()._replace(**changes), 1, 0, WALL_MS)
+    assert decision.error == error
+    assert bool(decision.message) == (error != ErrorCode.NONE)
+
+
+def test_batch_larger_than_a_segment_is_refused() -> None:
+    """RECORD_LIST_TOO_LARGE, when max.message.bytes would allow it."""
+    partition = leader()
+    partition.settings = PartitionSettings(segment_bytes=50)
+    assert partition.prepare_append(header(length=60), 1, 0, WALL_MS).error == ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_duplicate_waits_like_the_original() -> None:
+    """A repeated batch is answered with the first offsets, and requires the first batch's end (R-16)."""
+    partition = leader(metadata=registration(replicas=[0, 1]))
+    sent = header(count=3, producer_id=9, producer_epoch=0, sequence=0)
+    first = partition.prepare_append(sent, -1, 0, WALL_MS)
+    assert first.header is not None
+    partition.on_appended([first.header], 0)
+    append(partition, 4)
+    again = partition.prepare_append(sent, -1, 0, WALL_MS)
+    assert (again.error, again.duplicate, again.header) == (ErrorCode.NONE, True, None)
+    assert (again.base_offset, again.required_offset) == (0, 3)
+    assert partition.produce_outcome(again.required_offset) is None
+    partition.fetch_by_follower(fetch(1, 3), 0)
+    assert partition.produce_outcome(again.required_offset) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("epoch", "sequence", "error"),
+    [
+        (1, 3, ErrorCode.NONE),
+        (1, 4, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (0, 3, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, 0, ErrorCode.NONE),
+        (2, 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ],
+)
+def test_producer_must_be_in_sequence(epoch: int, sequence: int, error: ErrorCode) -> None:
+    """After sequences 0 to 2 of epoch 1: the next one, a gap, an old epoch, a new epoch (R-240, R-241)."""
+    partition = leader()
+    first = partition.prepare_append(header(count=3, producer_id=9, producer_epoch=1, sequence=0), 1, 0, WALL_MS)
+    assert first.header is not None
+    partition.on_appended([first.header], 0)
+    sent = header(producer_id=9, producer_epoch=epoch, sequence=sequence)
+    assert partition.prepare_append(sent, 1, 0, WALL_MS).error == error
+
+
+def test_outcome_after_the_append_counts_the_maximal_isr() -> None:
+    """The high watermark is there, but too few replicas are: NOT_ENOUGH_REPLICAS_AFTER_APPEND (R-14)."""
+    partition = leader(metadata=registration(isr=[0]))
+    append(partition, 2)
+    assert partition.produce_outcome(2) == ErrorCode.NONE
+    partition.settings = replace(partition.settings, min_insync_replicas=2)
+    assert partition.produce_outcome(2) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert partition.produce_outcome(3) is None
+
+
+# --- Purgatory -----------------------------------------------------------------------------------------------------
+
+
+def test_progress_completes_exactly_what_is_reached() -> None:
+    """A rise of the high watermark completes the satisfied requests, in order, once. (PU-03)"""
+    partition = leader(metadata=registration(replicas=[0, 1]))
+    purgatory = ProducePurgatory()
+    for end, token in ((2, "first"), (4, "second"), (6, "third")):
+        append(partition, 2)
+        purgatory.add(end, 1_000, token)
+    assert purgatory.on_progress(partition) == []
+    partition.fetch_by_follower(fetch(1, 5), 0)
+    assert purgatory.on_progress(partition) == [("first", ErrorCode.NONE), ("second", ErrorCode.NONE)]
+    assert purgatory.on_progress(partition) == []
+    assert len(purgatory) == 1
+
+
+def test_reached_offset_completes_right_after_the_registration() -> None:
+    """Try, register, try again: what became true in between is not overlooked. (PU-05)"""
+    partition = leader(metadata=registration(isr=[0]))
+    purgatory = ProducePurgatory()
+    append(partition, 2)
+    purgatory.add(2, 1_000, "done")
+    assert purgatory.on_progress(partition) == [("done", ErrorCode.NONE)]
+
+
+def test_deadline_times_out_once() -> None:
+    """At its deadline a request is REQUEST_TIMED_OUT, and is gone. (PU-04)"""
+    purgatory = ProducePurgatory()
+    purgatory.add(5, 300, "late")
+    purgatory.add(6, 200, "early")
+    purgatory.add(7, 300, "late too")
+    assert purgatory.next_deadline_ms() == 200
+    assert purgatory.on_time(199) == []
+    assert purgatory.on_time(200) == [("early", ErrorCode.REQUEST_TIMED_OUT)]
+    assert purgatory.next_deadline_ms() == 300
+    assert [token for token, _ in purgatory.on_time(1_000)] == ["late", "late too"]
+    assert (purgatory.on_time(2_000), purgatory.next_deadline_ms(), len(purgatory)) == ([], None, 0)
+
+
+def test_completed_request_does_not_time_out() -> None:
+    """One that was answered is not answered again at its deadline. (PU-03, PU-04)"""
+    partition = leader(metadata=registration(isr=[0]))
+    purgatory = ProducePurgatory()
+    append(partition)
+    purgatory.add(1, 100, "done")
+    purgatory.add(9, 500, "waits")
+    purgatory.on_progress(partition)
+    assert purgatory.on_time(100) == []
+    assert purgatory.on_time(500) == [("waits", ErrorCode.REQUEST_TIMED_OUT)]
+
+
+def test_repeated_batch_does_not_wait_behind_later_ones() -> None:
+    """A duplicate requires a lower offset than those before it, and completes with it (R-16)."""
+    partition = leader(metadata=registration(replicas=[0, 1]))
+    append(partition, 9)
+    purgatory = ProducePurgatory()
+    purgatory.add(9, 1_000, "later")
+    purgatory.add(3, 1_000, "repeated")
+    partition.fetch_by_follower(fetch(1, 3), 0)
+    assert purgatory.on_progress(partition) == [("repeated", ErrorCode.NONE)]
+
+
+def test_lost_leadership_fails_all() -> None:
+    """Waiting acks=all produce answers NOT_LEADER_OR_FOLLOWER when the broker leads no more. (PA-36)"""
+    purgatory = ProducePurgatory()
+    purgatory.add(3, 100, "one")
+    purgatory.add(4, 100, "two")
+    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert purgatory.fail_all(error) == [("one", error), ("two", error)]
+    assert (len(purgatory), purgatory.next_deadline_ms(), purgatory.fail_all(error)) == (0, None, [])

@@ -1,0 +1,232 @@
+"""What a follower asks, and what it makes of the answers (A7)."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_broker.core.partition.backoff import FIRST_DELAY_MS
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.follower import FollowerPartition, Phase
+from odradek_broker.core.partition.messages import (
+    AdvanceLogStart,
+    AppendBatches,
+    FetchAnswer,
+    HighWatermarkAdvanced,
+    PartitionFailed,
+    RequestReady,
+    RestartLog,
+    Truncate,
+    WriteEpochs,
+)
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import BatchHeader
+
+from tests.scripts.in_memory import header, replica_log
+from tests.scripts.roles import answer, ask, events, follower, of_kind, take
+
+
+def started(
+    log_end_offset: int = 0, high_watermark: int = 0, epochs: tuple[tuple[int, int], ...] = ()
+) -> FollowerPartition:
+    partition = follower(replica_log(log_end_offset, high_watermark, epochs))
+    partition.start(0)
+    return partition
+
+
+def diverging(offset: int, epoch: int, end: int) -> FetchAnswer:
+    return FetchAnswer(offset, ErrorCode.NONE, 160, 0, (), EpochEntry(epoch, end), 5)
+
+
+# --- Records -------------------------------------------------------------------------------------------------------
+
+
+def test_fetch_names_offset_and_epochs() -> None:
+    """Every fetch carries the log end offset, the newest epoch, the leader epoch and the log start offset (R-79)."""
+    partition = follower(replica_log(9, 6, [(2, 3), (4, 8)], log_start_offset=3))
+    assert RequestReady() in partition.start(0)
+    request = ask(partition)
+    assert (request.fetch_offset, request.last_fetched_epoch, request.current_leader_epoch) == (9, 4, 5)
+    assert request.log_start_offset == 3
+
+
+def test_one_request_at_a_time() -> None:
+    """While a request is out there is no other (R-72)."""
+    partition = started()
+    ask(partition)
+    assert partition.next_request(0) is None
+    assert partition.next_deadline_ms() is None
+
+
+def test_records_are_appended_before_the_bounds_move() -> None:
+    """Epoch file, then data; then the high watermark, then the log start offset, then the next request (R-60, R-81)."""
+    partition = started(2, 0, ((4, 0),))
+    batches = [header(2, 3, leader_epoch=4), header(5, 1, leader_epoch=5)]
+    effects = partition.on_fetch_answer(answer(ask(partition), batches, high_watermark=9, log_start=1), 0)
+    assert effects == [WriteEpochs((EpochEntry(4, 0), EpochEntry(5, 5))), AppendBatches(batches)]
+    assert (partition.log.log_end_offset, partition.log.high_watermark) == (2, 0)
+    effects = take(partition, effects)
+    assert effects[:2] == [HighWatermarkAdvanced(0, 6), AdvanceLogStart(1)]
+    assert effects[-1] == RequestReady()
+    assert (partition.log.log_end_offset, partition.log.log_start_offset) == (6, 1)
+    assert ask(partition).last_fetched_epoch == 5
+
+
+def test_empty_answer_is_processed_and_loses_nothing() -> None:
+    """High watermark and log start offset of an empty answer count, and the last fetched epoch stays. (FE-20)"""
+    partition = started(8, 2, ((4, 0),))
+    effects = partition.on_fetch_answer(answer(ask(partition), high_watermark=7, log_start=3), 0)
+    assert of_kind(effects, HighWatermarkAdvanced) == [HighWatermarkAdvanced(2, 7)]
+    assert partition.log.log_start_offset == 3
+    assert ask(partition).last_fetched_epoch == 4
+
+
+def test_high_watermark_may_fall() -> None:
+    """A new leader may know less; consumers are not woken by that (R-27, FE-21)."""
+    partition = started(8, 6, ((4, 0),))
+    effects = partition.on_fetch_answer(answer(ask(partition), high_watermark=3), 0)
+    assert (partition.log.high_watermark, of_kind(effects, HighWatermarkAdvanced)) == (3, [])
+
+
+def test_answer_to_something_else_is_dropped() -> None:
+    """Another offset, another epoch, nothing in flight: no effect (R-80)."""
+    partition = started(8, 2, ((4, 0),))
+    request = ask(partition)
+    late = answer(request, high_watermark=5)
+    assert partition.on_fetch_answer(FetchAnswer(7, ErrorCode.NONE, 5, 0), 0) == []
+    assert partition.on_fetch_answer(FetchAnswer(8, ErrorCode.NONE, 5, 0, current_leader_epoch=4), 0) == []
+    assert partition.log.high_watermark == 2
+    partition.on_fetch_answer(late, 0)
+    assert partition.on_fetch_answer(late, 0) == []
+
+
+def test_corrupt_answer_appends_nothing_and_is_asked_again() -> None:
+    """A corrupt batch: nothing of the answer is appended, the next fetch after the delay succeeds. (FE-13)"""
+    partition = started()
+    ask(partition)
+    assert partition.on_corrupt_answer(100) == []
+    assert partition.next_request(100) is None
+    assert partition.next_deadline_ms() == 100 + FIRST_DELAY_MS
+    assert ask(partition, 100 + FIRST_DELAY_MS).fetch_offset == 0
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [header(2, 3, leader_epoch=5), header(4, 1, leader_epoch=5)],  # offsets go back
+        [header(2, 3, leader_epoch=6)],  # an epoch that the leader of epoch 5 cannot have
+    ],
+)
+def test_misplaced_batches_are_not_appended(batches: list[BatchHeader]) -> None:
+    """Whatever does not fit is treated as corrupt (R-86, R-221)."""
+    partition = started(2, 0, ((4, 0),))
+    request = ask(partition)
+    assert partition.on_fetch_answer(answer(request, batches), 0) == []
+    assert (partition.log.log_end_offset, partition.failed) == (2, None)
+
+
+def test_gap_between_batches_is_fine() -> None:
+    """Compacted logs have gaps (R-221)."""
+    partition = started()
+    effects = partition.on_fetch_answer(
+        answer(ask(partition), [header(3, leader_epoch=5), header(9, leader_epoch=5)]), 0
+    )
+    take(partition, effects)
+    assert partition.log.log_end_offset == 10
+
+
+def test_batch_below_the_log_end_fails_unless_the_log_is_empty() -> None:
+    """Empty at 5: a batch at 3 fails; one of 4 to 6 restarts the log at 4; later ones below the end fail. (PA-27)"""
+    refused = follower(replica_log(5, 5, log_start_offset=5))
+    refused.start(0)
+    effects = refused.on_fetch_answer(answer(ask(refused), [header(3, 1, leader_epoch=5)]), 0)
+    assert of_kind(effects, PartitionFailed)
+    partition = follower(replica_log(5, 5, log_start_offset=5))
+    partition.start(0)
+    batches = [header(4, 3, leader_epoch=5)]
+    effects = partition.on_fetch_answer(answer(ask(partition), batches, high_watermark=7, log_start=5), 0)
+    assert [effect.offset for effect in of_kind(effects, RestartLog)] == [4]
+    effects = partition.on_restarted(4, 0)
+    assert effects == [WriteEpochs((EpochEntry(5, 4),)), AppendBatches(batches)]
+    take(partition, effects)
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (5, 7)
+    effects = partition.on_fetch_answer(answer(ask(partition), [header(6, 3, leader_epoch=5)]), 0)
+    assert of_kind(effects, PartitionFailed)
+
+
+def test_position_waits_for_the_flush_before_ack() -> None:
+    """With odradek.fsync=before-ack a follower tells its position only after its flush."""
+    partition = follower(replica_log(), flush_before_ack=True)
+    partition.start(0)
+    effects = partition.on_fetch_answer(answer(ask(partition), [header(0, 4, leader_epoch=5)]), 0)
+    assert RequestReady() not in take(partition, effects)
+    assert partition.next_request(0) is None
+    assert partition.on_flushed(3, 0) == []
+    assert partition.on_flushed(4, 0) == [RequestReady()]
+    assert ask(partition).fetch_offset == 4
+
+
+# --- Divergence on fetch -------------------------------------------------------------------------------------------
+
+
+def test_divergence_cuts_step_by_step_and_moves_no_bound() -> None:
+    """(4,140): 140; (3,130), which we never had, while our 2 ends at 129: 129; (2,120): 120. (FE-15, FE-19)"""
+    partition = started(200, 115, ((1, 0), (2, 119), (4, 129)))
+    for epoch, end, cut in ((4, 140, 140), (3, 130, 129), (2, 120, 120)):
+        effects = partition.on_fetch_answer(diverging(ask(partition).fetch_offset, epoch, end), 0)
+        assert [effect.offset for effect in of_kind(effects, Truncate)] == [cut]
+        assert events(effects) == ["truncated"]
+        assert RequestReady() in partition.on_truncated(cut, 0)
+        assert (partition.phase, partition.log.log_end_offset, partition.log.high_watermark) == (
+            Phase.FETCHING,
+            cut,
+            115,
+        )
+
+
+def test_divergence_takes_no_records_with_it() -> None:
+    """One truncation to 3 with the high watermark as it was; the next answers bring the end and the bound. (FE-03)"""
+    partition = started(5, 1, ((0, 0), (4, 3)))
+    ask(partition)
+    effects = partition.on_fetch_answer(diverging(5, 0, 3), 0)
+    assert [effect.offset for effect in of_kind(effects, Truncate)] == [3]
+    partition.on_truncated(3, 0)
+    assert (partition.log.high_watermark, ask(partition).last_fetched_epoch) == (1, 0)
+
+
+def test_divergence_by_the_last_epoch() -> None:
+    """The last record differs by epoch: last fetched epoch 4, then 2 after the cut, then 5 after the fetch. (FE-02)"""
+    partition = started(3, 0, ((0, 0), (2, 1), (4, 2)))
+    assert ask(partition).last_fetched_epoch == 4
+    partition.on_fetch_answer(diverging(3, 2, 2), 0)
+    effects = partition.on_truncated(2, 0)
+    assert of_kind(effects, WriteEpochs) == [WriteEpochs((EpochEntry(0, 0), EpochEntry(2, 1)))]
+    request = ask(partition)
+    assert (request.fetch_offset, request.last_fetched_epoch) == (2, 2)
+    take(partition, partition.on_fetch_answer(answer(request, [header(2, leader_epoch=5)]), 0))
+    assert ask(partition).last_fetched_epoch == 5
+
+
+def test_epoch_without_records_is_dropped_without_a_truncation() -> None:
+    """A former leader that wrote nothing names an epoch that nobody knows: only the entry goes (KAFKA-10706)."""
+    partition = started(9, 9, ((2, 0), (4, 9)))
+    assert ask(partition).last_fetched_epoch == 4
+    effects = partition.on_fetch_answer(diverging(9, 2, 12), 0)
+    assert effects == [WriteEpochs((EpochEntry(2, 0),)), RequestReady()]
+    assert ask(partition).last_fetched_epoch == 2
+
+
+def test_divergence_that_changes_nothing_is_not_asked_in_circles() -> None:
+    """An answer that leaves nothing to cut delays the next fetch."""
+    partition = started(9, 9, ((2, 0),))
+    ask(partition)
+    assert partition.on_fetch_answer(diverging(9, 2, 12), 50) == []
+    assert partition.next_deadline_ms() == 50 + FIRST_DELAY_MS
+
+
+def test_storage_may_cut_lower_than_asked() -> None:
+    """A batch that spans the offset goes whole; the follower goes on from where the log really ends (R-230)."""
+    partition = started(9, 8, ((2, 0),))
+    ask(partition)
+    partition.on_fetch_answer(diverging(9, 2, 7), 0)
+    partition.on_truncated(5, 0)
+    assert (partition.log.log_end_offset, partition.log.high_watermark) == (5, 5)
+    assert ask(partition).fetch_offset == 5

@@ -1,0 +1,137 @@
+"""What a follower does when the leader refuses it, when its offset is out of range, and when the disk fails (A7)."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_broker.core.partition.backoff import FIRST_DELAY_MS
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.follower import FollowerPartition
+from odradek_broker.core.partition.messages import (
+    EpochRequest,
+    FetchAnswer,
+    OffsetsRequest,
+    PartitionFailed,
+    RequestReady,
+    RestartLog,
+    Transition,
+    Truncate,
+    TruncationMode,
+    WriteEpochs,
+)
+from odradek_proto.errors import ErrorCode
+
+from tests.scripts.in_memory import header, replica_log
+from tests.scripts.roles import answer, ask, events, follower, of_kind
+
+
+def started(
+    log_end_offset: int = 0, high_watermark: int = 0, epochs: tuple[tuple[int, int], ...] = ()
+) -> FollowerPartition:
+    partition = follower(replica_log(log_end_offset, high_watermark, epochs))
+    partition.start(0)
+    return partition
+
+
+def offsets_request(partition: FollowerPartition) -> OffsetsRequest:
+    """Answer the first fetch with OFFSET_OUT_OF_RANGE; the follower then asks for the leader's bounds."""
+    partition.on_fetch_answer(answer(ask(partition), error=ErrorCode.OFFSET_OUT_OF_RANGE), 0)
+    request = partition.next_request(0)
+    assert isinstance(request, OffsetsRequest)
+    return request
+
+
+def test_out_of_range_above_the_leaders_end() -> None:
+    """The leader ends below us: cut at its end, the high watermark follows. (FE-11)"""
+    partition = started(9, 8, ((4, 0),))
+    effects = partition.on_offsets_answer(offsets_request(partition), ErrorCode.NONE, 0, 6, 0)
+    assert [effect.offset for effect in of_kind(effects, Truncate)] == [6]
+    partition.on_truncated(6, 0)
+    assert (partition.log.log_end_offset, partition.log.high_watermark, ask(partition).fetch_offset) == (6, 6, 6)
+
+
+def test_out_of_range_below_the_leaders_start() -> None:
+    """The leader begins above our end: start anew there. (FE-12)"""
+    partition = started(3, 2, ((0, 0),))
+    effects = partition.on_offsets_answer(offsets_request(partition), ErrorCode.NONE, 7, 12, 0)
+    assert [effect.offset for effect in of_kind(effects, RestartLog)] == [7]
+    effects = partition.on_restarted(7, 0)
+    assert effects == [WriteEpochs(()), RequestReady()]
+    log = partition.log
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (7, 7, 7)
+    assert ask(partition).last_fetched_epoch == -1
+
+
+def test_out_of_range_without_a_reason_waits() -> None:
+    """In range by now: go on, after a short delay, since the next fetch may be refused again."""
+    partition = started(9, 8, ((4, 0),))
+    assert partition.on_offsets_answer(offsets_request(partition), ErrorCode.NONE, 0, 20, 10) == []
+    assert partition.next_request(10) is None
+    assert ask(partition, 10 + FIRST_DELAY_MS).fetch_offset == 9
+
+
+def test_out_of_range_query_is_retried() -> None:
+    """An error instead of the bounds: the same question after the delay (R-84, R-90)."""
+    partition = started(9, 8, ((4, 0),))
+    request = offsets_request(partition)
+    assert partition.on_offsets_answer(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, 0) == []
+    assert partition.next_request(FIRST_DELAY_MS) == request
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_errors_delay_the_partition(error: ErrorCode) -> None:
+    """Each of them: back off, longer from time to time, and start short again after a good answer (R-90)."""
+    partition = started()
+    now_ms = 0
+    for delay_ms in (20, 40, 80, 160, 320, 640, 1_000, 1_000):
+        partition.on_fetch_answer(answer(ask(partition, now_ms), error=error), now_ms)
+        assert partition.next_deadline_ms() == now_ms + delay_ms
+        now_ms += delay_ms
+    partition.on_fetch_answer(answer(ask(partition, now_ms)), now_ms)
+    partition.on_fetch_answer(answer(ask(partition, now_ms), error=error), now_ms)
+    assert partition.next_deadline_ms() == now_ms + FIRST_DELAY_MS
+
+
+def test_transport_error_frees_and_delays() -> None:
+    """A broken stream loses the request in flight; it is sent anew after the delay (R-90)."""
+    partition = started()
+    request = ask(partition)
+    assert partition.on_transport_error(5) == []
+    assert partition.next_request(5) is None
+    assert partition.next_request(5 + FIRST_DELAY_MS) == request
+
+
+@pytest.mark.parametrize("mode", [TruncationMode.FETCH, TruncationMode.EPOCH_REQUEST])
+def test_fenced_follower_stops_until_new_metadata(mode: TruncationMode) -> None:
+    """FENCED_LEADER_EPOCH in our own epoch: failed, nothing is asked any more. (FE-08)"""
+    partition = follower(replica_log(3, 0, [(4, 0)]), mode=mode)
+    partition.start(0)
+    request = partition.next_request(0)
+    error = ErrorCode.FENCED_LEADER_EPOCH
+    if isinstance(request, EpochRequest):
+        effects = partition.on_epoch_answer(request, error, EpochEntry(-1, -1), 0)
+    else:
+        effects = partition.on_fetch_answer(FetchAnswer(3, error, 0, 0), 0)
+    assert events(effects) == ["fenced", "replica_failed"]
+    assert of_kind(effects, PartitionFailed)
+    assert partition.failed is not None
+    assert (partition.next_request(10**6), partition.next_deadline_ms()) == (None, None)
+
+
+def test_storage_error_fails_the_partition() -> None:
+    """An order that the disk refused: this partition stops (R-86)."""
+    partition = started()
+    partition.on_fetch_answer(answer(ask(partition), [header(0, leader_epoch=5)]), 0)
+    effects = partition.on_storage_error("disk full", 0)
+    assert of_kind(effects, PartitionFailed) == [PartitionFailed("disk full")]
+    assert isinstance(effects[0], Transition)
+    assert partition.next_request(10**6) is None

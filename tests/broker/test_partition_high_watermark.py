@@ -1,0 +1,204 @@
+"""When a leader's high watermark moves, and for whom it waits (A3)."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.messages import (
+    HighWatermarkAdvanced,
+    IsrChanged,
+    ProposeIsr,
+    TruncationMode,
+    WriteEpochs,
+)
+from odradek_proto.errors import ErrorCode
+
+from tests.scripts.in_memory import Brokers, registration, replica_log
+from tests.scripts.roles import LAG_MS, accepted, append, events, fetch, leader, of_kind, position, proposals
+
+
+def test_leader_alone_commits_at_once() -> None:
+    """With itself as the whole ISR, the append moves the high watermark (R-12)."""
+    partition = leader(metadata=registration(isr=[0]))
+    assert of_kind(append(partition, 4), HighWatermarkAdvanced) == [HighWatermarkAdvanced(0, 4)]
+
+
+def test_smallest_position_of_the_isr_decides() -> None:
+    """The smallest of all members' positions is the high watermark; an unmoved position moves nothing (R-20, R-23)."""
+    partition = leader()
+    append(partition, 10)
+    assert partition.fetch_by_follower(fetch(1, 7), 0)[1] == []
+    _, effects = partition.fetch_by_follower(fetch(2, 4), 0)
+    assert effects == [HighWatermarkAdvanced(0, 4)]
+    assert partition.fetch_by_follower(fetch(2, 4), 0)[1] == []
+    assert partition.fetch_by_follower(fetch(2, 10), 0)[1] == [HighWatermarkAdvanced(4, 7)]
+
+
+def test_answer_carries_the_high_watermark_from_before() -> None:
+    """A fetch that commits records is itself answered with the old high watermark. (PA-47)"""
+    partition = leader(metadata=registration(replicas=[0, 1]))
+    append(partition, 2)
+    decision, effects = partition.fetch_by_follower(fetch(1, 2), 0)
+    assert (decision.high_watermark, effects) == (0, [HighWatermarkAdvanced(0, 2)])
+    assert partition.fetch_by_follower(fetch(1, 2), 1)[0].high_watermark == 2
+
+
+def test_waiting_fetch_is_read_again_without_a_second_record() -> None:
+    """Reading for a fetch that waited shows what is new and leaves the position (R-122)."""
+    partition = leader(metadata=registration(replicas=[0, 1]))
+    partition.fetch_by_follower(fetch(1, 0), 0)
+    append(partition, 3)
+    decision = partition.read_for_follower(fetch(1, 0))
+    assert (decision.limit, position(partition, 1), partition.log.high_watermark) == (3, 0, 0)
+
+
+def test_new_leader_keeps_its_high_watermark() -> None:
+    """An election neither raises nor lowers it (R-25)."""
+    partition = leader(replica_log(5, high_watermark=2))
+    assert (partition.log.high_watermark, partition.epoch_start_offset) == (2, 5)
+
+
+def test_new_leader_notes_where_its_epoch_begins() -> None:
+    """Become leader writes (epoch, log end offset) before any record. (PA-02)"""
+    log = replica_log(5, high_watermark=2, epochs=[(3, 0)])
+    partition = leader(log, metadata=registration(leader_epoch=7))
+    assert log.epochs.entries == ((3, 0), (7, 5))
+    again = partition.update(registration(leader_epoch=8, partition_epoch=1), 0)
+    assert events(again) == ["leader_elected"]
+    assert of_kind(again, WriteEpochs) == [WriteEpochs((EpochEntry(3, 0), EpochEntry(8, 5)))]
+
+
+def test_under_min_isr_it_stands_still() -> None:
+    """min ISR 3, ISR 2: it stays, even with a maximal ISR of 3, and moves when the expansion is confirmed. (PA-05)"""
+    partition = leader(metadata=registration(isr=[0, 1]), min_isr=3)
+    append(partition, 6)
+    partition.fetch_by_follower(fetch(1, 6), 0)
+    _, effects = partition.fetch_by_follower(fetch(2, 6), 0)
+    assert (partition.maximal_isr, partition.log.high_watermark) == ((0, 1, 2), 0)
+    (order,) = of_kind(effects, ProposeIsr)
+    effects = partition.on_isr_answer(order.proposal, accepted(order.proposal), 0)
+    assert of_kind(effects, HighWatermarkAdvanced) == [HighWatermarkAdvanced(0, 6)]
+    assert of_kind(effects, IsrChanged) == [IsrChanged((0, 1, 2))]
+
+
+def test_min_isr_above_the_replicas_counts_as_the_replicas() -> None:
+    """The effective minimum is never above the replication factor."""
+    partition = leader(metadata=registration(replicas=[0, 1]), min_isr=3)
+    append(partition)
+    partition.fetch_by_follower(fetch(1, 1), 0)
+    assert partition.log.high_watermark == 1
+
+
+@pytest.mark.parametrize(("fenced", "stopping"), [(True, False), (False, True)])
+def test_replica_that_cannot_join_does_not_hold_it(fenced: bool, stopping: bool) -> None:
+    """A fenced or stopping ex-member that is caught up by the clock does not hold it back; a free one does. (PA-06)"""
+    brokers = Brokers(3)
+    partition = leader(brokers=brokers)
+    for replica_id in (1, 2):
+        partition.fetch_by_follower(fetch(replica_id, 0), 0)
+    append(partition, 10)
+    partition.update(registration(isr=[0, 1], partition_epoch=1), 0)
+    partition.fetch_by_follower(fetch(1, 10), 0)
+    assert partition.log.high_watermark == 0
+    brokers.change(2, fenced=fenced, stopping=stopping)
+    assert partition.on_brokers_changed(0) == [HighWatermarkAdvanced(0, 10)]
+
+
+def test_replica_that_fell_behind_does_not_hold_it() -> None:
+    """Outside of the ISR only those count that were caught up within the lag time (R-20)."""
+    partition = leader(metadata=registration(isr=[0, 1]))
+    append(partition, 5)
+    partition.fetch_by_follower(fetch(1, 2), 0)
+    partition.fetch_by_follower(fetch(2, 1), 0)
+    assert partition.fetch_by_follower(fetch(1, 5), 0)[1] == [HighWatermarkAdvanced(2, 5)]
+
+
+def test_confirmed_shrink_frees_it() -> None:
+    """It waits for a member that is proposed to leave, until the controller confirms (KAFKA-13091, R-44). (PA-10)"""
+    partition = leader()
+    append(partition, 5)
+    partition.fetch_by_follower(fetch(1, 5), 0)
+    append(partition, 1, LAG_MS)
+    partition.fetch_by_follower(fetch(1, 6), LAG_MS)
+    effects = partition.on_time(LAG_MS + 1)
+    assert proposals(effects) == [(0, 1)]
+    assert (partition.maximal_isr, partition.log.high_watermark) == ((0, 1, 2), 0)
+    (order,) = of_kind(effects, ProposeIsr)
+    effects = partition.on_isr_answer(order.proposal, accepted(order.proposal), LAG_MS + 2)
+    assert of_kind(effects, HighWatermarkAdvanced) == [HighWatermarkAdvanced(0, 6)]
+
+
+def test_latest_is_hidden_until_the_epoch_start_is_reached() -> None:
+    """HW 2, LEO 5 at election: clients are told the end when the high watermark is at 5, replicas at once. (PA-03)"""
+    partition = leader(replica_log(5, high_watermark=2), metadata=registration(replicas=[0, 1]))
+    hidden = (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    assert partition.offset_bound(-1, replica=False, read_committed=False) == hidden
+    assert partition.offset_bound(-1, replica=True, read_committed=False) == (ErrorCode.NONE, 5)
+    assert partition.timestamp_bound(-1, 1, replica=False, read_committed=False) == (ErrorCode.NONE, 1)
+    assert partition.timestamp_bound(-1, 2, replica=False, read_committed=False) == hidden
+    assert partition.timestamp_bound(-1, -1, replica=False, read_committed=False) == hidden
+    partition.fetch_by_follower(fetch(1, 5), 0)
+    append(partition, 2)
+    assert partition.offset_bound(-1, replica=False, read_committed=False) == (ErrorCode.NONE, 5)
+    assert partition.timestamp_bound(-1, 5, replica=False, read_committed=False) == (ErrorCode.NONE, -1)
+    assert partition.offset_bound(9, replica=False, read_committed=False)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_same_epoch_keeps_the_epoch_start() -> None:
+    """Metadata without a new leader epoch leave the epoch's start where it was. (PA-25)"""
+    partition = leader(replica_log(5))
+    append(partition, 3)
+    partition.update(registration(isr=[0, 1], partition_epoch=1), 0)
+    assert partition.epoch_start_offset == 5
+    partition.update(registration(leader_epoch=1, partition_epoch=2), 0)
+    assert partition.epoch_start_offset == 8
+
+
+def test_unflushed_records_of_the_leader_do_not_count_before_ack() -> None:
+    """With odradek.fsync=before-ack the leader counts for itself only what is flushed."""
+    partition = leader(metadata=registration(replicas=[0, 1]), flush_before_ack=True)
+    append(partition, 4)
+    assert partition.fetch_by_follower(fetch(1, 4), 0)[1] == []
+    assert partition.on_flushed(3, 0) == [HighWatermarkAdvanced(0, 3)]
+    assert partition.on_flushed(4, 0) == [HighWatermarkAdvanced(3, 4)]
+
+
+def test_oldest_protocol_counts_without_conditions() -> None:
+    """L-4: no min ISR, no maximal ISR; L-10: the end is told at once."""
+    partition = leader(
+        replica_log(3, high_watermark=1),
+        metadata=registration(isr=[0, 1]),
+        min_isr=3,
+        mode=TruncationMode.HIGH_WATERMARK,
+    )
+    assert partition.offset_bound(-1, replica=False, read_committed=False) == (ErrorCode.NONE, 1)
+    partition.fetch_by_follower(fetch(1, 3, epoch=-1), 0)
+    assert partition.log.high_watermark == 3
+    assert partition.log.epochs.entries == ()
+
+
+def test_log_start_moves_up_to_the_high_watermark_only() -> None:
+    """DeleteRecords: -1 is the high watermark, above it is out of range, and nothing goes back (R-160, R-161)."""
+    partition = leader(metadata=registration(isr=[0]))
+    append(partition, 6)
+    assert partition.check_delete_records(7)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.check_delete_records(-2)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.check_delete_records(-1) == (ErrorCode.NONE, 6)
+    partition.on_log_start_advanced(4, 0)
+    assert partition.check_delete_records(2) == (ErrorCode.NONE, 4)
+    assert partition.on_log_start_advanced(3, 0) == []
+    assert partition.log.epochs.entries == ((0, 4),)
+
+
+def test_low_watermark_waits_for_live_replicas() -> None:
+    """DeleteRecords is done when every live replica has moved its log start offset (R-125)."""
+    brokers = Brokers(3)
+    partition = leader(metadata=registration(isr=[0, 1]), brokers=brokers)
+    append(partition, 6)
+    partition.fetch_by_follower(fetch(1, 6), 0)
+    partition.on_log_start_advanced(4, 0)
+    assert partition.low_watermark() == -1
+    brokers.change(2, fenced=True)
+    assert partition.low_watermark() == 0
+    partition.fetch_by_follower(fetch(1, 6, log_start=4), 0)
+    assert partition.low_watermark() == 4

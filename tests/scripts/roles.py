@@ -1,0 +1,163 @@
+"""Leaders and followers in a given state, and short forms of what they are told, for the tests of the partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.core.partition.follower import FollowerPartition
+from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.core.partition.messages import (
+    AppendBatches,
+    Effect,
+    FetchAnswer,
+    FetchRequest,
+    FollowerFetch,
+    IsrAnswer,
+    IsrProposal,
+    PartitionSettings,
+    ProposeIsr,
+    ReplicaLog,
+    Transition,
+    TruncationMode,
+)
+from odradek_broker.core.partition.policy import policy_for
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import BatchHeader
+
+from tests.scripts.in_memory import WALL_MS, Brokers, header, registration, replica_log
+
+LAG_MS = 10_000
+E = TypeVar("E", bound=Effect)
+
+
+def leader(
+    log: ReplicaLog | None = None,
+    *,
+    metadata: PartitionRegistration | None = None,
+    brokers: Brokers | None = None,
+    mode: TruncationMode = TruncationMode.FETCH,
+    min_isr: int = 1,
+    now_ms: int = 0,
+    flush_before_ack: bool = False,
+) -> LeaderPartition:
+    """Broker 0 as a started leader."""
+    partition = LeaderPartition(
+        log or replica_log(),
+        broker_id=0,
+        registration=metadata or registration(),
+        settings=PartitionSettings(
+            min_insync_replicas=min_isr, replica_lag_time_max_ms=LAG_MS, flush_before_ack=flush_before_ack
+        ),
+        policy=policy_for(mode),
+        brokers=brokers or Brokers(4),
+        now_ms=now_ms,
+    )
+    partition.start(now_ms)
+    return partition
+
+
+def follower(
+    log: ReplicaLog | None = None,
+    *,
+    metadata: PartitionRegistration | None = None,
+    mode: TruncationMode = TruncationMode.FETCH,
+    previous_leader: int = -1,
+    flush_before_ack: bool = False,
+) -> FollowerPartition:
+    """Broker 1 as a follower of broker 0 in epoch 5, not started yet."""
+    return FollowerPartition(
+        log or replica_log(),
+        broker_id=1,
+        registration=metadata or registration(leader_epoch=5),
+        settings=PartitionSettings(flush_before_ack=flush_before_ack),
+        policy=policy_for(mode),
+        now_ms=0,
+        previous_leader=previous_leader,
+    )
+
+
+def append(partition: LeaderPartition, count: int = 1, now_ms: int = 0, acks: int = 1) -> list[Effect]:
+    """One batch goes through both steps of an append."""
+    decision = partition.prepare_append(header(count=count), acks, now_ms, WALL_MS)
+    assert decision.header is not None, decision
+    return partition.on_appended([decision.header], now_ms)
+
+
+def fetch(
+    replica_id: int,
+    offset: int,
+    *,
+    epoch: int = 0,
+    last_epoch: int = -1,
+    broker_epoch: int | None = None,
+    log_start: int = 0,
+) -> FollowerFetch:
+    """A follower's fetch, from the incarnation that `Brokers` knows at the beginning."""
+    incarnation = 100 + replica_id if broker_epoch is None else broker_epoch
+    return FollowerFetch(replica_id, incarnation, offset, epoch, last_epoch, log_start)
+
+
+def position(partition: LeaderPartition, replica_id: int) -> int:
+    """What the leader knows of a follower's log end offset."""
+    remote = partition.remote_replica(replica_id)
+    assert remote is not None, replica_id
+    return remote.log_end_offset
+
+
+def of_kind(effects: Iterable[Effect], kind: type[E]) -> list[E]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def proposals(effects: Iterable[Effect]) -> list[tuple[int, ...]]:
+    """The ISRs that are proposed."""
+    return [members(effect.proposal) for effect in of_kind(effects, ProposeIsr)]
+
+
+def members(proposal: IsrProposal) -> tuple[int, ...]:
+    return tuple(member.broker_id for member in proposal.new_isr)
+
+
+def events(effects: Iterable[Effect]) -> list[str]:
+    return [effect.event for effect in of_kind(effects, Transition)]
+
+
+def accepted(
+    proposal: IsrProposal, *, leader_epoch: int | None = None, partition_epoch: int | None = None
+) -> IsrAnswer:
+    """The controller's "yes"."""
+    return IsrAnswer(
+        ErrorCode.NONE,
+        0,
+        proposal.leader_epoch if leader_epoch is None else leader_epoch,
+        proposal.partition_epoch + 1 if partition_epoch is None else partition_epoch,
+        members(proposal),
+    )
+
+
+def ask(partition: FollowerPartition, now_ms: int = 0) -> FetchRequest:
+    """The follower's next request, which is to be a fetch."""
+    request = partition.next_request(now_ms)
+    assert isinstance(request, FetchRequest), request
+    return request
+
+
+def answer(
+    request: FetchRequest,
+    headers: Sequence[BatchHeader] = (),
+    *,
+    high_watermark: int = 0,
+    log_start: int = 0,
+    error: ErrorCode = ErrorCode.NONE,
+) -> FetchAnswer:
+    """The leader's answer to a fetch."""
+    return FetchAnswer(
+        request.fetch_offset, error, high_watermark, log_start, headers, None, request.current_leader_epoch
+    )
+
+
+def take(partition: FollowerPartition, effects: list[Effect], now_ms: int = 0) -> list[Effect]:
+    """Write what is to be appended, and return what follows."""
+    (order,) = of_kind(effects, AppendBatches)
+    return partition.on_appended(order.headers, now_ms)
