@@ -96,6 +96,7 @@ class Node:
         self.controller: ControllerNode | None = None
         self.quorum: QuorumNode | None = None
         self.feed = MetadataFeed()
+        self.caught_up = asyncio.Event()  # the image has reached this broker's registration
 
     @property
     def is_broker(self) -> bool:
@@ -235,6 +236,7 @@ class Node:
                 controller_id=self._quorum_leader,
                 auto_create=settings.auto_create_topics_enable,
                 forward_admin=self.channel.forward_admin,
+                caught_up=self.caught_up,
             ),
             offsets=OffsetsService(lookup=replicas.lookup, files=self._files),
             producer_ids=ProducerIdService(
@@ -315,6 +317,7 @@ class Node:
         broker_epoch = await self.session.wait_until_registered()
         await self.feed.wait_for_offset(broker_epoch + 1)
         self.replicas.apply_all(self.feed.image)
+        self.caught_up.set()
         self.feed.subscribe(self._on_metadata)
         self.session.set_ready()
         await self.session.wait_until_unfenced()

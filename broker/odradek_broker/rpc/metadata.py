@@ -2,11 +2,14 @@
 
 - Named topics that do not exist get UNKNOWN_TOPIC_OR_PARTITION, or are created when both the request and
   `auto.create.topics.enable` say so.
+- A broker that has just started answers once its image has reached its own registration: what it knew before its
+  last stop would send clients to leaders of the past. The caller's deadline bounds the wait.
 - Fenced brokers are listed, marked; clients do not dial them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from odradek_proto.errors import ErrorCode
@@ -33,7 +36,9 @@ class MetadataService:
         controller_id: Callable[[], int],
         auto_create: bool,
         forward_admin: ForwardAdmin,
+        caught_up: asyncio.Event,
     ) -> None:
+        self._caught_up = caught_up
         self._image = image
         self._controller_id = controller_id
         self._auto_create = auto_create
@@ -41,6 +46,7 @@ class MetadataService:
 
     async def metadata(self, request: bytes, context: CallContext) -> bytes:
         message = pb.MetadataRequest.FromString(request)
+        await self._caught_up.wait()
         missing = [name for name in message.topics if name not in self._image().topics]
         if missing and message.allow_auto_topic_creation and self._auto_create:
             await self._create(missing)

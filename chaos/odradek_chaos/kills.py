@@ -1,0 +1,302 @@
+"""The kill harness: real processes, killed while they are written to, and a verdict on what was promised.
+
+One round: the cluster is whole, writers keep hundreds of records in flight, and at a random moment one process gets
+kill -9 (or SIGSTOP): the leader of a partition, one of its followers, the active controller, or all brokers at once.
+Then acknowledgements must come again on every partition; the process is started again and the ISR must fill up. The
+longest silence of each partition in the round is the price that a user pays. After all rounds a reader compares all
+records with what the writers were told.
+
+    python -m odradek_chaos.kills [--rounds 50] [--seed 1] [--acks all|1] [--target leader|follower|controller|all]
+
+Exit code: 0 when every promise was kept, 3 when a record was lost, duplicated or reordered, 1 when the cluster did
+not recover in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from odradek import Admin, Consumer, Producer
+from odradek.descriptions import NewTopic
+from odradek.errors import OdradekError
+from odradek_broker.local_cluster import LocalCluster
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.clock import LoopClock
+
+from odradek_chaos.verify import ReadBack, verify
+from odradek_chaos.workload import Ledger, Writer
+
+Condition = Callable[[], Awaitable[bool]]
+
+TOPIC = "kills"
+TARGETS = ("leader", "follower", "controller")
+RECOVERY_TIMEOUT_S = 60
+MIN_IN_FLIGHT = 100  # unacknowledged records at the moment of a kill
+UNIFORM_WINDOW_MS = 1_500  # a kill comes at a uniformly random moment of this window
+POLL_MS = 10
+
+
+class NotRecovered(Exception):
+    """The cluster did not do within the time what it must do after a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One fault and its price."""
+
+    number: int
+    target: str
+    brokers: tuple[int, ...]
+    led: int  # partitions that the victims led
+    in_flight: int
+    silence_ms: int  # the longest of any partition
+    isr_full_ms: int  # from the restart until every ISR is full again
+
+
+@dataclass(slots=True)
+class Outcome:
+    rounds: list[Round] = field(default_factory=list)
+    seed: int = 0
+    acks: str = "all"
+    sent: int = 0
+    failed: int = 0
+    read_back: ReadBack = field(default_factory=ReadBack)
+
+    def silences(self) -> list[int]:
+        return [each.silence_ms for each in self.rounds]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does. `targets` are taken in a shuffled order, each equally often."""
+
+    rounds: int = 50
+    seed: int = 1
+    acks: str = "all"
+    targets: Sequence[str] = TARGETS
+    partitions: int = 3
+    writers: int = 2
+    in_flight: int = 60  # per writer and partition
+    freeze: bool = False
+
+
+class KillHarness:
+    """Runs a plan on a cluster that it has been given; says what happens through `say`."""
+
+    def __init__(self, cluster: LocalCluster, plan: Plan, *, history: Path | None = None, quiet: bool = False) -> None:
+        self._cluster = cluster
+        self._plan = plan
+        self._rng = random.Random(plan.seed)
+        self._clock = LoopClock(random.Random(plan.seed))
+        self._ledger = Ledger(self._clock, history)
+        self._quiet = quiet
+        self._round_started_ms = 0
+
+    async def run(self) -> Outcome:
+        """All rounds, then the read back. Raises `NotRecovered`."""
+        plan = self._plan
+        outcome = Outcome(seed=plan.seed, acks=plan.acks)
+        self._cluster.start_all()
+        async with Admin(self._cluster.bootstrap, bootstrap_timeout_ms=30_000) as admin:
+            self._admin = admin
+            await self._until(self._all_unfenced, "all brokers to be unfenced")
+            await admin.create_topics([NewTopic(TOPIC, plan.partitions, min(3, len(self._cluster.nodes)))])
+            await self._until(self._whole, "the topic to have its full ISR")
+            writers, tasks = await self._start_writers()
+            try:
+                await self._until(self._enough_in_flight, "records in flight")
+                for number, target in enumerate(self._schedule(), 1):
+                    outcome.rounds.append(await self._round(number, target))
+            finally:
+                for writer in writers:
+                    writer.stop()
+            await asyncio.gather(*tasks)
+            for writer in writers:
+                await self._close(writer.producer)
+            outcome.sent = sum(sum(writer.sent.values()) for writer in writers)
+            outcome.failed = self._ledger.failed
+        self._ledger.close()
+        outcome.read_back = verify(self._ledger.events, await self._read_all())
+        return outcome
+
+    async def _start_writers(self) -> tuple[list[Writer], list[asyncio.Task[None]]]:
+        plan = self._plan
+        writers = []
+        for index in range(plan.writers):
+            producer: Producer[bytes, bytes] = Producer(
+                self._cluster.bootstrap,
+                acks="all" if plan.acks == "all" else 1,
+                enable_idempotence=plan.acks == "all",
+                batch_size=2_048,
+                linger_ms=1,
+            )
+            await producer.start()
+            writers.append(
+                Writer(
+                    producer, self._ledger, self._clock, TOPIC, plan.partitions, f"w{index}",
+                    acks="all" if plan.acks == "all" else 1, in_flight=plan.in_flight,
+                )
+            )  # fmt: skip
+        return writers, [asyncio.create_task(writer.run()) for writer in writers]
+
+    async def _close(self, producer: Producer[bytes, bytes]) -> None:
+        try:
+            await producer.close()
+        except ExceptionGroup:
+            pass  # each failure is in the ledger already
+
+    def _schedule(self) -> list[str]:
+        """Each target equally often, in a random order."""
+        plan = self._plan
+        targets = [plan.targets[index % len(plan.targets)] for index in range(plan.rounds)]
+        self._rng.shuffle(targets)
+        return targets
+
+    # --- One round --------------------------------------------------------------------------------------------------
+
+    async def _round(self, number: int, target: str) -> Round:
+        await self._clock.sleep(self._rng.uniform(0, UNIFORM_WINDOW_MS))
+        await self._until(self._enough_in_flight, "records in flight")
+        victims, led = await self._victims(target)
+        self._ledger.forget_silence()
+        in_flight, began_ms = self._ledger.unacknowledged, self._clock.now_ms()
+        acknowledged = {key: item.acknowledged for key, item in self._ledger.progress.items()}
+        for victim in victims:
+            (self._cluster.pause if self._plan.freeze else self._cluster.kill)(victim)
+        restarted_ms = 0
+        if len(victims) == len(self._cluster.nodes):  # nobody is left: they come back first
+            restarted_ms = self._restart(victims)
+        await self._until(lambda: self._all_moved(acknowledged), "acknowledgements on every partition")
+        silence_ms = max(self._ledger.silences_ms(self._clock.now_ms()).values())
+        restarted_ms = restarted_ms or self._restart(victims)
+        await self._until(self._whole, "full ISRs after the restart")
+        result = Round(number, target, tuple(victims), led, in_flight, silence_ms, self._clock.now_ms() - restarted_ms)
+        act = "froze" if self._plan.freeze else "killed"
+        self._say(
+            f"round {number:3} at {began_ms} ms: {act} {target} {victims} (led {led}), {in_flight} in flight, "
+            f"silence {silence_ms} ms, full ISR {result.isr_full_ms} ms after the restart"
+        )
+        return result
+
+    def _restart(self, victims: Sequence[int]) -> int:
+        for victim in victims:
+            if self._plan.freeze:
+                self._cluster.resume(victim)
+            else:
+                self._cluster.start(victim)
+        return self._clock.now_ms()
+
+    async def _victims(self, target: str) -> tuple[list[int], int]:
+        """The brokers to kill, and how many partitions they lead."""
+        partitions = (await self._admin.describe_topics([TOPIC]))[0].partitions
+        if target == "all":
+            return list(self._cluster.nodes), len(partitions)
+        if target == "controller":
+            victim = (await self._admin.describe_cluster()).controller_id
+        else:
+            chosen = self._rng.choice(partitions)
+            followers = [replica for replica in chosen.replicas if replica != chosen.leader_id]
+            victim = chosen.leader_id if target == "leader" else self._rng.choice(followers)
+        return [victim], sum(item.leader_id == victim for item in partitions)
+
+    async def _all_moved(self, acknowledged: dict[tuple[str, int], int]) -> bool:
+        return all(self._ledger.progress[key].acknowledged > count + 50 for key, count in acknowledged.items())
+
+    async def _enough_in_flight(self) -> bool:
+        return self._ledger.unacknowledged >= MIN_IN_FLIGHT
+
+    async def _all_unfenced(self) -> bool:
+        brokers = (await self._admin.describe_cluster()).brokers
+        return len(brokers) == len(self._cluster.nodes) and not any(broker.fenced for broker in brokers)
+
+    async def _whole(self) -> bool:
+        topics = await self._admin.describe_topics([TOPIC])
+        return all(len(item.isr) == len(item.replicas) for topic in topics for item in topic.partitions)
+
+    async def _until(self, condition: Condition, what: str) -> None:
+        """Ask until it holds. Raises `NotRecovered` after the bound of recovery."""
+        deadline_ms = self._clock.now_ms() + RECOVERY_TIMEOUT_S * 1000
+        while True:
+            try:
+                if await condition():
+                    return
+            except OdradekError:
+                pass  # the broker that was asked may be the one that was killed
+            if self._clock.now_ms() > deadline_ms:
+                raise NotRecovered(f"waited {RECOVERY_TIMEOUT_S} s for {what}")
+            await self._clock.sleep(POLL_MS)
+
+    async def _read_all(self) -> list[tuple[str, int, int, bytes]]:
+        records = []
+        consumer: Consumer[bytes, bytes] = Consumer(self._cluster.bootstrap, auto_offset_reset="earliest")
+        async with consumer:
+            consumer.assign([TopicPartition(TOPIC, index) for index in range(self._plan.partitions)])
+            async for batch in consumer.batches(until="end"):
+                records += [(each.topic, each.partition, each.offset, each.value or b"") for each in batch]
+        return records
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            print(text, file=sys.stderr, flush=True)
+
+
+def report(outcome: Outcome) -> str:
+    """A few lines for people."""
+    silences = sorted(outcome.silences())
+    counts: dict[str, int] = {}
+    for each in outcome.rounds:
+        counts[each.target] = counts.get(each.target, 0) + 1
+    kinds = ", ".join(f"{count} {target}" for target, count in sorted(counts.items()))
+    lines = [
+        f"{len(outcome.rounds)} rounds ({kinds}), seed {outcome.seed}, acks={outcome.acks}",
+        f"records: {outcome.sent} sent, {outcome.read_back.acknowledged} acknowledged, "
+        f"{outcome.failed} without an answer, {outcome.read_back.read} read back",
+        f"longest silence of a partition: median {statistics.median(silences):.0f} ms, worst {silences[-1]} ms",
+    ]
+    for name, found in sorted(outcome.read_back.anomalies.items()):
+        lines.append(f"{name}: {found.count}")
+        lines += [f"  {sentence}" for sentence in found.examples[:5]]
+    lines.append("verdict: every promise was kept" if outcome.read_back.sound else "verdict: promises were BROKEN")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="odradek_chaos.kills", description="Kill brokers while they are written to.")
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--acks", choices=("all", "1"), default="all")
+    parser.add_argument("--target", choices=(*TARGETS, "all", "any"), default="any")
+    parser.add_argument("--freeze", action="store_true", help="SIGSTOP instead of kill -9")
+    parser.add_argument("--data", type=Path, help="keep the cluster here")
+    parser.add_argument("-X", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    targets = TARGETS if options.target == "any" else (options.target,)
+    plan = Plan(options.rounds, options.seed, options.acks, targets, freeze=options.freeze)
+    settings = dict(pair.split("=", 1) for pair in options.overrides)
+    with tempfile.TemporaryDirectory(prefix="odradek-kills-") as temporary:
+        directory = options.data or Path(temporary) / "cluster"
+        cluster = LocalCluster.create(directory, brokers=3, settings=settings)
+        try:
+            outcome = asyncio.run(KillHarness(cluster, plan, history=directory / "history.jsonl").run())
+        except NotRecovered as error:
+            print(f"odradek: not recovered: {error}", file=sys.stderr)
+            return 1
+        finally:
+            cluster.stop_all()
+    print(json.dumps(asdict(outcome), indent=2) if options.json else report(outcome))
+    return 0 if outcome.read_back.sound else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
