@@ -22,8 +22,9 @@ from odradek_broker.runtime.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum_node import NotLeader, QuorumNode
 from odradek_broker.runtime.session import BrokerSession, SessionSettings
 from odradek_chaos.worlds.simulated.fabric import SimFabric
-from odradek_chaos.worlds.simulated.loop import Process, SimLoop
+from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.process import Process
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Handlers
 from odradek_proto.v1 import admin_pb2

@@ -1,0 +1,173 @@
+"""Settings of topics and brokers: what may be set, what then holds, and what it sets off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from odradek_broker.core.controller.configs import alter_configs, describe_configs
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
+from odradek_broker.core.metadata.topic_configs import (
+    BROKER_CONFIGS,
+    LARGEST_MESSAGE_BYTES,
+    TOPIC_CONFIGS,
+    effective_config,
+    validate_topic_config,
+)
+from odradek_proto.errors import ErrorCode
+from odradek_proto.v1 import admin_pb2
+
+from tests.broker.controller_images import CLUSTER_ID, SETTINGS, add_topic, image_of, partition_of, write
+
+
+def alter(
+    image: MetadataImage,
+    kind: str,
+    name: str,
+    values: Mapping[str, str] | None = None,
+    unset: Sequence[str] = (),
+    validate_only: bool = False,
+) -> ErrorCode:
+    request = admin_pb2.AlterConfigsRequest(
+        resource_type=kind, resource_name=name, set=dict(values or {}), unset=unset, validate_only=validate_only
+    )
+    decision = alter_configs(image, SETTINGS, request)
+    write(image, decision.records)
+    return ErrorCode(decision.answer.error_code)
+
+
+@pytest.mark.parametrize("name", sorted(TOPIC_CONFIGS))
+def test_every_default_is_a_value_that_may_be_set(name: str) -> None:
+    """A table that refuses its own defaults would be wrong somewhere."""
+    validate_topic_config(name, TOPIC_CONFIGS[name].default)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("cleanup.policy", "compact", "compaction is not supported"),
+        ("cleanup.policy", "compact,delete", "compaction is not supported"),
+        ("message.timestamp.type", "LogAppendTime", "LogAppendTime is not supported"),
+        ("compression.type", "zstd", "only 'producer'"),
+        ("max.message.bytes", str(LARGEST_MESSAGE_BYTES + 1), "one gRPC message of 16 MiB"),
+        ("max.message.bytes", "-1", "at least 0"),
+        ("preallocate", "true", "never preallocated"),
+        ("remote.storage.enable", "true", "no remote storage"),
+        ("retention.ms", "-2", "at least -1"),
+        ("retention.ms", "soon", "not a whole number"),
+        ("retention.ms", "9223372036854775808", "does not fit"),
+        ("retention.ms", "", "not a whole number"),
+        ("segment.bytes", "2147483648", "does not fit"),
+        ("segment.bytes", "13", "at least 14"),
+        ("min.insync.replicas", "0", "at least 1"),
+        ("unclean.leader.election.enable", "yes", "not true or false"),
+        ("min.cleanable.dirty.ratio", "1.5", "between"),
+        ("min.cleanable.dirty.ratio", "nan", "between"),
+        ("retention", "1", "no topic setting 'retention'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(name: str, value: str, said: str) -> None:
+    """The message names the setting and says why."""
+    with pytest.raises(ValueError, match=said) as caught:
+        validate_topic_config(name, value)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(("value", "fits"), [(LARGEST_MESSAGE_BYTES, True), (LARGEST_MESSAGE_BYTES + 1, False)])
+def test_a_cluster_wide_message_size_has_the_same_limit(value: int, fits: bool) -> None:
+    """message.max.bytes is the broker's name for it."""
+    image = image_of([1])
+    error = alter(image, "broker", "", {"message.max.bytes": str(value)})
+    assert error is (ErrorCode.NONE if fits else ErrorCode.INVALID_CONFIG)
+
+
+def test_the_nearest_value_holds() -> None:
+    """Topic, this broker, all brokers, the node's own configuration, Kafka's default."""
+    image = image_of([1, 2])
+    add_topic(image, "orders", partition_of([1, 2]))
+
+    def holds(node: Mapping[str, str]) -> tuple[str, str]:
+        return effective_config(image, "orders", "retention.ms", node, broker_id=1)
+
+    assert holds({}) == ("604800000", "default")
+    assert holds({"retention.ms": "1"}) == ("1", "node")
+    alter(image, "broker", "", {"log.retention.ms": "2"})
+    assert holds({"retention.ms": "1"}) == ("2", "cluster")
+    alter(image, "broker", "1", {"log.retention.ms": "3"})
+    assert holds({}) == ("3", "broker")
+    assert effective_config(image, "orders", "retention.ms", {}, broker_id=2) == ("2", "cluster")
+    alter(image, "topic", "orders", {"retention.ms": "4"})
+    assert holds({}) == ("4", "topic")
+    alter(image, "topic", "orders", unset=["retention.ms"])
+    alter(image, "broker", "1", unset=["log.retention.ms"])
+    assert holds({}) == ("2", "cluster")
+    assert image.topic_configs == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values", "unset", "error"),
+    [
+        ("topic", "none", {"retention.ms": "1"}, [], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("broker", "7", {"log.retention.ms": "1"}, [], ErrorCode.INVALID_REQUEST),
+        ("broker", "one", {"log.retention.ms": "1"}, [], ErrorCode.INVALID_REQUEST),
+        ("user", "alice", {}, [], ErrorCode.INVALID_REQUEST),
+        ("topic", "orders", {"retention.ms": "1"}, ["retention.ms"], ErrorCode.INVALID_REQUEST),
+        ("topic", "orders", {"retention.ms": "1", "nonsense": "1"}, [], ErrorCode.INVALID_CONFIG),
+        ("topic", "orders", {}, ["nonsense"], ErrorCode.INVALID_CONFIG),
+        ("broker", "", {"retention.ms": "1"}, [], ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_a_change_is_all_or_nothing(
+    kind: str, name: str, values: dict[str, str], unset: list[str], error: ErrorCode
+) -> None:
+    """One wrong name or value, and nothing is written."""
+    image = image_of([1])
+    add_topic(image, "orders", partition_of([1]))
+    assert alter(image, kind, name, values, unset) is error
+    assert image.offset == 200
+
+
+def test_setting_what_holds_already_writes_nothing() -> None:
+    """Also when it is only to be validated."""
+    image = image_of([1])
+    add_topic(image, "orders", partition_of([1]), retention_ms="5")
+    assert alter(image, "topic", "orders", {"retention.ms": "5"}, ["segment.bytes"]) is ErrorCode.NONE
+    assert alter(image, "topic", "orders", {"retention.ms": "6"}, validate_only=True) is ErrorCode.NONE
+    assert image.offset == 200
+
+
+@pytest.mark.parametrize(("kind", "name"), [("topic", "orders"), ("broker", "")])
+def test_allowing_unclean_elections_holds_them_at_once(kind: str, name: str) -> None:
+    """R-137: for the partitions that have no leader, in the same batch."""
+    image = image_of([1, 2], fenced=[1])
+    orders = add_topic(image, "orders", partition_of([1, 2], [1], NO_LEADER))
+    other = add_topic(image, "other", partition_of([1, 2], [1], NO_LEADER), topic_id=b"o" * 16)
+    assert alter(image, kind, name, {"unclean.leader.election.enable": "TRUE"}) is ErrorCode.NONE
+    assert (orders.partitions[0].leader, orders.partitions[0].isr) == (2, (2,))
+    assert other.partitions[0].leader == (2 if kind == "broker" else NO_LEADER)
+
+
+def test_a_description_says_where_each_value_comes_from() -> None:
+    """For a topic all its settings; for brokers those that can be changed while they run."""
+    image = image_of([1])
+    add_topic(image, "orders", partition_of([1]), retention_ms="5")
+    alter(image, "broker", "1", {"log.segment.bytes": "1000"})
+    settings = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, min_insync_replicas=2)
+
+    def describe(kind: str, name: str) -> dict[str, tuple[str, str]]:
+        request = admin_pb2.DescribeConfigsRequest(resource_type=kind, resource_name=name)
+        answer = describe_configs(image, settings, request)
+        assert answer.error_code == ErrorCode.NONE
+        return {entry.name: (entry.value, entry.source) for entry in answer.entries}
+
+    topic = describe("topic", "orders")
+    assert list(topic) == list(TOPIC_CONFIGS)
+    assert topic["retention.ms"] == ("5", "topic")
+    assert topic["min.insync.replicas"] == ("2", "node")
+    assert topic["segment.ms"] == ("604800000", "default")
+    broker = describe("broker", "1")
+    assert set(broker) == set(BROKER_CONFIGS)
+    assert broker["log.segment.bytes"] == ("1000", "broker")
+    missing = admin_pb2.DescribeConfigsRequest(resource_type="topic", resource_name="none")
+    assert describe_configs(image, settings, missing).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

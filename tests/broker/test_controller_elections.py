@@ -1,0 +1,205 @@
+"""Tables of elections: who leads, who is in the ISR, which epochs grow (R-130 to R-141)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from odradek_broker.core.controller.elections import Election, PartitionTarget, change_partition
+from odradek_broker.core.controller.partitions import elect_leaderless, remove_broker
+from odradek_broker.core.controller.registration import fence_broker
+from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
+from odradek_broker.core.metadata.records import apply
+
+from tests.broker.controller_images import ORDERS_ID, SETTINGS, add_topic, image_of, partition_of, write
+
+UNCLEAN = {"unclean_leader_election_enable": "true"}
+
+
+def change(
+    current: PartitionRegistration,
+    *,
+    alive: Sequence[int],
+    election: Election = Election.ONLINE,
+    isr: Sequence[int] | None = None,
+    replicas: Sequence[int] | None = None,
+    elr: bool = False,
+    min_isr: int = 1,
+    unclean_shutdown: Sequence[int] = (),
+) -> PartitionRegistration | None:
+    """The partition after the change; None when there is none."""
+    target = PartitionTarget(
+        acceptable=lambda broker_id: broker_id in alive,
+        election=election,
+        isr=None if isr is None else tuple(isr),
+        replicas=None if replicas is None else tuple(replicas),
+        elr_enable=elr,
+        min_insync_replicas=min_isr,
+        unclean_shutdown=unclean_shutdown,
+    )
+    record = change_partition(ORDERS_ID, 0, current, target)
+    if record is None:
+        return None
+    image = image_of([])
+    topic = add_topic(image, "orders", current)
+    apply(image, record, 0, 0)
+    changed = topic.partitions[0]
+    assert changed.partition_epoch == current.partition_epoch + 1
+    assert changed.leader == NO_LEADER or changed.leader in changed.isr
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("election", "replicas", "isr", "leader", "alive", "elected", "unclean"),
+    [
+        (Election.PREFERRED, [2, 1, 3], [1, 3], 1, [1, 2, 3], 1, False),  # the first is not in sync: who leads, leads
+        (Election.PREFERRED, [2, 1, 3], [1, 2, 3], 1, [1, 2, 3], 2, False),
+        (Election.PREFERRED, [2, 1, 3], [1, 2, 3], 1, [1, 3], 1, False),
+        (Election.PREFERRED, [2, 1, 3], [3], NO_LEADER, [1, 2, 3], 3, False),
+        (Election.PREFERRED, [2, 1, 3], [3], NO_LEADER, [1, 2], NO_LEADER, False),  # CO-05: never unclean
+        (Election.ONLINE, [2, 1, 3], [1, 3], 1, [1, 2, 3], 1, False),
+        (Election.ONLINE, [2, 1, 3], [1, 3], 1, [2, 3], 3, False),
+        (Election.ONLINE, [2, 1, 3], [3, 1], NO_LEADER, [1, 2, 3], 1, False),  # list order, not ISR order
+        (Election.ONLINE, [2, 1, 3], [3], 3, [1, 2], NO_LEADER, False),
+        (Election.UNCLEAN, [2, 1, 3], [1, 3], 1, [1, 2, 3], 1, False),
+        (Election.UNCLEAN, [2, 1, 3], [3], 3, [1, 2, 3], 3, False),  # clean comes before unclean
+        (Election.UNCLEAN, [2, 1, 3], [3], 3, [1, 2], 2, True),
+        (Election.UNCLEAN, [2, 1, 3], [3], 3, [1], 1, True),
+        (Election.UNCLEAN, [2, 1, 3], [3], 3, [], NO_LEADER, False),
+    ],
+)
+def test_who_is_elected(
+    election: Election,
+    replicas: list[int],
+    isr: list[int],
+    leader: int,
+    alive: list[int],
+    elected: int,
+    unclean: bool,
+) -> None:
+    """CO-10, R-132 and R-133: preferred, online and unclean choices, in the order of the replica list."""
+    before = partition_of(replicas, isr, leader)
+    after = change(before, alive=alive, election=election)
+    if elected == leader:
+        assert after is None
+        return
+    assert after is not None
+    assert (after.leader, after.leader_epoch) == (elected, before.leader_epoch + 1)
+    assert after.isr == ((elected,) if unclean else tuple(isr))
+    assert after.recovering is unclean
+
+
+def test_the_leader_epoch_stays_when_the_isr_shrinks() -> None:
+    """CO-11, R-56: only the partition epoch grows."""
+    after = change(partition_of([1, 2, 3]), alive=[1, 2, 3], isr=[1, 2])
+    assert after is not None
+    assert (after.isr, after.leader, after.leader_epoch) == ((1, 2), 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "bumps"), [([1, 2, 4], True), ([1, 2], True), ([1, 2, 3, 4], False), ([3, 2, 1], False)]
+)
+def test_the_leader_epoch_grows_when_a_replica_is_taken_away(replicas: list[int], bumps: bool) -> None:
+    """CO-12, R-56: also when the leader stays; not when one is only added, or the order changes."""
+    after = change(partition_of([1, 2, 3]), alive=[1, 2, 3, 4], replicas=replicas, isr=[1, 2])
+    assert after is not None
+    assert after.leader == 1
+    assert after.leader_epoch == 5 + bumps
+
+
+def test_nothing_to_change_makes_no_record() -> None:
+    """R-55: no record, no new partition epoch."""
+    assert change(partition_of([1, 2, 3]), alive=[1, 2, 3], isr=[1, 2, 3]) is None
+
+
+def test_the_last_member_stays_in_the_isr_without_leading() -> None:
+    """R-135: without eligible leader replicas the ISR never becomes empty."""
+    after = change(partition_of([1, 2], [1]), alive=[2], isr=[])
+    assert after is not None
+    assert (after.isr, after.leader, after.leader_epoch) == ((1,), NO_LEADER, 6)
+
+
+def test_fencing_several_brokers_one_after_the_other() -> None:
+    """CO-06: each fencing sees what the one before left."""
+    image = image_of([0, 1, 2, 3, 4])
+    topic = add_topic(image, "orders", partition_of([1, 2, 3]), partition_of([2, 3, 4]), partition_of([0, 2, 1]))
+    for broker_id in (2, 3):
+        write(image, fence_broker(image, SETTINGS, broker_id).records)
+    assert [topic.partitions[i].isr for i in range(3)] == [(1,), (4,), (0, 1)]
+    assert [topic.partitions[i].leader for i in range(3)] == [1, 4, 0]
+    assert image.brokers[2].fenced
+    assert image.brokers[3].fenced
+
+
+def test_a_broker_that_comes_back_leads_where_nobody_does() -> None:
+    """R-136: it is not put into any ISR by that."""
+    image = image_of([1, 2], fenced=[1])
+    topic = add_topic(image, "orders", partition_of([1, 2], [1], NO_LEADER), partition_of([1, 2], [2]))
+    write(image, elect_leaderless(image, SETTINGS, unfenced=1))
+    assert (topic.partitions[0].leader, topic.partitions[0].isr) == (1, (1,))
+    assert (topic.partitions[1].leader, topic.partitions[1].isr) == (2, (2,))
+
+
+def test_unclean_election_at_fencing_is_for_topics_that_allow_it() -> None:
+    """R-137: the setting of the topic decides, and the ISR is the new leader alone."""
+    image = image_of([1, 2])
+    allowed = add_topic(image, "loose", partition_of([1, 2], [1]), topic_id=b"1" * 16, **UNCLEAN)
+    strict = add_topic(image, "strict", partition_of([1, 2], [1]), topic_id=b"2" * 16)
+    write(image, remove_broker(image, SETTINGS, 1))
+    assert (allowed.partitions[0].leader, allowed.partitions[0].isr) == (2, (2,))
+    assert allowed.partitions[0].recovering
+    assert (strict.partitions[0].leader, strict.partitions[0].isr) == (NO_LEADER, (1,))
+
+
+# --- Eligible leader replicas (KIP-966), which are off unless odradek.elr.enable says otherwise
+
+
+def test_shrinking_below_min_isr_makes_the_others_eligible() -> None:
+    """CO-13: replicas 1 to 4, min.insync.replicas 3, ISR {1, 2}: 3 and 4 may still lead."""
+    after = change(partition_of([1, 2, 3, 4]), alive=[1, 2, 3, 4], isr=[1, 2], elr=True, min_isr=3)
+    assert after is not None
+    assert (after.isr, after.eligible, after.last_known_eligible) == ((1, 2), (3, 4), ())
+
+
+def test_growing_to_min_isr_clears_the_eligible() -> None:
+    """CO-14: nobody outside of the ISR can be needed any more."""
+    before = partition_of([1, 2, 3, 4], [1, 2], eligible=[3], last_known=[4])
+    after = change(before, alive=[1, 2, 3, 4], isr=[1, 2, 3], elr=True, min_isr=3)
+    assert after is not None
+    assert (after.isr, after.eligible, after.last_known_eligible) == ((1, 2, 3), (), ())
+
+
+def test_an_eligible_replica_is_elected_when_the_isr_is_gone() -> None:
+    """CO-15: ISR {1}, eligible {3}, 1 offline: 3 leads alone and 1 becomes eligible."""
+    before = partition_of([1, 2, 3, 4], [1], eligible=[3], last_known=[2])
+    after = change(before, alive=[2, 3, 4], isr=[], elr=True, min_isr=3)
+    assert after is not None
+    assert (after.leader, after.isr, after.eligible, after.last_known_eligible) == (3, (3,), (1,), (2,))
+    assert not after.recovering
+
+
+def test_with_eligible_replicas_the_isr_may_become_empty() -> None:
+    """CO-16: all offline: nobody leads, and whoever returns first may."""
+    before = partition_of([1, 2, 3, 4], [1, 2], eligible=[3, 4])
+    after = change(before, alive=[], isr=[], elr=True, min_isr=3)
+    assert after is not None
+    assert (after.isr, after.eligible, after.leader) == ((), (1, 2, 3, 4), NO_LEADER)
+
+
+def test_an_unclean_member_leaves_the_eligible() -> None:
+    """CO-07, R-141: who came back without a clean shutdown may have lost records; it is only remembered."""
+    before = partition_of([1, 2, 3, 4], [1], eligible=[2, 3])
+    after = change(before, alive=[1, 2, 3, 4], isr=[1], elr=True, min_isr=3, unclean_shutdown=[3])
+    assert after is not None
+    assert (after.eligible, after.last_known_eligible) == ((2,), (3,))
+
+
+def test_the_last_known_leader_is_elected_uncleanly_only_when_it_is_alive() -> None:
+    """R-140: with nobody in sync and nobody eligible."""
+    before = partition_of([1, 2, 3], [], NO_LEADER, last_known=[3])
+    after = change(before, alive=[1, 3], election=Election.UNCLEAN, elr=True, min_isr=2)
+    assert after is not None
+    assert (after.leader, after.isr, after.recovering) == (3, (3,), True)
+    other = change(before, alive=[1], election=Election.UNCLEAN, elr=True, min_isr=2)
+    assert other is not None
+    assert other.leader == 1

@@ -1,0 +1,136 @@
+"""Registrations: incarnations, epochs, and what a new one costs the old (R-150 to R-155)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from odradek_broker.core.controller.registration import register_broker
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
+from odradek_proto.errors import ErrorCode
+from odradek_proto.v1 import controller_pb2
+
+from tests.broker.controller_images import (
+    CLUSTER_ID,
+    SETTINGS,
+    add_topic,
+    image_of,
+    incarnation,
+    partition_of,
+    write,
+)
+
+OLD_PROTOCOL = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, fast_restart_keeps_isr=True)
+
+
+def request(broker_id: int = 1, life: int = 0, **fields: Any) -> controller_pb2.RegisterBrokerRequest:
+    values: dict[str, Any] = {
+        "broker_id": broker_id,
+        "cluster_id": CLUSTER_ID,
+        "incarnation_id": incarnation(abs(broker_id), life),
+        "endpoints": {"GRPC": f"host{broker_id}:9092"},
+        "previous_broker_epoch": -1,
+    }
+    return controller_pb2.RegisterBrokerRequest(**values | fields)
+
+
+def register(
+    image: MetadataImage,
+    asked: controller_pb2.RegisterBrokerRequest,
+    *,
+    session_valid: bool = False,
+    settings: ControllerSettings = SETTINGS,
+) -> ErrorCode:
+    decision = register_broker(image, settings, asked, session_valid=session_valid)
+    write(image, decision.records)
+    return ErrorCode(decision.answer.error_code)
+
+
+def test_the_broker_epoch_is_the_offset_of_the_registration() -> None:
+    """KIP-903; and a new broker starts fenced (R-150)."""
+    image = image_of([2])
+    assert register(image, request(1)) is ErrorCode.NONE
+    assert image.brokers[1].broker_epoch == 200
+    assert image.brokers[1].fenced
+
+
+def test_the_same_incarnation_keeps_its_epoch_and_a_new_one_waits_for_the_old_session() -> None:
+    """CO-17: amended while in session, refused for another incarnation, a larger epoch once the session has ended."""
+    image = image_of([1])
+    assert register(image, request(1, endpoints={"GRPC": "moved:1"}), session_valid=True) is ErrorCode.NONE
+    assert (image.brokers[1].broker_epoch, image.brokers[1].endpoints) == (101, {"GRPC": "moved:1"})
+    assert not image.brokers[1].fenced
+    offset = image.offset
+    assert register(image, request(1, life=1), session_valid=True) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert image.offset == offset
+    assert register(image, request(1, life=1)) is ErrorCode.NONE
+    assert image.brokers[1].broker_epoch == offset
+    assert image.brokers[1].fenced
+
+
+def test_a_registration_that_was_sent_twice_writes_nothing() -> None:
+    """The answer to the first was lost on its way."""
+    image = image_of([1])
+    assert register(image, request(1)) is ErrorCode.NONE
+    assert image.offset == 200
+
+
+def test_an_amended_broker_goes_on_leaving() -> None:
+    """R-151: the fenced state stays, and so does the controlled shutdown."""
+    image = image_of([1, 2], leaving=[1])
+    assert register(image, request(1, rack="r2")) is ErrorCode.NONE
+    assert (image.brokers[1].rack, image.brokers[1].in_controlled_shutdown) == ("r2", True)
+
+
+def test_a_new_incarnation_leaves_every_isr_and_leads_nothing() -> None:
+    """R-152, in one batch with its registration; but the last member stays (R-135)."""
+    image = image_of([1, 2, 3])
+    topic = add_topic(image, "orders", partition_of([1, 2, 3]), partition_of([2, 1]), partition_of([1, 3], [1]))
+    decision = register_broker(image, SETTINGS, request(1, life=1), session_valid=False)
+    assert len(decision.records) == 4
+    write(image, decision.records)
+    assert [(p.leader, p.isr) for p in topic.partitions.values()] == [(2, (2, 3)), (2, (2,)), (NO_LEADER, (1,))]
+    assert [p.leader_epoch for p in topic.partitions.values()] == [6, 5, 6]
+
+
+def test_a_fast_restart_keeps_isr_and_leadership_in_the_old_protocol() -> None:
+    """L-12: the new incarnation takes the old one's place, unfenced; a fenced one gets no such favour."""
+    image = image_of([1, 2])
+    topic = add_topic(image, "orders", partition_of([1, 2]))
+    assert register(image, request(1, life=1), settings=OLD_PROTOCOL, session_valid=True) is ErrorCode.NONE
+    assert topic.partitions[0] == partition_of([1, 2])
+    assert not image.brokers[1].fenced
+    fenced = image_of([1, 2], fenced=[1])
+    assert register(fenced, request(1, life=1), settings=OLD_PROTOCOL) is ErrorCode.NONE
+    assert fenced.brokers[1].fenced
+
+
+@pytest.mark.parametrize(
+    ("previous", "last_known"), [(101, ()), (100, (1,)), (-1, (1,))], ids=["clean", "older", "no file"]
+)
+def test_an_unclean_shutdown_costs_the_place_among_the_eligible(previous: int, last_known: tuple[int, ...]) -> None:
+    """CO-07, R-141: clean is only who knows the epoch of its own last registration."""
+    settings = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, elr_enable=True, min_insync_replicas=2)
+    image = image_of([1, 2, 3], fenced=[1])
+    topic = add_topic(image, "orders", partition_of([1, 2, 3], [2], eligible=[1, 3]))
+    assert register(image, request(1, life=1, previous_broker_epoch=previous), settings=settings) is ErrorCode.NONE
+    partition = topic.partitions[0]
+    assert partition.last_known_eligible == last_known
+    assert partition.eligible == ((1, 3) if previous == 101 else (3,))
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"cluster_id": "another"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"broker_id": -1}, ErrorCode.INVALID_REGISTRATION),
+        ({"incarnation_id": b"short"}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": {}}, ErrorCode.INVALID_REGISTRATION),
+    ],
+)
+def test_what_can_never_be_registered(fields: dict[str, Any], error: ErrorCode) -> None:
+    """Each with its error, and nothing is written."""
+    image = image_of([2])
+    assert register(image, request(**fields)) is error
+    assert image.offset == 200

@@ -1,0 +1,240 @@
+"""Who is alive: the session table, stepped by hand (R-153, R-154, and early fencing)."""
+
+from __future__ import annotations
+
+from odradek_broker.core.controller.registration import fence_broker
+from odradek_broker.core.controller.sessions import (
+    Dial,
+    Fence,
+    FenceReason,
+    SessionEffect,
+    SessionTable,
+    SuspectSelf,
+)
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.image import MetadataImage
+
+from tests.broker.controller_images import CLUSTER_ID, SETTINGS, image_of, incarnation, write
+
+
+class Watch:
+    """A session table with a clock, over a cluster whose brokers have open streams."""
+
+    def __init__(self, brokers: tuple[int, ...], settings: ControllerSettings = SETTINGS, streams: bool = True) -> None:
+        self.settings = settings
+        self.image: MetadataImage = image_of(brokers)
+        self.table = SessionTable(settings)
+        self.table.take_over(self.image, 0)
+        self.now_ms = 0
+        if streams:
+            for broker_id in brokers:
+                self.open(broker_id)
+
+    def open(self, broker_id: int, life: int = 0) -> None:
+        self.table.stream_opened(broker_id, incarnation(broker_id, life), self.now_ms)
+
+    def end(self, *brokers: int) -> list[SessionEffect]:
+        for broker_id in brokers:
+            self.table.stream_ended(broker_id, incarnation(broker_id), self.now_ms)
+        return self.at(self.now_ms)
+
+    def at(self, now_ms: int) -> list[SessionEffect]:
+        """All that happens up to a moment, the deadlines of the table included; fencings are carried out."""
+        effects: list[SessionEffect] = []
+        while True:
+            for effect in self.table.on_time(self.image, self.now_ms):
+                effects.append(effect)
+                if isinstance(effect, Fence):
+                    self.fence(effect.broker_id)
+            following = self.table.next_deadline_ms(self.image, self.now_ms)
+            if following > now_ms or following == self.now_ms == now_ms:
+                break
+            self.now_ms = following
+        self.now_ms = now_ms
+        return effects
+
+    def fence(self, broker_id: int) -> None:
+        write(self.image, fence_broker(self.image, self.settings, broker_id).records)
+
+    def dialled(self, broker_id: int, refused: bool) -> list[SessionEffect]:
+        return self.table.dial_answered(self.image, Dial(broker_id, incarnation(broker_id)), refused, self.now_ms)
+
+    def beat(self, broker_id: int) -> None:
+        self.table.heartbeat(broker_id, 0, self.now_ms)
+
+
+def dial(broker_id: int) -> Dial:
+    return Dial(broker_id, incarnation(broker_id))
+
+
+def test_the_broker_that_was_silent_longest_is_fenced_first_and_alone() -> None:
+    """CO-19: one stale broker per step, oldest contact first."""
+    watch = Watch((1, 2, 3))
+    watch.now_ms = 500
+    for broker_id, at_ms in ((2, 600), (3, 700), (1, 800)):
+        watch.now_ms = at_ms
+        watch.beat(broker_id)
+    assert watch.table.on_time(watch.image, 900) == []
+    for now_ms in range(1_000, 9_000, 1_000):
+        assert watch.table.on_time(watch.image, now_ms) == []
+    assert watch.table.on_time(watch.image, 9_600) == []
+    assert watch.table.on_time(watch.image, 9_601) == [Fence(2, FenceReason.SESSION_TIMEOUT)]
+    watch.fence(2)
+    assert watch.table.on_time(watch.image, 9_801) == [Fence(3, FenceReason.SESSION_TIMEOUT)]
+    watch.fence(3)
+    assert watch.table.on_time(watch.image, 9_801) == [Fence(1, FenceReason.SESSION_TIMEOUT)]
+
+
+def test_a_new_controller_starts_all_sessions_afresh() -> None:
+    """R-154: contact is now, whatever the former controller had heard."""
+    watch = Watch((1, 2))
+    watch.at(8_000)
+    watch.table.take_over(watch.image, 8_000)
+    for broker_id in (1, 2):
+        watch.open(broker_id)
+    assert watch.at(17_000) == []
+    assert watch.at(17_001)[0] == Fence(1, FenceReason.SESSION_TIMEOUT)
+
+
+def test_an_ended_stream_is_dialled_and_a_refusal_fences() -> None:
+    """A refused dial is proof enough, however early it comes."""
+    watch = Watch((1, 2, 3))
+    assert watch.end(2) == [dial(2)]
+    watch.now_ms = 2
+    assert watch.dialled(2, refused=True) == [Fence(2, FenceReason.DIAL_REFUSED)]
+
+
+def test_a_process_that_still_accepts_is_dialled_again_until_the_grace_is_over() -> None:
+    """A dying process may listen for a moment longer than its streams live."""
+    watch = Watch((1, 2, 3))
+    assert watch.end(2) == [dial(2)]
+    assert watch.dialled(2, refused=False) == []
+    assert watch.at(24) == []
+    assert watch.at(25) == [dial(2)]
+    assert watch.dialled(2, refused=True) == [Fence(2, FenceReason.DIAL_REFUSED)]
+
+
+def test_a_refusal_that_comes_after_the_stream_is_back_means_nothing() -> None:
+    """The dial was sent to the incarnation's listener while it was away; now it is here."""
+    watch = Watch((1, 2, 3))
+    watch.end(2)
+    watch.now_ms = 10
+    watch.open(2)
+    assert watch.dialled(2, refused=True) == []
+    assert watch.at(5_000) == []
+
+
+def test_a_refusal_for_an_older_incarnation_means_nothing_to_the_next() -> None:
+    """The dial names the incarnation that it was meant for."""
+    watch = Watch((1, 2, 3))
+    watch.end(2)
+    old = watch.image.brokers[2]
+    watch.image.brokers[2] = type(old)(2, 300, incarnation(2, 1), old.endpoints, fenced=False)
+    watch.table.registered(watch.image.brokers[2], 5)
+    assert watch.dialled(2, refused=True) == []
+
+
+def test_without_a_refusal_the_grace_decides() -> None:
+    """300 ms, odradek.session.grace.ms."""
+    watch = Watch((1, 2, 3))
+    watch.end(2)
+    assert watch.at(299) == []
+    assert watch.at(300) == [Fence(2, FenceReason.STREAM_GONE)]
+
+
+def test_a_second_stream_keeps_the_session_when_the_first_ends() -> None:
+    """A reconnecting broker may overlap with itself."""
+    watch = Watch((1, 2, 3))
+    watch.open(2)
+    assert watch.end(2) == []
+    assert watch.at(5_000) == []
+    assert watch.end(2) == [dial(2)]
+
+
+def test_more_than_half_silent_within_one_grace_leaves_it_to_the_timeout() -> None:
+    """The fault may be on our side: two of three, ours counted among the three."""
+    watch = Watch((1, 2, 3))
+    watch.end(2)
+    watch.at(200)
+    watch.end(3)
+    effects = watch.at(1_000)
+    assert [effect for effect in effects if not isinstance(effect, Dial)] == [
+        SuspectSelf(2, silent=2, unfenced=3),
+        SuspectSelf(3, silent=2, unfenced=3),
+    ]
+    watch.beat(1)
+    assert [type(effect) for effect in watch.at(9_500)] == [Fence, Fence]
+
+
+def test_half_of_the_brokers_are_not_more_than_half() -> None:
+    """Two of four: both are fenced after the grace."""
+    watch = Watch((1, 2, 3, 4))
+    watch.end(2, 3)
+    fenced = [effect for effect in watch.at(300) if isinstance(effect, Fence)]
+    assert fenced == [Fence(2, FenceReason.STREAM_GONE), Fence(3, FenceReason.STREAM_GONE)]
+
+
+def test_brokers_that_fall_silent_far_apart_are_judged_one_by_one() -> None:
+    """Two of three, but not within one grace."""
+    watch = Watch((1, 2, 3))
+    watch.end(2)
+    assert Fence(2, FenceReason.STREAM_GONE) in watch.at(301)
+    watch.end(3)
+    assert Fence(3, FenceReason.STREAM_GONE) in watch.at(700)
+
+
+def test_a_new_controller_dials_everybody_and_silence_proves_nothing() -> None:
+    """It has no streams yet: a refusal fences, everything else is left to the session timeout."""
+    watch = Watch((1, 2, 3), streams=False)
+    assert watch.at(0) == [dial(1), dial(2), dial(3)]
+    watch.open(1)
+    assert watch.dialled(2, refused=True) == [Fence(2, FenceReason.DIAL_REFUSED)]
+    watch.fence(2)
+    assert [effect for effect in watch.at(8_000) if isinstance(effect, Fence)] == []
+    watch.beat(1)
+    assert watch.at(9_001) == [Fence(3, FenceReason.SESSION_TIMEOUT)]
+
+
+def test_without_early_fencing_nobody_is_dialled() -> None:
+    """Only the session timeout is left, also under L-12, where a broker is to keep its place."""
+    for settings in (
+        ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, early_fencing=False),
+        ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, fast_restart_keeps_isr=True),
+    ):
+        watch = Watch((1, 2, 3), settings)
+        watch.end(2)
+        watch.at(100)
+        watch.beat(1)
+        watch.beat(3)
+        assert watch.at(9_000) == []
+        assert watch.at(9_001)[0] == Fence(2, FenceReason.SESSION_TIMEOUT)
+
+
+def test_a_controller_that_slept_gives_everybody_their_time_back() -> None:
+    """No step came for twenty seconds: that was ours, not theirs."""
+    watch = Watch((1, 2, 3))
+    watch.at(1_000)
+    assert watch.table.on_time(watch.image, 21_000) == []
+    watch.now_ms = 21_000
+    assert watch.at(27_500) == []
+    assert [type(effect) for effect in watch.at(30_000)] == [Fence, Fence, Fence]
+
+
+def test_a_fenced_broker_is_not_watched() -> None:
+    """Its stream may come and go."""
+    watch = Watch((1, 2, 3))
+    watch.fence(2)
+    assert watch.end(2) == []
+    watch.beat(1)
+    watch.beat(3)
+    assert watch.at(8_999) == []
+
+
+def test_a_session_is_valid_while_its_stream_stands_and_speaks() -> None:
+    """R-151: an ended stream, or one that was silent for the session timeout, is no session."""
+    watch = Watch((1, 2))
+    assert watch.table.has_valid_session(1, 9_000)
+    assert not watch.table.has_valid_session(1, 9_001)
+    assert not watch.table.has_valid_session(7, 0)
+    watch.end(1)
+    assert not watch.table.has_valid_session(1, 0)

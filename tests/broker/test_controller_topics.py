@@ -1,0 +1,216 @@
+"""Topics: placement, and Kafka's error for each way to ask for the impossible."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from odradek_broker.core.controller.placement import place_replicas
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.controller.topics import (
+    MAX_PARTITIONS_PER_BATCH,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_proto.errors import ErrorCode
+from odradek_proto.v1 import admin_pb2
+
+from tests.broker.controller_images import CLUSTER_ID, SETTINGS, add_topic, image_of, partition_of, write
+
+
+def new_topic(name: str = "orders", partitions: int = -1, replicas: int = -1, **more: Any) -> admin_pb2.NewTopic:
+    return admin_pb2.NewTopic(name=name, partitions=partitions, replication_factor=replicas, **more)
+
+
+def assigned(*replicas: tuple[int, ...]) -> list[admin_pb2.ReplicaAssignment]:
+    return [admin_pb2.ReplicaAssignment(partition=i, broker_ids=ids) for i, ids in enumerate(replicas)]
+
+
+def create(
+    image: MetadataImage,
+    *topics: admin_pb2.NewTopic,
+    settings: ControllerSettings = SETTINGS,
+    validate_only: bool = False,
+) -> list[admin_pb2.CreatedTopic]:
+    request = admin_pb2.CreateTopicsRequest(topics=topics, validate_only=validate_only)
+    decision = create_topics(image, settings, request, random.Random(1))
+    write(image, decision.records)
+    return list(decision.answer.topics)
+
+
+@given(
+    partitions=st.integers(1, 40),
+    active=st.lists(st.integers(0, 99), min_size=1, max_size=8, unique=True),
+    fenced=st.lists(st.integers(100, 199), max_size=4, unique=True),
+    data=st.data(),
+    seed=st.integers(0, 1000),
+)
+def test_replicas_are_spread_evenly(
+    partitions: int, active: list[int], fenced: list[int], data: st.DataObject, seed: int
+) -> None:
+    """No broker twice in a partition, leaders differ by one at most, and fenced brokers only where others lack."""
+    factor = data.draw(st.integers(1, len(active) + len(fenced)))
+    placed = place_replicas(partitions, factor, active, fenced, random.Random(seed))
+    assert [len(set(replicas)) for replicas in placed] == [factor] * partitions
+    leaders = Counter(replicas[0] for replicas in placed)
+    assert set(leaders) <= set(active)
+    counts = [leaders[broker_id] for broker_id in active]
+    assert max(counts) - min(counts) <= 1
+    for replicas in placed:
+        assert len([broker_id for broker_id in replicas if broker_id in fenced]) == max(0, factor - len(active))
+
+
+def test_followers_are_shifted_when_the_leaders_have_gone_round() -> None:
+    """Kafka's example: five brokers, ten partitions, three replicas, from a start and a shift of nothing."""
+
+    class NoChance(random.Random):
+        def randrange(self, *args: Any, **kwargs: Any) -> int:
+            return 0
+
+    placed = place_replicas(10, 3, range(5), (), NoChance())
+    assert placed == [
+        (0, 1, 2),
+        (1, 2, 3),
+        (2, 3, 4),
+        (3, 4, 0),
+        (4, 0, 1),
+        (0, 2, 3),
+        (1, 3, 4),
+        (2, 4, 0),
+        (3, 0, 1),
+        (4, 1, 2),
+    ]
+
+
+def test_a_new_isr_holds_active_brokers_only() -> None:
+    """CO-09, R-144: fenced and leaving replicas start outside, and the first active one leads."""
+    image = image_of([1, 2, 3, 4], fenced=[1], leaving=[3])
+    (answer,) = create(image, new_topic(assignments=assigned((1, 2, 3), (3, 4, 1))))
+    assert answer.error_code == ErrorCode.NONE
+    partitions = image.topics["orders"].partitions
+    assert [(p.leader, p.isr, p.replicas) for p in partitions.values()] == [(2, (2,), (1, 2, 3)), (4, (4,), (3, 4, 1))]
+    assert [(p.leader_epoch, p.partition_epoch) for p in partitions.values()] == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        (new_topic("orders", 1, 1), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (new_topic("or ders", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("..", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("a_b", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("new", 0, 1), ErrorCode.INVALID_PARTITIONS),
+        (new_topic("new", -2, 1), ErrorCode.INVALID_PARTITIONS),
+        (new_topic("new", MAX_PARTITIONS_PER_BATCH + 1, 1), ErrorCode.INVALID_PARTITIONS),
+        (new_topic("new", 2_000_000_000, 1), ErrorCode.INVALID_PARTITIONS),
+        (new_topic("new", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new_topic("new", 1, -2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new_topic("new", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new_topic("new", 1, 2_000_000_000), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new_topic("new", 1, 1, configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
+        (new_topic("new", 1, 1, configs={"no.such.setting": "1"}), ErrorCode.INVALID_CONFIG),
+        (new_topic("new", 1, -1, assignments=assigned((1,))), ErrorCode.INVALID_REQUEST),
+        (new_topic("new", assignments=assigned((1, 1))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (new_topic("new", assignments=assigned((1, 9))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (new_topic("new", assignments=assigned((1, 2), (1,))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (new_topic("new", assignments=assigned(())), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (new_topic("new", assignments=assigned((3,))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (
+            new_topic("new", assignments=[admin_pb2.ReplicaAssignment(partition=1, broker_ids=[1])]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+        (new_topic("new", 3, 3), ErrorCode.NONE),
+    ],
+)
+def test_every_impossible_topic_has_its_error(topic: admin_pb2.NewTopic, error: ErrorCode) -> None:
+    """Nothing is written for it, and the message is a sentence. Broker 3 is fenced."""
+    image = image_of([1, 2, 3], fenced=[3])
+    add_topic(image, "orders", partition_of([1]))
+    add_topic(image, "a.b", partition_of([1]), topic_id=b"t" * 16)
+    (answer,) = create(image, topic)
+    assert answer.error_code == error, answer.error_message
+    assert (topic.name in image.topics and topic.name != "orders") is (error is ErrorCode.NONE)
+    assert bool(answer.error_message) is (error is not ErrorCode.NONE)
+
+
+def test_topics_of_one_request_are_judged_one_by_one() -> None:
+    """Twice the same name is refused for both, a collision for the second, and the rest is created."""
+    image = image_of([1])
+    answers = create(image, *(new_topic(name, 1, 1) for name in ("a", "twice", "twice", "x.y", "x_y", "b")))
+    assert [answer.error_code for answer in answers] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.NONE,
+    ]
+    assert list(image.topics) == ["a", "x.y", "b"]
+
+
+def test_counts_of_minus_one_mean_the_defaults_of_the_cluster() -> None:
+    """num.partitions and default.replication.factor."""
+    settings = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, num_partitions=4, default_replication_factor=2)
+    (answer,) = create(image_of([1, 2, 3]), new_topic(), settings=settings)
+    assert (answer.partitions, answer.replication_factor) == (4, 2)
+    assert len(answer.topic_id) == 16
+
+
+def test_without_an_active_broker_nothing_can_be_created() -> None:
+    """R-144: INVALID_REPLICATION_FACTOR."""
+    (answer,) = create(image_of([1, 2], fenced=[1], leaving=[2]), new_topic("orders", 1, 1))
+    assert answer.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_validation_alone_creates_nothing() -> None:
+    """But tells what would be, errors included."""
+    image = image_of([1])
+    answers = create(image, new_topic("a", 2, 1), new_topic("b", 1, 5), validate_only=True)
+    assert [(a.error_code, a.partitions) for a in answers] == [(0, 2), (ErrorCode.INVALID_REPLICATION_FACTOR, 0)]
+    assert image.topics == {}
+
+
+def test_deletion_takes_partitions_and_settings_along() -> None:
+    """A name that nobody has is UNKNOWN_TOPIC_OR_PARTITION."""
+    image = image_of([1])
+    add_topic(image, "orders", partition_of([1]), retention_ms="5")
+    decision = delete_topics(image, admin_pb2.DeleteTopicsRequest(topics=["orders", "none", "orders"]))
+    write(image, decision.records)
+    assert [(t.name, t.error_code) for t in decision.answer.topics] == [
+        ("orders", 0),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert (image.topics, image.topic_names, image.topic_configs) == ({}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("topic", "count", "error"),
+    [
+        ("orders", 5, ErrorCode.NONE),
+        ("orders", 2, ErrorCode.INVALID_PARTITIONS),
+        ("orders", 1, ErrorCode.INVALID_PARTITIONS),
+        ("orders", 2_000_000_000, ErrorCode.INVALID_PARTITIONS),
+        ("none", 5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_a_topic_can_only_grow(topic: str, count: int, error: ErrorCode) -> None:
+    """New partitions get as many replicas as the first has; those that exist stay as they are."""
+    image = image_of([1, 2, 3])
+    orders = add_topic(image, "orders", partition_of([1, 2]), partition_of([2, 1]))
+    request = admin_pb2.CreatePartitionsRequest(topic=topic, count=count)
+    decision = create_partitions(image, request, random.Random(1))
+    write(image, decision.records)
+    assert decision.answer.error_code == error
+    if error is ErrorCode.NONE:
+        assert sorted(orders.partitions) == [0, 1, 2, 3, 4]
+        assert {len(p.replicas) for p in orders.partitions.values()} == {2}
+        assert orders.partitions[0] == partition_of([1, 2])
+    else:
+        assert len(decision.records) == 0
