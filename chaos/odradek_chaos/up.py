@@ -27,7 +27,7 @@ class Up:
         self._started = time.monotonic()
 
     def run(self, *, detach: bool) -> int:
-        """Returns the exit code. Raises `ClusterError` when the brokers do not come up; whatever is raised, none stays."""
+        """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind."""
         with _terminable():
             try:
                 self._start()

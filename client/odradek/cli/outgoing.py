@@ -1,0 +1,142 @@
+"""What `odradek produce` sends: lines, JSON lines, or records that it makes up itself.
+
+Input is read by a thread of its own, so that a slow pipe or a person at a keyboard holds up nobody; the thread is a
+daemon, since a read from a terminal cannot be called off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import queue
+import threading
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from odradek.cli.failures import CommandFailed
+
+CHUNK_BYTES: Final = 65_536
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Outgoing(NamedTuple):
+    """One record to be sent. None for partition and timestamp lets the producer choose."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp: int | None = None
+
+
+async def lines_of(file: BinaryIO) -> AsyncIterator[bytes]:
+    """The lines of a file or pipe without their newline; a last line may lack it."""
+    loop = asyncio.get_running_loop()
+    wishes: queue.SimpleQueue[asyncio.Future[bytes]] = queue.SimpleQueue()
+
+    def settle(wish: asyncio.Future[bytes], chunk: bytes) -> None:
+        if not wish.done():
+            wish.set_result(chunk)
+
+    def serve() -> None:
+        read = getattr(file, "read1", file.read)
+        while True:
+            wish = wishes.get()
+            chunk = read(CHUNK_BYTES)
+            loop.call_soon_threadsafe(settle, wish, chunk)
+            if not chunk:
+                return
+
+    threading.Thread(target=serve, daemon=True, name="odradek-input").start()
+    rest = b""
+    while True:
+        wish: asyncio.Future[bytes] = loop.create_future()
+        wishes.put(wish)
+        chunk = await wish
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest
+
+
+async def records_of_lines(
+    file: BinaryIO, key_separator: str | None, headers: Headers, partition: int | None
+) -> AsyncIterator[Outgoing]:
+    """A record per line. With a separator, what stands before its first occurrence is the key."""
+    separator = key_separator.encode() if key_separator else None
+    async for line in lines_of(file):
+        if separator is not None and separator in line:
+            key, _, value = line.partition(separator)
+            yield Outgoing(key, value, headers, partition)
+        else:
+            yield Outgoing(None, line, headers, partition)
+
+
+async def records_of_json(file: BinaryIO, headers: Headers, partition: int | None) -> AsyncIterator[Outgoing]:
+    """A record per JSON object: value, key, headers, partition, timestamp; as `odradek consume -J` prints them."""
+    number = 0
+    async for line in lines_of(file):
+        number += 1
+        if line.strip():
+            yield _from_json(line, number, headers, partition)
+
+
+def _from_json(line: bytes, number: int, headers: Headers, partition: int | None) -> Outgoing:
+    try:
+        raw = json.loads(line)
+        if not isinstance(raw, dict):
+            raise ValueError(f"an object was expected, not {type(raw).__name__}")
+        own = raw.get("headers") or {}
+        pairs = own.items() if isinstance(own, dict) else [(item["key"], item.get("value")) for item in own]
+        timestamp = raw.get("timestamp")
+        return Outgoing(
+            _bytes(raw, "key"),
+            _bytes(raw, "value"),
+            headers + tuple((str(name), _as_bytes(content)) for name, content in pairs),
+            partition,
+            None if timestamp is None else int(timestamp),
+        )
+    except (ValueError, TypeError, KeyError, binascii.Error) as error:
+        raise CommandFailed(
+            f"input line {number} is no record: {error}",
+            hint='{"key": "k", "value": "v", "headers": {"h": "x"}, "timestamp": 1735689600000}',
+        ) from error
+
+
+def _bytes(raw: dict[str, Any], name: str) -> bytes | None:
+    if f"{name}_b64" in raw:
+        return base64.b64decode(raw[f"{name}_b64"], validate=True)
+    return _as_bytes(raw.get(name))
+
+
+def _as_bytes(value: object) -> bytes | None:
+    """Text as UTF-8, null as nothing, other JSON values as their JSON text."""
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else json.dumps(value, separators=(",", ":")).encode()
+
+
+async def generated_records(count: int, size: int, headers: Headers, partition: int | None) -> AsyncIterator[Outgoing]:
+    """`count` records of `size` bytes each (0: without end), all different: a number and a pattern behind it."""
+    filling = (b"abcdefghijklmnopqrstuvwxyz0123456789" * (size // 36 + 1))[:size]
+    number = 0
+    while not count or number < count:
+        head = b"%d " % number
+        yield Outgoing(None, (head + filling)[: max(size, 1)] if size else head.rstrip(), headers, partition)
+        number += 1
+
+
+def parse_headers(texts: Sequence[str]) -> Headers:
+    """`name=value` texts."""
+    found = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise CommandFailed(f"--headers {text!r}: expected name=value", exit_code=2)
+        found.append((name, value.encode()))
+    return tuple(found)

@@ -1,0 +1,190 @@
+"""`odradek produce`: write records from standard input, a file, JSON lines or a generator."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from odradek.cli.current import bootstrap_servers
+from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed, did_you_mean
+from odradek.cli.options import Bootstrap, Json, Output, OutputFormat, Quiet
+from odradek.cli.running import run
+from odradek.cli.screen import Screen, human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from odradek.cli.outgoing import Outgoing
+    from odradek.cli.sending import Sent
+
+app = typer.Typer(
+    help="Write records: lines, files, JSON, or generated ones.", add_completion=False, rich_markup_mode=None
+)
+UNKNOWN_TOPIC_MS = 2_000
+
+
+class InputFormat(StrEnum):
+    LINES = "lines"
+    JSON = "json"
+
+
+class Acks(StrEnum):
+    ALL = "all"
+    LEADER = "1"
+    NONE = "0"
+
+
+class Compression(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+@app.command()
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write.")],
+    key_separator: Annotated[
+        str | None, typer.Option("-K", "--key-separator", metavar="SEP", help="What parts key and value in a line.")
+    ] = None,
+    headers: Annotated[
+        list[str] | None, typer.Option("-H", "--headers", metavar="K=V", help="A header of each record. Repeatable.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Read this file instead of standard input.")
+    ] = None,
+    input_format: Annotated[
+        InputFormat, typer.Option("--input", help="lines: a value each; json: an object each, as `consume -J` prints.")
+    ] = InputFormat.LINES,
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", min=0, help="Make up N records instead (0: until Ctrl-C).")
+    ] = None,
+    size: Annotated[
+        str, typer.Option("--size", metavar="BYTES", help="Size of the values that --count makes up.")
+    ] = "100",
+    partition: Annotated[
+        int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="Write to this partition only.")
+    ] = None,
+    acks: Annotated[
+        Acks, typer.Option("--acks", help="Whose word counts: all in-sync replicas, leader, nobody.")
+    ] = Acks.ALL,
+    rate: Annotated[float, typer.Option("--rate", metavar="N", min=0, help="At most so many records a second.")] = 0,
+    compression: Annotated[Compression, typer.Option("-z", "--compression", help="Codec.")] = Compression.NONE,
+    linger: Annotated[
+        float, typer.Option("--linger", metavar="MS", min=0, help="Wait so long for a batch to fill.")
+    ] = 0,
+    batch_size: Annotated[str, typer.Option("--batch-size", metavar="BYTES", help="Largest batch.")] = "16KiB",
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
+    delivery_timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Give a record up after so long.")
+    ] = 120.0,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write records: a value per line of standard input, or what the options say.
+
+    The summary goes to standard error; with --json it is data. Exit code 1 when a record was not acknowledged.
+    """
+    from odradek.cli.outgoing import parse_headers
+    from odradek.cli.parsing import parse_size
+
+    if count is not None and (file is not None or input_format is InputFormat.JSON):
+        raise CommandFailed(
+            "--count makes records up; it reads no input", hint="leave --file/--input out", exit_code=USAGE
+        )
+    screen = Screen(output, as_json, quiet)
+    settings = {
+        "acks": acks.value,
+        "linger_ms": linger,
+        "batch_size": parse_size(batch_size),
+        "compression_type": compression.value,
+        "delivery_timeout_ms": int(delivery_timeout * 1000),
+        "allow_auto_create_topics": create,
+        "unknown_topic_timeout_ms": UNKNOWN_TOPIC_MS,
+    }
+    fixed, bytes_each = parse_headers(headers or ()), parse_size(size)
+    servers = bootstrap_servers(bootstrap)
+
+    def source(opened: BinaryIO) -> AsyncIterator[Outgoing]:
+        from odradek.cli import outgoing
+
+        if count is not None:
+            return outgoing.generated_records(count, bytes_each, fixed, partition)
+        if input_format is InputFormat.JSON:
+            return outgoing.records_of_json(opened, fixed, partition)
+        return outgoing.records_of_lines(opened, key_separator, fixed, partition)
+
+    with ExitStack() as stack:
+        opened: BinaryIO = sys.stdin.buffer if file is None else stack.enter_context(open(file, "rb"))
+        if file is None and count is None and sys.stdin.isatty():
+            screen.say(f"type lines for {topic}; Ctrl-D ends")
+        sent = run(_send(servers, topic, screen, source(opened), settings, rate=rate, total=count or 0))
+    _sum_up(sent, screen)
+    raise typer.Exit(FAILED if sent.failed else FINE)
+
+
+async def _send(
+    servers: str,
+    topic: str,
+    screen: Screen,
+    source: AsyncIterator[Outgoing],
+    settings: Mapping[str, object],
+    *,
+    rate: float,
+    total: int,
+) -> Sent:
+    """One producer's life. Ctrl-C ends it early and is no failure: the summary says what was written."""
+    import asyncio
+
+    from odradek import Producer, UnknownTopic
+    from odradek.cli.sending import Sending
+
+    config = {"bootstrap.servers": servers, **settings}
+    async with Producer[bytes, bytes].from_config(config) as producer:
+        sending = Sending(producer, topic, screen, rate=rate)
+        try:
+            await sending.run(source, total)
+        except asyncio.CancelledError:
+            _sum_up(sending.sent, screen)
+            raise
+        except UnknownTopic as error:
+            raise await unknown_topic(servers, topic, error.message) from error
+        return sending.sent
+
+
+async def unknown_topic(servers: str, topic: str, otherwise: str = "") -> CommandFailed:
+    """The error for a topic or partition that is not there, with the nearest name that is."""
+    from odradek import Admin
+
+    async with Admin(servers) as admin:
+        known = await admin.list_topics()
+    if topic in known:
+        return CommandFailed(
+            otherwise or f"no answer about {topic!r}", hint=f"`odradek topic describe {topic}` shows its partitions"
+        )
+    return CommandFailed(
+        f"there is no topic {topic!r}{did_you_mean(topic, known)}",
+        hint=f"`odradek topic create {topic}` makes it; `odradek topic list` shows what is there",
+    )
+
+
+def _sum_up(sent: Sent, screen: Screen) -> None:
+    facts = sent.summary()
+    if not screen.for_people:
+        screen.show(facts, str)
+        return
+    latency = f"; acknowledged after p50 {facts['p50_ms']} ms, p99 {facts['p99_ms']} ms" if facts["records"] else ""
+    screen.say(
+        f"{facts['records']} records, {human_bytes(facts['bytes'])} in {facts['seconds']:.1f} s: "
+        f"{facts['records_per_second']:,.0f}/s, {human_bytes(facts['bytes_per_second'])}/s{latency}"
+    )
+    for message, number in sent.errors.items():
+        print(f"odradek: {number} records were not acknowledged: {message}", file=sys.stderr)

@@ -1,0 +1,159 @@
+"""The work of `odradek produce`: send, keep count, show how it goes, sum up."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from array import array
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek import Delivery, OdradekError, Producer
+from odradek.cli.outgoing import Outgoing
+from odradek.cli.screen import Screen, human_bytes
+
+NEWS_EVERY_S = 5.0
+BAR_EVERY_S = 0.1
+RATE_STEP_S = 0.005  # with --rate: how far ahead of its time a record may go
+
+
+@dataclass
+class Sent:
+    """The count of one run. Latencies are milliseconds from handing a record over to its acknowledgement."""
+
+    started: float = field(default_factory=time.monotonic)
+    taken: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    bytes: int = 0
+    latencies_ms: array[float] = field(default_factory=lambda: array("f"))
+    errors: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def seconds(self) -> float:
+        return max(time.monotonic() - self.started, 1e-9)
+
+    def summary(self) -> dict[str, Any]:
+        """Ready for JSON. The p50 and p99 are None when nothing was acknowledged."""
+        ordered = sorted(self.latencies_ms)
+
+        def quantile(share: float) -> float | None:
+            return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2) if ordered else None
+
+        seconds = self.seconds
+        return {
+            "records": self.acknowledged,
+            "bytes": self.bytes,
+            "failed": self.failed,
+            "seconds": round(seconds, 3),
+            "records_per_second": round(self.acknowledged / seconds, 1),
+            "bytes_per_second": round(self.bytes / seconds, 1),
+            "p50_ms": quantile(0.5),
+            "p99_ms": quantile(0.99),
+            "errors": dict(self.errors),
+        }
+
+
+class Sending:
+    """Sends records from a source and follows each of them until it is acknowledged or has failed."""
+
+    def __init__(self, producer: Producer[Any, Any], topic: str, screen: Screen, *, rate: float = 0) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._screen = screen
+        self._rate = rate
+        self._on_way: deque[tuple[Delivery, float, int]] = deque()
+        self._more = asyncio.Event()
+        self._ended = False
+        self.sent = Sent()
+
+    async def run(self, source: AsyncIterator[Outgoing], total: int = 0) -> None:
+        """Send everything. When this is cancelled, what is on its way is still waited for, but nothing more is sent."""
+        following = asyncio.create_task(self._follow())
+        news = asyncio.create_task(self._tell(total))
+        try:
+            async for record in source:
+                if self._rate:
+                    await self._keep_pace()
+                delivery = await self._producer.enqueue(
+                    self._topic,
+                    record.value,
+                    key=record.key,
+                    partition=record.partition,
+                    headers=record.headers,
+                    timestamp=record.timestamp,
+                )
+                size = len(record.value or b"") + len(record.key or b"")
+                self._on_way.append((delivery, time.perf_counter(), size))
+                self.sent.taken += 1
+                self._more.set()
+        finally:
+            self._ended = True
+            self._more.set()
+            await self._producer.flush(10)
+            await following
+            news.cancel()
+            await asyncio.gather(news, return_exceptions=True)
+
+    async def _keep_pace(self) -> None:
+        due = self.sent.started + self.sent.taken / self._rate
+        ahead = due - time.monotonic()
+        if ahead > RATE_STEP_S:
+            await asyncio.sleep(ahead)
+
+    async def _follow(self) -> None:
+        """Await deliveries in the order of sending; done ones are taken without a pause."""
+        sent, on_way = self.sent, self._on_way
+        while True:
+            while on_way:
+                delivery, since, size = on_way.popleft()
+                try:
+                    await delivery
+                except OdradekError as error:
+                    sent.failed += 1
+                    sent.errors[error.message] += 1
+                else:
+                    sent.acknowledged += 1
+                    sent.bytes += size
+                    sent.latencies_ms.append((time.perf_counter() - since) * 1000)
+            if self._ended:
+                return
+            self._more.clear()
+            await self._more.wait()
+
+    async def _tell(self, total: int) -> None:
+        """A bar on a terminal, a line every five seconds elsewhere, nothing when nobody wants to know."""
+        if self._screen.quiet or not self._screen.for_people:
+            return
+        if not sys.stderr.isatty():
+            while True:
+                await asyncio.sleep(NEWS_EVERY_S)
+                self._screen.say(f"{self.sent.acknowledged} records acknowledged, {self._pace()}")
+        if not total and sys.stdin.isatty():
+            return  # a bar would disturb whoever types
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[pace]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        shown: AbstractContextManager[object] = progress if total else nullcontext(progress)
+        with shown:
+            task = progress.add_task(self._topic, total=total or None, pace="")
+            while True:
+                progress.update(task, completed=self.sent.acknowledged, pace=self._pace())
+                await asyncio.sleep(BAR_EVERY_S)
+
+    def _pace(self) -> str:
+        sent = self.sent
+        return f"{sent.acknowledged / sent.seconds:,.0f}/s, {human_bytes(sent.bytes / sent.seconds)}/s"
