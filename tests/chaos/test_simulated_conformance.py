@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek_chaos.worlds.simulated.disk import SimDisk, SimFiles
+from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.network import SimNetwork
 from odradek_proto.transport.files import OsFiles
@@ -24,6 +25,7 @@ from odradek_proto.transport.ports import (
     Handlers,
     Network,
     PeerUnavailable,
+    Server,
     Stream,
     StreamClosed,
     StreamHandler,
@@ -37,13 +39,28 @@ Story = Callable[[Network, Network], Coroutine[Any, Any, None]]
 World = Callable[[Story], None]
 
 
+class TidyNetwork(GrpcNetwork):
+    """Remembers its servers, so that a story that fails leaves none behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.servers: list[Server] = []
+
+    async def serve(self, address: str, handlers: Handlers) -> Server:
+        server = await super().serve(address, handlers)
+        self.servers.append(server)
+        return server
+
+
 def real_world(story: Story) -> None:
     async def main() -> None:
-        client, server = GrpcNetwork(), GrpcNetwork()
+        client, server = TidyNetwork(), TidyNetwork()
         try:
             async with asyncio.timeout(20):
                 await story(client, server)
         finally:
+            for listening in server.servers + client.servers:
+                await listening.stop()
             await client.close()
             await server.close()
 

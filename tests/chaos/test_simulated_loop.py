@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from odradek_chaos.worlds.simulated.clock import WALL_START_MS, SimClock
-from odradek_chaos.worlds.simulated.loop import Deadlock, Livelock, SimLoop, SimulationError, TimeLimit
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.process import Deadlock, Livelock, SimulationError, TimeLimit
 
 CLUSTER = """
 import asyncio, sys

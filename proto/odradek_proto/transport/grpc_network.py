@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from odradek_proto.transport.grpc_options import GrpcOptions
-from odradek_proto.transport.grpc_stream import GrpcStream
+from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
 from odradek_proto.transport.ports import (
     CallRejected,
     DeadlineExceeded,
@@ -66,15 +66,14 @@ class GrpcNetwork:
             raise PeerUnavailable(f"{peer}: channel closed") from None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await call.initial_metadata()
+                if ACCEPTED not in tuple(await call.initial_metadata()):  # then there is nothing but a status to come
+                    raise _translate(peer, method, await call.code(), await call.details())
         except TimeoutError:
             call.cancel()
             raise DeadlineExceeded(f"{peer} {method}: not accepted within {timeout_ms} ms") from None
         except asyncio.CancelledError:
             call.cancel()
             raise
-        if call.done() and (code := await call.code()) is not grpc.StatusCode.OK:
-            raise _translate(peer, method, code, await call.details())
         stream = GrpcStream(peer, _reader(peer, call), _writer(peer, call), lambda: self._say_goodbye(stream, call))
         self._streams.add(stream)
         stream.when_ended(lambda: self._streams.discard(stream))

@@ -20,7 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from odradek_proto.transport.grpc_options import GrpcOptions
-from odradek_proto.transport.grpc_stream import GrpcStream
+from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
 from odradek_proto.transport.ports import CallContext, Handlers, StreamClosed, StreamHandler, UnaryHandler
 
 logger = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class _Calls(grpc.GenericRpcHandler):
             call = _call_context(context)
             loop = asyncio.get_running_loop()
             closed: asyncio.Future[None] = loop.create_future()
-            await context.send_initial_metadata(())
+            await context.send_initial_metadata((ACCEPTED,))
             stream = GrpcStream(
                 call.peer, _reader(context, call.peer), _writer(context, call.peer), lambda: _set(closed)
             )

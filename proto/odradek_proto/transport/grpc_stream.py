@@ -18,8 +18,10 @@ from odradek_proto.transport.ports import StreamClosed
 
 logger = logging.getLogger(__name__)
 
-READ_AHEAD_BYTES = 128 * 1024
+READ_AHEAD_BYTES = 32 * 1024  # per stream: a thousand clients that send and never read must stay cheap
 READ_AHEAD_MESSAGES = 64
+
+ACCEPTED = ("odradek-stream", "accepted")  # first metadata of a stream that has a handler; a rejection has none
 
 Read = Callable[[], Awaitable[bytes | None]]  # the next message; None at a clean end; raises StreamClosed at another
 Write = Callable[[bytes], Awaitable[None]]

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from odradek_chaos.worlds.simulated.clock import SimClock
-from odradek_chaos.worlds.simulated.disk import SimDisk, SimFiles
+from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.fabric import SimFabric
-from odradek_chaos.worlds.simulated.loop import Process, SimLoop
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.network import SimNetwork
+from odradek_chaos.worlds.simulated.process import Process
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,61 @@
+"""One incarnation of a node as the loop sees it, and the ways in which a simulation can get stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from typing import Any
+
+
+class SimulationError(RuntimeError):
+    """The simulated program can never go on."""
+
+
+class Deadlock(SimulationError):
+    """Nothing can run and no timer is set."""
+
+
+class Livelock(SimulationError):
+    """Callbacks go on without end while no time passes."""
+
+
+class TimeLimit(SimulationError):
+    """The main task was not done within the virtual time that it was given."""
+
+
+class Process:
+    """One incarnation of a node, as the loop sees it: a run queue that can be parked or dropped."""
+
+    __slots__ = ("alive", "index", "name", "paused", "queue", "ready", "tasks", "tasks_limit")
+
+    def __init__(self, name: str, index: int) -> None:
+        self.name = name
+        self.index = index
+        self.queue: deque[asyncio.Handle] = deque()
+        self.paused = False
+        self.alive = True
+        self.ready = False  # whether it stands in the loop's list of runnable processes
+        self.tasks: list[asyncio.Task[Any]] = []  # strong references; a task must not vanish while it waits
+        self.tasks_limit = 64
+
+    def __repr__(self) -> str:
+        state = "dead" if not self.alive else "paused" if self.paused else "alive"
+        return f"<{self.name} {state}, {len(self.queue)} parked>"
+
+    def remember(self, task: asyncio.Task[Any]) -> None:
+        if len(self.tasks) >= self.tasks_limit:
+            self.tasks = [known for known in self.tasks if not known.done()]
+            self.tasks_limit = 64 + 2 * len(self.tasks)
+        self.tasks.append(task)
+
+
+PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
+
+
+class SimTimer(asyncio.TimerHandle):
+    """A timer that knows whether it still stands in the loop's heap."""
+
+    __slots__ = ("waiting",)
+
+    waiting: bool

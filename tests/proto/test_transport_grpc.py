@@ -1,0 +1,279 @@
+"""The gRPC adapter against a peer in a process of its own: death, restart, freeze and abuse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.ports import (
+    CallContext,
+    DeadlineExceeded,
+    DialResult,
+    Handlers,
+    NetworkError,
+    PeerUnavailable,
+    Stream,
+    StreamClosed,
+)
+
+ECHO = "/odradek.test.Peer/Echo"
+STREAM = "/odradek.test.Peer/Stream"
+MIB = 1024 * 1024
+PEER = """
+import asyncio, sys
+from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.ports import Handlers
+
+async def unary(request, call):
+    return request
+
+async def stream(stream, call):
+    while True:
+        await stream.send(await stream.recv())
+
+async def main():
+    handlers = Handlers({"/odradek.test.Peer/Echo": unary}, {"/odradek.test.Peer/Stream": stream})
+    server = await GrpcNetwork().serve(sys.argv[1], handlers)
+    print(server.address, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+class Peer:
+    """An echo server that can be killed and started again at the same address."""
+
+    def __init__(self) -> None:
+        self.address = "127.0.0.1:0"
+        self.process: subprocess.Popen[str] | None = None
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PEER, self.address], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+    def resident_bytes(self) -> int:
+        assert self.process is not None
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    started = Peer()
+    yield started
+    started.kill()
+
+
+@contextlib.asynccontextmanager
+async def network() -> AsyncIterator[GrpcNetwork]:
+    opened = GrpcNetwork()
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+def test_killed_peer_shows_on_a_waiting_recv_at_once(peer: Peer) -> None:
+    """SIGKILL ends the stream within a fraction of a second, uncleanly, and then the address refuses."""
+
+    async def story() -> None:
+        async with network() as client:
+            stream = await client.open(peer.address, STREAM)
+            receiver = asyncio.ensure_future(stream.recv())
+            await asyncio.sleep(0)
+            started = time.monotonic()
+            peer.kill()
+            with pytest.raises(StreamClosed) as ended:
+                await receiver
+            assert not ended.value.clean
+            assert time.monotonic() - started < 0.5
+            assert await client.dial(peer.address, 1000) is DialResult.REFUSED
+            with pytest.raises(NetworkError):  # the first may still meet the dying connection
+                await client.open(peer.address, STREAM)
+            with pytest.raises(PeerUnavailable) as refused:
+                await client.open(peer.address, STREAM)
+            assert refused.value.refused
+
+    asyncio.run(story())
+
+
+def test_stream_to_a_restarted_peer_opens_at_once(peer: Peer) -> None:
+    """No back-off stands between a peer that listens again and its callers, however often it was refused before."""
+
+    async def story() -> None:
+        async with network() as client:
+            await client.call(peer.address, ECHO, b"", 5000)
+            peer.kill()
+            for _ in range(30):
+                with pytest.raises(NetworkError):
+                    await client.open(peer.address, STREAM)
+            await asyncio.get_running_loop().run_in_executor(None, peer.start)
+            started = time.monotonic()
+            stream = await client.open(peer.address, STREAM)
+            took = time.monotonic() - started
+            await stream.send(b"x")
+            assert await stream.recv() == b"x"
+            assert took < 0.3
+
+    asyncio.run(story())
+
+
+def test_frozen_peer_takes_the_deadline_and_is_not_refused(peer: Peer) -> None:
+    """A stopped process is silence: dials are accepted by its kernel, calls run into their deadlines."""
+
+    async def story() -> None:
+        async with network() as client:
+            stream = await client.open(peer.address, STREAM)
+            peer.signal(signal.SIGSTOP)
+            with pytest.raises(DeadlineExceeded):
+                await client.call(peer.address, ECHO, b"", 200)
+            with pytest.raises(DeadlineExceeded):
+                await client.open(peer.address, STREAM, timeout_ms=200)
+            assert await client.dial(peer.address, 1000) is DialResult.LISTENING
+            peer.signal(signal.SIGCONT)
+            await stream.send(b"still here")
+            assert await stream.recv() == b"still here"
+
+    asyncio.run(story())
+
+
+def test_frozen_connection_attempt_is_not_a_refusal(peer: Peer) -> None:
+    """A first connection to a stopped process fails by time, never as refused."""
+
+    async def story() -> None:
+        async with network() as client:
+            peer.signal(signal.SIGSTOP)
+            with pytest.raises(NetworkError) as failed:
+                await client.call(peer.address, ECHO, b"", 2000)
+            assert not getattr(failed.value, "refused", False)
+            peer.signal(signal.SIGCONT)
+            assert await client.call(peer.address, ECHO, b"again", 5000) == b"again"
+
+    asyncio.run(story())
+
+
+def test_port_held_by_another_process_is_named(peer: Peer) -> None:
+    """Two processes never share a port in silence."""
+
+    async def story() -> None:
+        async with network() as client:
+            with pytest.raises(OSError, match=peer.address):
+                await client.serve(peer.address, Handlers())
+            with pytest.raises(OSError, match="nonsense"):
+                await client.serve("127.0.0.1:nonsense", Handlers())
+
+    asyncio.run(story())
+
+
+def test_half_closed_stream_of_a_foreign_client_gets_all_its_answers() -> None:
+    """gRPC's idiom in other languages: send all, close the sending direction, read on to the end."""
+
+    async def counts(stream: Stream, _: CallContext) -> None:
+        received = [await stream.recv(), await stream.recv()]
+        with pytest.raises(StreamClosed) as ended:
+            await stream.recv()
+        assert ended.value.clean
+        await stream.send(b"".join(received))
+
+    async def story() -> None:
+        async with network() as served:
+            server = await served.serve("127.0.0.1:0", Handlers(streams={STREAM: counts}))
+            async with grpc.aio.insecure_channel(server.address) as channel:
+                method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(STREAM)
+                call = method(iter([b"abc", b"de"]))
+                assert [answer async for answer in call] == [b"abcde"]
+            await server.stop()
+
+    asyncio.run(story())
+
+
+def test_health_follows_set_serving() -> None:
+    """The standard health service answers for the server and for each named service."""
+
+    async def story() -> None:
+        async with network() as served:
+            server = await served.serve("127.0.0.1:0", Handlers(services=["grpc.health.v1.Health"]))
+            async with grpc.aio.insecure_channel(server.address) as channel:
+                health: Any = health_pb2_grpc.HealthStub(channel)  # the stubs lack its methods
+                for serving, expected in ((True, "SERVING"), (False, "NOT_SERVING")):
+                    server.set_serving(serving)
+                    for service in ("", "grpc.health.v1.Health"):
+                        answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
+                        assert health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) == expected
+            await server.stop()
+
+    asyncio.run(story())
+
+
+def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def http2_request(path: str) -> bytes:
+    """The start of a gRPC call, headers as literals without compression."""
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x")]
+    fields += [("te", "trailers"), ("content-type", "application/grpc")]
+    block = b"".join(
+        b"\x00" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode() for name, value in fields
+    )
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4, 0, 0, b"") + http2_frame(1, 4, 1, block)
+
+
+ABUSES = {
+    "silent": b"",
+    "half a preface": b"PRI * HTTP/2.0",
+    "half a request": http2_request(ECHO)
+    + http2_frame(0, 0, 1, b"\x00" + (8 * MIB).to_bytes(4, "big") + bytes(16_000)),
+    "claims 2 GiB": http2_request(ECHO)
+    + http2_frame(0, 0, 1, b"\x00" + (2**31 - 1).to_bytes(4, "big") + bytes(16_000)),
+    "never reads": http2_request(STREAM)
+    + http2_frame(0, 0, 1, b"\x00" + (15_000).to_bytes(4, "big") + bytes(15_000)) * 4,
+}
+
+
+@pytest.mark.parametrize("abuse", ABUSES)
+def test_a_thousand_hostile_connections_stay_small(peer: Peer, abuse: str) -> None:
+    """Clients that never read, send half or claim 2 GiB cost less than 128 MiB together, and others are served on."""
+
+    async def story() -> None:
+        async with network() as client:
+            await client.call(peer.address, ECHO, b"warm", 5000)
+            before = peer.resident_bytes()
+            host, _, port = peer.address.rpartition(":")
+            with contextlib.ExitStack() as connections:
+                for _ in range(1000):
+                    connection = connections.enter_context(socket.create_connection((host, int(port))))
+                    connection.sendall(ABUSES[abuse])
+                for _ in range(20):
+                    assert await client.call(peer.address, ECHO, bytes(1000), 10_000) == bytes(1000)
+                assert peer.resident_bytes() - before < 128 * MIB
+
+    asyncio.run(story())
