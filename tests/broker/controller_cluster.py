@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -114,11 +113,7 @@ class MemoryQuorum:
 
     def tell(self, callback: Callable[[], None]) -> None:
         """On this node's own time: a paused node hears of it later, a dead one never."""
-        self._log.loop.call_soon(callback, context=self.context())
-
-    def context(self) -> Context:
-        """What runs in it belongs to this node."""
-        return self._log.loop.context_of(self._process)
+        self._log.loop.call_soon(callback, context=self._log.loop.context_of(self._process))
 
     def deliver(self) -> None:
         assert self.member is not None
@@ -153,6 +148,7 @@ class Member:
     channel: ControllerChannel
     session: BrokerSession
     isr: IsrChannel
+    process: Process
     answers: list[tuple[IsrProposal, IsrAnswer]] = field(default_factory=list)
 
 
@@ -200,20 +196,26 @@ class Cluster:
             self.log.elect(node_id)
 
     async def _main(self, node_id: int, ports: NodePorts, ready: bool) -> None:
+        quorum = MemoryQuorum(self.log, node_id, self.loop.current_process())
+        quorum.member = member = self._assemble(node_id, ports, cast(QuorumNode, quorum))
+        self.log.nodes[node_id] = quorum
+        await ports.network.serve(self.voters[node_id], member.controller.handlers())
+        quorum.leader_changed()
+        await self._live(member, ready, [])
+
+    def _assemble(self, node_id: int, ports: NodePorts, quorum: QuorumNode) -> Member:
         def on_event(event: str, facts: Mapping[str, object]) -> None:
             self.events.append((self.now_ms, node_id, event, dict(facts)))
 
-        quorum = MemoryQuorum(self.log, node_id, self.loop.current_process())
         feed = MetadataFeed()
         channel = ControllerChannel(
             clock=ports.clock, network=ports.network, voters=self.voters, leader=lambda: quorum.leader_id
         )
-        settings = ControllerSettings(node_id=node_id, cluster_id=CLUSTER_ID, **self.settings)
         controller = ControllerNode(
-            settings,
+            ControllerSettings(node_id=node_id, cluster_id=CLUSTER_ID, **self.settings),
             clock=ports.clock,
             network=ports.network,
-            quorum=cast(QuorumNode, quorum),
+            quorum=quorum,
             feed=feed,
             on_event=on_event,
         )
@@ -236,15 +238,18 @@ class Cluster:
             broker_epoch=lambda: session.broker_epoch,
             on_answer=lambda proposal, answer: answers.append((proposal, answer)),
         )
-        quorum.member = self.members[node_id] = Member(ports, feed, controller, channel, session, isr, answers)
-        self.log.nodes[node_id] = quorum
-        await ports.network.serve(self.voters[node_id], controller.handlers())
-        await ports.network.serve(f"node{node_id}:{9000 + node_id}", Handlers())
-        quorum.leader_changed()
-        await session.start()
+        member = self.members[node_id] = Member(
+            ports, feed, controller, channel, session, isr, self.loop.current_process(), answers
+        )
+        return member
+
+    async def _live(self, member: Member, ready: bool, failures: list[asyncio.Future[None]]) -> None:
+        """The broker's side, until something fails."""
+        await member.ports.network.serve(next(iter(member.session._request.endpoints.values())), Handlers())
+        await member.session.start()
         if ready:
-            session.set_ready()
-        failures = (session.failed, controller.failed)
+            member.session.set_ready()
+        failures += [member.session.failed, member.controller.failed]
         await asyncio.wait(failures, return_when=asyncio.FIRST_COMPLETED)
         for failure in failures:
             if failure.done():
@@ -335,6 +340,6 @@ class Cluster:
             new_isr=tuple(IsrMember(i, image.brokers[i].broker_epoch) for i in members),
         )
         count = len(member.answers)
-        self.loop.call_soon(lambda: member.isr.submit(proposal), context=self.log.nodes[leader].context())
+        self.loop.call_soon(lambda: member.isr.submit(proposal), context=self.loop.context_of(member.process))
         await self.until(lambda: len(member.answers) > count)
         return member.answers[-1][1]
