@@ -393,3 +393,9 @@ class PeerCluster:
 def peers() -> PeerCluster:
     """Three brokers in virtual time."""
     return PeerCluster()
+
+
+@pytest.fixture
+def new_log() -> Callable[[], Log]:
+    """A partition's log without a cluster around it, for tests of the core alone."""
+    return lambda: Log(TopicPartition("orders", 0), leader=1)

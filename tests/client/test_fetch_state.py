@@ -1,0 +1,135 @@
+"""Where a consumer is, decided by hand: resets, truncation, old answers (R-265, R-266, CL-01 to CL-05)."""
+
+from __future__ import annotations
+
+import pytest
+from odradek.config import OffsetReset
+from odradek.core.cluster_view import LeaderAndEpoch
+from odradek.core.fetch_state import EARLIEST, LATEST, Chunk, FetchState, Position, State
+from odradek.errors import LogTruncated, NoOffset
+from odradek_proto.topics import TopicPartition
+from odradek_proto.v1 import broker_pb2 as pb
+
+TP = TopicPartition("orders", 0)
+
+
+def reading(offset: int = 10, epoch: int = 4, reset: OffsetReset = "earliest") -> FetchState:
+    """A partition that was read up to an offset, under leader 1 in leader epoch 4."""
+    state = FetchState(TP, reset)
+    state.on_leader(LeaderAndEpoch(1, 4))
+    state.seek(offset)
+    state.moved_to(offset, epoch)
+    state.rewind()
+    return state
+
+
+@pytest.mark.parametrize(("reset", "asked"), [("earliest", EARLIEST), ("latest", LATEST)])
+def test_a_new_partition_starts_where_the_policy_says(reset: OffsetReset, asked: int) -> None:
+    """Without a position the leader is asked for the beginning or the end."""
+    state = FetchState(TP, reset)
+    assert (state.state, state.reset_to) == (State.NEEDS_OFFSET, asked)
+    state.on_listed_offset(asked, 7)
+    assert (state.state, state.position.offset, state.fetch_offset) == (State.FETCHING, 7, 7)
+
+
+def test_without_a_policy_somebody_must_seek() -> None:
+    """auto.offset.reset=none is an error until the application seeks."""
+    state = FetchState(TP, "none")
+    assert isinstance(state.error, NoOffset)
+    state.seek(3)
+    assert state.state is State.FETCHING
+
+
+def test_truncation_with_a_policy_goes_on_at_the_divergence() -> None:
+    """CL-01: not at the reset position, but where the logs part."""
+    state = reading()
+    state.on_leader(LeaderAndEpoch(2, 5))
+    assert state.state is State.VALIDATING
+    state.on_epoch_end(Position(10, 4), 5, 4, 6)
+    assert (state.state, state.position) == (State.FETCHING, Position(6, 4))
+
+
+def test_truncation_without_a_policy_is_told() -> None:
+    """CL-02: LogTruncated with both offsets and both epochs."""
+    state = reading(reset="none")
+    state.on_leader(LeaderAndEpoch(2, 5))
+    state.on_epoch_end(Position(10, 4), 5, 3, 6)
+    assert isinstance(state.error, LogTruncated)
+    assert (state.error.position, state.error.epoch) == (10, 4)
+    assert (state.error.divergent_offset, state.error.divergent_epoch) == (6, 3)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_truncation_at_an_unknown_place(reset: OffsetReset) -> None:
+    """CL-03: an undefined end resets by policy, and without one is told without an offset."""
+    state = reading(reset=reset)
+    state.on_leader(LeaderAndEpoch(2, 5))
+    state.on_epoch_end(Position(10, 4), 5, -1, -1)
+    if reset == "earliest":
+        assert (state.state, state.reset_to) == (State.NEEDS_OFFSET, EARLIEST)
+    else:
+        assert isinstance(state.error, LogTruncated)
+        assert state.error.divergent_offset is None
+
+
+def test_a_validation_for_an_old_position_is_dropped() -> None:
+    """CL-04: the application sought meanwhile, or the leader changed once more."""
+    state = reading()
+    state.on_leader(LeaderAndEpoch(2, 5))
+    state.seek(20, 4)
+    state.on_epoch_end(Position(10, 4), 5, 4, 6)
+    assert (state.state, state.position) == (State.VALIDATING, Position(20, 4))
+    state.on_leader(LeaderAndEpoch(3, 6))
+    state.on_epoch_end(Position(20, 4), 5, 4, 6)
+    assert state.state is State.VALIDATING
+
+
+def test_a_validated_position_stays() -> None:
+    """The new leader has all that was read: nothing changes but the leader."""
+    state = reading()
+    state.on_leader(LeaderAndEpoch(2, 5))
+    state.on_epoch_end(Position(10, 4), 5, 4, 10)
+    assert (state.state, state.position) == (State.FETCHING, Position(10, 4))
+    assert state.may_fetch_from(2, 0)
+
+
+def test_without_an_epoch_there_is_nothing_to_validate() -> None:
+    """R-266: a position that came from the application or a reset has no epoch."""
+    state = reading(epoch=-1)
+    state.on_leader(LeaderAndEpoch(2, 5))
+    assert state.state is State.FETCHING
+
+
+def test_answers_for_another_position_or_epoch_are_old_news() -> None:
+    """CL-05: only the answer to the outstanding fetch counts."""
+    state = reading()
+    state.asked(1)
+    right = pb.FetchedPartition(fetch_offset=10, request_leader_epoch=4)
+    assert state.is_answered_by(1, right)
+    assert not state.is_answered_by(2, right)
+    assert not state.is_answered_by(1, pb.FetchedPartition(fetch_offset=9, request_leader_epoch=4))
+    assert not state.is_answered_by(1, pb.FetchedPartition(fetch_offset=10, request_leader_epoch=3))
+    state.seek(30)
+    assert not state.is_answered_by(1, right)
+
+
+def test_a_new_leader_epoch_drops_what_is_buffered() -> None:
+    """What was fetched and not handed out is read again after the validation; its credit is not forgotten."""
+    state = reading()
+    state.asked(1)
+    answer = pb.FetchedPartition(fetch_offset=10, request_leader_epoch=4, high_watermark=30)
+    state.on_data(answer, Chunk(memoryview(b"batch"), 0, 5, 1), 20)
+    assert state.fetch_offset == 20
+    state.on_leader(LeaderAndEpoch(2, 5))
+    assert (state.fetch_offset, len(state.chunks), [chunk.credit for chunk in state.dropped]) == (10, 0, [5])
+
+
+def test_a_paused_partition_is_not_fetched() -> None:
+    """Nor is one that waits for its retry."""
+    state = reading()
+    state.paused = True
+    assert not state.may_fetch_from(1, 0)
+    state.paused = False
+    state.on_refused(0, 50)
+    assert not state.may_fetch_from(1, 49)
+    assert state.may_fetch_from(1, 50)

@@ -1,0 +1,452 @@
+"""The producer's decisions, stepped by hand: order, sequence numbers, retries, expiry (R-249, CL-07 to CL-11)."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odradek.config import ProducerConfig, build
+from odradek.core.batches import Batch, SendQueue
+from odradek.core.cluster_view import ClusterView
+from odradek.core.sender import DropStream, Effect, Finished, RefreshMetadata, Sender
+from odradek.errors import BrokerError, BrokerUnreachable, DeliveryTimeout, RecordTooLarge
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import decode_records, read_header
+from odradek_proto.topics import TopicPartition
+from odradek_proto.v1 import broker_pb2 as pb
+
+TP = TopicPartition("orders", 0)
+PLENTY = 1 << 30
+
+
+class Bench:
+    """A sender with one partition, and the few steps that the rim would take."""
+
+    def __init__(self, *, leader: int = 1, seed: int = 3, **config: Any) -> None:
+        self.config = build(ProducerConfig, "broker:1", {"batch_size": 200, **config})
+        self.sender = Sender(self.config, random.Random(seed))
+        self.view = ClusterView(("broker:1",))
+        self.now = 1_000
+        self.leader_epoch = 0
+        self.sender.on_producer_id(77, 0)
+        self.finished: list[Batch] = []
+        self.other: list[Effect] = []
+        self.lead(leader)
+        self.queue: SendQueue = self.sender.queue(TP, self.view)
+
+    def lead(self, leader: int) -> None:
+        answer = pb.MetadataResponse()
+        for broker in (1, 2, 3):
+            answer.brokers.add(broker_id=broker, endpoints={"GRPC": f"broker{broker}:1"})
+        topic = answer.topics.add(topic="orders", topic_id=b"i" * 16)
+        topic.partitions.add(partition=0, leader_id=leader, leader_epoch=self.leader_epoch)
+        self.leader_epoch += 1
+        self.view.update(answer, "broker:1")
+        self.take(self.sender.on_leaders(self.view, self.now))
+
+    def take(self, effects: list[Effect]) -> None:
+        self.finished += [effect.batch for effect in effects if isinstance(effect, Finished)]
+        self.other += [effect for effect in effects if not isinstance(effect, Finished)]
+
+    def put(self, *values: str, full: bool = True) -> Batch:
+        """Records as one batch, which is full unless said otherwise."""
+        batch = None
+        for value in values:
+            record = (self.now, None, value.encode(), ())
+            batch = self.queue.add(record, 20, self.config.batch_size) or self.sender.open(
+                self.queue, record, 20, self.now
+            )
+            self.sender.buffered_bytes += 20
+        assert batch is not None
+        if full:
+            batch.close()
+        return batch
+
+    def drain(self, broker: int = 1, room: int = PLENTY, credit: int = PLENTY) -> list[Batch]:
+        batches, effects = self.sender.drain(broker, self.now, room, credit)
+        self.take(effects)
+        return batches
+
+    def answer(self, batch: Batch, code: ErrorCode = ErrorCode.NONE, **fields: Any) -> None:
+        answer = pb.ProduceAnswer(error_code=code, **{"base_offset": 5, "log_append_time_ms": -1, **fields})
+        self.take(self.sender.on_answer(batch, answer, self.now, self.view))
+
+    def wait(self, ms: int) -> None:
+        self.now += ms
+        self.take(self.sender.on_time(self.now))
+
+
+def sequences(batches: list[Batch]) -> list[int]:
+    return [read_header(batch.encoded).base_sequence for batch in batches]
+
+
+def test_a_lone_record_goes_at_once() -> None:
+    """With linger.ms=0 and nothing on the wire a batch does not wait for more."""
+    bench = Bench()
+    batch = bench.put("a", full=False)
+    assert bench.drain() == [batch]
+
+
+def test_records_gather_while_a_batch_is_on_the_wire() -> None:
+    """With linger.ms=0 what comes before the answer travels together."""
+    bench = Bench()
+    first = bench.put("a", full=False)
+    bench.drain()
+    second = bench.put("b", full=False)
+    bench.put("c", full=False)
+    assert bench.drain() == []
+    bench.answer(first)
+    assert bench.drain() == [second]
+    assert second.count == 2
+
+
+def test_linger_delays_a_batch_until_it_is_due_or_full() -> None:
+    """linger.ms is counted from the batch's first record; a full batch does not wait for it."""
+    bench = Bench(linger_ms=5)
+    batch = bench.put("a", full=False)
+    assert bench.drain() == []
+    assert bench.sender.next_deadline_ms(bench.now) == bench.now + 5
+    bench.wait(5)
+    assert bench.drain() == [batch]
+    full = bench.put("b", full=True)
+    assert bench.drain() == [full]
+
+
+def test_a_hurry_ends_lingering() -> None:
+    """Who flushes, or waits for room, does not wait for linger.ms."""
+    bench = Bench(linger_ms=1000)
+    batch = bench.put("a", full=False)
+    bench.sender.hurry = True
+    assert bench.drain() == [batch]
+
+
+def test_at_most_five_batches_of_a_partition_are_on_the_wire() -> None:
+    """R-245: a broker remembers five batches of a producer."""
+    bench = Bench()
+    for number in range(7):
+        bench.put(str(number))
+    assert len(bench.drain()) == 5
+    assert bench.drain() == []
+
+
+def test_retries_keep_order_and_sequence() -> None:
+    """CL-07: both batches fail, and go again in their order, with their numbers, before anything younger."""
+    bench = Bench()
+    one, two = bench.put("a", "b"), bench.put("c")
+    assert sequences(bench.drain()) == [0, 2]
+    three = bench.put("d")
+    bench.answer(one, ErrorCode.NOT_ENOUGH_REPLICAS)
+    bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert bench.drain() == []
+    bench.wait(100)
+    again = bench.drain()
+    assert again == [one, two]
+    assert sequences(again) == [0, 2]
+    bench.answer(one)
+    assert bench.drain() == [three]
+    assert sequences([three]) == [3]
+
+
+def test_out_of_order_answers_do_not_bump() -> None:
+    """CL-08: a later batch is refused because an earlier one was, and is heard of first; it is only tried again."""
+    bench = Bench()
+    one, two = bench.put("a"), bench.put("b")
+    bench.drain()
+    bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert not bench.sender.needs_producer_id
+    bench.answer(one, base_offset=10)
+    bench.wait(100)
+    assert sequences(bench.drain()) == [1]
+    bench.answer(two, base_offset=11)
+    assert [batch.base_offset for batch in bench.finished] == [10, 11]
+
+
+def test_a_hole_before_the_next_batch_bumps_the_epoch() -> None:
+    """CL-09: the batch right after the last acknowledged one is out of order: renumber from 0 under a new epoch."""
+    bench = Bench()
+    one = bench.put("a")
+    bench.drain()
+    bench.answer(one)
+    two, three = bench.put("b"), bench.put("c")
+    bench.drain()
+    bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert bench.sender.needs_producer_id
+    bench.wait(100)
+    assert bench.drain() == [], "nothing goes while the third is on the wire under the old epoch"
+    bench.answer(three, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert bench.drain() == [], "nothing goes without the new epoch"
+    bench.sender.on_producer_id(77, 1)
+    again = bench.drain()
+    assert sequences(again) == [0, 1]
+    assert {read_header(batch.encoded).producer_epoch for batch in again} == {1}
+
+
+def test_a_duplicate_is_a_success_without_an_offset() -> None:
+    """CL-10: DUPLICATE_SEQUENCE_NUMBER says that the record is there, not where."""
+    bench = Bench()
+    batch = bench.put("a")
+    bench.drain()
+    bench.answer(batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, base_offset=-1)
+    assert bench.finished == [batch]
+    assert batch.error is None
+    assert batch.metadata(0).offset == -1
+
+
+def test_an_expired_batch_is_resolved_by_those_after_it() -> None:
+    """CL-11: the first expires, the second succeeds: there is no hole, and nothing is bumped."""
+    bench = Bench(delivery_timeout_ms=1_000)
+    one = bench.put("a")
+    bench.drain()
+    bench.now += 500
+    two = bench.put("b")
+    bench.drain()
+    bench.wait(500)
+    assert isinstance(one.error, DeliveryTimeout)
+    assert one.error.maybe_written
+    third = bench.put("c")
+    assert bench.drain() == [], "nothing new before it is known what became of the first"
+    bench.answer(two)
+    bench.answer(one)
+    assert not bench.sender.needs_producer_id
+    assert bench.drain() == [third]
+    assert sequences([third]) == [2]
+
+
+def test_an_expired_batch_that_left_a_hole_bumps_the_epoch() -> None:
+    """The broker never got the expired batch: what comes next starts a new epoch."""
+    bench = Bench(delivery_timeout_ms=1_000)
+    one = bench.put("a")
+    bench.drain()
+    bench.wait(1_000)
+    bench.answer(one, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert bench.sender.needs_producer_id
+    bench.put("b")
+    bench.sender.on_producer_id(77, 1)
+    bench.wait(1_000 - 1)
+    assert sequences(bench.drain()) == [0]
+
+
+def test_an_error_that_cannot_be_retried_ends_one_batch_only() -> None:
+    """The batch fails with the broker's error, the next one goes on under a new epoch."""
+    bench = Bench()
+    one, two = bench.put("a"), bench.put("b")
+    bench.drain()
+    bench.answer(one, ErrorCode.MESSAGE_TOO_LARGE)
+    assert isinstance(one.error, BrokerError)
+    assert one.error.code is ErrorCode.MESSAGE_TOO_LARGE
+    bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.sender.on_producer_id(77, 1)
+    bench.wait(100)
+    assert bench.drain() == [two]
+    assert sequences([two]) == [0]
+
+
+def test_a_new_leader_gets_the_batches_at_once() -> None:
+    """A refused batch does not sit out its pause when metadata names another leader."""
+    bench = Bench()
+    batch = bench.put("a")
+    bench.drain()
+    bench.answer(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader_id=-1)
+    assert any(isinstance(effect, RefreshMetadata) for effect in bench.other)
+    assert bench.drain(broker=2) == []
+    bench.lead(2)
+    assert bench.drain(broker=1) == []
+    assert bench.drain(broker=2) == [batch]
+
+
+def test_a_hint_of_the_new_leader_is_used_at_once() -> None:
+    """KIP-951: NOT_LEADER_OR_FOLLOWER with the new leader needs no metadata."""
+    bench = Bench()
+    batch = bench.put("a")
+    bench.drain()
+    bench.answer(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader_id=3, current_leader_epoch=9)
+    assert bench.drain(broker=3) == [batch]
+
+
+def test_a_broken_stream_returns_its_batches_in_order() -> None:
+    """Nobody knows what was written, so all of them go again with their numbers."""
+    bench = Bench()
+    sent = [bench.put(str(number)) for number in range(3)]
+    bench.drain()
+    bench.take(bench.sender.on_stream_broken(1, bench.now, BrokerUnreachable("gone")))
+    bench.lead(2)
+    assert bench.drain(broker=2) == sent
+    assert sequences(sent) == [0, 1, 2]
+
+
+def test_a_frozen_leader_is_left_when_another_leads() -> None:
+    """A broker that owes an answer is asked about, and dropped once metadata shows another leader."""
+    bench = Bench()
+    bench.put("a")
+    bench.drain()
+    bench.wait(1_000)
+    assert any(isinstance(effect, RefreshMetadata) for effect in bench.other)
+    bench.lead(2)
+    assert DropStream(1) in bench.other
+
+
+def test_retries_are_bounded_by_number_too() -> None:
+    """With retries=1 the second refusal is final."""
+    bench = Bench(retries=1)
+    batch = bench.put("a")
+    for _ in range(2):
+        bench.wait(1_000)
+        assert bench.drain() == [batch]
+        bench.answer(batch, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert isinstance(batch.error, BrokerError)
+
+
+@pytest.mark.parametrize(
+    ("code", "maybe"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, False),
+        (ErrorCode.REQUEST_TIMED_OUT, True),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+    ],
+)
+def test_a_timeout_says_whether_the_record_may_be_written(code: ErrorCode, maybe: bool) -> None:
+    """R-15: only NOT_ENOUGH_REPLICAS says that nothing was written."""
+    bench = Bench(delivery_timeout_ms=1_000)
+    batch = bench.put("a")
+    bench.drain()
+    bench.answer(batch, code)
+    bench.wait(1_000)
+    assert isinstance(batch.error, DeliveryTimeout)
+    assert batch.error.maybe_written is maybe
+    assert code.name in str(batch.error)
+
+
+def test_unanswered_bytes_stay_within_the_credit() -> None:
+    """A batch for which there is no room waits, one larger than the whole credit fails."""
+    bench = Bench()
+    one, two = bench.put("a" * 100), bench.put("b" * 100)
+    size = len(one.encode(bench.config.codec, 77, 0))
+    one.renumber(-1)
+    assert bench.drain(room=size + 10, credit=1_000) == [one]
+    assert bench.drain(room=10, credit=1_000) == []
+    assert bench.drain(room=size, credit=1_000) == [two]
+    large = bench.put("c" * 2_000)
+    assert bench.drain(room=1_000, credit=1_000) == []
+    assert isinstance(large.error, RecordTooLarge)
+
+
+def test_buffer_memory_is_given_back() -> None:
+    """What was taken from buffer.memory is free again when a batch is done, well or not."""
+    bench = Bench(delivery_timeout_ms=1_000)
+    one = bench.put("a", "b")
+    bench.drain()
+    bench.answer(one)
+    bench.put("c")
+    bench.wait(1_000)
+    assert (bench.sender.buffered_bytes, bench.sender.outstanding) == (0, 0)
+
+
+def test_acks_zero_is_done_when_it_is_sent() -> None:
+    """With acks=0 nothing is ever answered."""
+    bench = Bench(acks=0)
+    batch = bench.put("a")
+    bench.take(bench.sender.on_sent(bench.drain()))
+    assert bench.finished == [batch]
+    assert batch.error is None
+
+
+FAULTS = (
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=20, max_size=120), st.integers(0, 1000))
+def test_whatever_fails_records_arrive_once_and_in_order(steps: list[int], seed: int) -> None:
+    """Answers lost before or after the append, refusals, broken streams: the log has each record once, in order."""
+    bench = Bench(seed=seed)
+    log = BrokerOfOneProducer()
+    inbox: deque[Batch] = deque()
+    answers: deque[tuple[Batch, ErrorCode, int]] = deque()
+    values: list[str] = []
+
+    def step(kind: int) -> None:
+        if kind <= 2:
+            values.append(str(len(values)))
+            bench.put(values[-1])
+        elif kind <= 4:
+            bench.now += 30
+            inbox.extend(bench.drain())
+        elif kind <= 6 and inbox:
+            batch = inbox.popleft()
+            answers.append((batch, *log.append(batch.encoded)))
+        elif kind == 7 and inbox:
+            batch = inbox.popleft()
+            answers.append((batch, FAULTS[len(values) % len(FAULTS)], -1))
+        elif kind == 8 and answers:
+            batch, code, offset = answers.popleft()
+            bench.answer(batch, code, base_offset=offset)
+        elif kind == 9:
+            inbox.clear()
+            answers.clear()
+            bench.take(bench.sender.on_stream_broken(1, bench.now, BrokerUnreachable("gone")))
+
+    for kind in steps:
+        step(kind)
+    for _ in range(200):
+        if not bench.sender.outstanding:
+            break
+        bench.now += 1_500
+        for kind in (3, 5, 5, 5, 5, 5, 8, 8, 8, 8, 8):
+            step(kind)
+    assert not bench.sender.outstanding
+    assert not bench.sender.needs_producer_id, "nothing here makes a hole"
+    assert log.values == values
+    assert all(batch.error is None for batch in bench.finished)
+
+
+class BrokerOfOneProducer:
+    """A second, plain version of R-240 and R-241 for one producer id and one epoch."""
+
+    def __init__(self) -> None:
+        self.values: list[str] = []
+        self.known: list[tuple[int, int, int]] = []
+
+    def append(self, data: bytes) -> tuple[ErrorCode, int]:
+        header = read_header(data)
+        first, last = header.base_sequence, header.last_sequence
+        for known_first, known_last, offset in self.known[-5:]:
+            if (known_first, known_last) == (first, last):
+                return ErrorCode.NONE, offset
+        if first != (self.known[-1][1] + 1 if self.known else 0):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        offset = len(self.values)
+        self.known.append((first, last, offset))
+        self.values += [(record.value or b"").decode() for record in decode_records(data, header)]
+        return ErrorCode.NONE, offset
+
+
+def test_sequences_wrap_from_the_last_number_to_zero() -> None:
+    """R-241: after 2^31 - 1 comes 0, and a batch may wrap inside."""
+    bench = Bench()
+    bench.put("a")
+    bench.drain()
+    bench.queue.next_sequence = 0x7FFFFFFF
+    two, three = bench.put("b", "c"), bench.put("d")
+    assert sequences(bench.drain()) == [0x7FFFFFFF, 1]
+    assert (two.next_sequence, three.next_sequence) == (1, 2)
+
+
+def test_the_log_of_the_test_peer_agrees_with_the_plain_version(new_log: Callable[[], Any]) -> None:
+    """The peer's own sequence check, which other tests lean on, finds duplicates and gaps."""
+    bench = Bench()
+    log = new_log()
+    for value in "abc":
+        bench.put(value)
+    sent = bench.drain()
+    assert log.append(sent[0].encoded) == (ErrorCode.NONE, 0)
+    assert log.append(sent[2].encoded) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert log.append(sent[0].encoded) == (ErrorCode.NONE, 0)
+    assert log.append(sent[1].encoded) == (ErrorCode.NONE, 1)

@@ -1,0 +1,113 @@
+"""Settings and errors: names, did-you-mean, what every error answers."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import odradek
+import pytest
+from odradek import broker_errors
+from odradek.config import (
+    AdminConfig,
+    AdminSettings,
+    ConsumerConfig,
+    ConsumerSettings,
+    ProducerConfig,
+    ProducerSettings,
+    build,
+    dotted,
+    from_dotted,
+)
+from odradek.errors import BrokerError, ClientError, ConfigError, OdradekError, UnsupportedFeature
+from odradek_proto.errors import ErrorCode
+
+KINDS: list[tuple[Any, Any]] = [
+    (ProducerConfig, ProducerSettings),
+    (ConsumerConfig, ConsumerSettings),
+    (AdminConfig, AdminSettings),
+]
+
+
+@pytest.mark.parametrize(("kind", "hints"), KINDS)
+def test_the_typed_keywords_are_the_settings(kind: Any, hints: Any) -> None:
+    """What editors offer and what is accepted is the same."""
+    assert {*get_type_hints(hints)} == {field.name for field in fields(kind)} - {"bootstrap_servers"}
+
+
+@pytest.mark.parametrize(("kind", "hints"), KINDS)
+def test_dotted_names_are_a_bijection(kind: Any, hints: Any) -> None:
+    """Every setting has one dotted name, and back."""
+    names = [field.name for field in fields(kind)]
+    assert len({dotted(name) for name in names}) == len(names)
+    servers, settings = from_dotted(kind, {"bootstrap.servers": "a:1", "client.id": "me", "request_timeout_ms": "7"})
+    assert (servers, settings) == ("a:1", {"client_id": "me", "request_timeout_ms": "7"})
+    assert build(kind, servers, settings).request_timeout_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"linger": 5}, "did you mean 'linger_ms'"),
+        ({"acks": 3}, "acks: 3"),
+        ({"acks": "some"}, "acks: 'some'"),
+        ({"batch_size": "many"}, "batch_size: 'many'"),
+        ({"batch_size": 1.5}, "batch_size: 1.5"),
+        ({"batch_size": True}, "batch_size: True"),
+        ({"compression_type": "brotli"}, "compression_type: 'brotli'"),
+        ({"enable_idempotence": "perhaps"}, "enable_idempotence"),
+        ({"enable_idempotence": True, "acks": 1}, "needs acks=all"),
+        ({"max_in_flight_requests_per_connection": 6}, "at most 5"),
+        ({"delivery_timeout_ms": 0}, "delivery_timeout_ms: 0"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, Any], words: str) -> None:
+    """The message says which setting, which value, and what to do."""
+    with pytest.raises(ConfigError, match=words):
+        build(ProducerConfig, "localhost:1", settings)
+
+
+@pytest.mark.parametrize("servers", ["", "localhost", "localhost:http", ":9092", []])
+def test_bootstrap_servers_are_checked(servers: Any) -> None:
+    """An address is host:port."""
+    with pytest.raises(ConfigError, match="bootstrap_servers"):
+        build(AdminConfig, servers, {})
+
+
+def test_acks_turn_the_default_idempotence_off() -> None:
+    """As in Kafka: acks=1 alone is no contradiction."""
+    config = build(ProducerConfig, "a:1, b:2", {"acks": "1"})
+    assert (config.acks, config.enable_idempotence, config.bootstrap_servers) == (1, False, ("a:1", "b:2"))
+    assert build(ProducerConfig, "a:1", {"acks": "all"}).enable_idempotence
+
+
+def test_a_group_says_that_groups_are_not_there() -> None:
+    """Rather than to read everything in silence."""
+    with pytest.raises(UnsupportedFeature, match="groups are not there yet"):
+        odradek.Consumer("localhost:1", "orders", group_id="g")
+
+
+def test_every_code_has_a_class() -> None:
+    """With Kafka's name, and its `retriable`."""
+    for code in ErrorCode:
+        if code is ErrorCode.NONE:
+            continue
+        error = broker_errors.broker_error(code, where="orders-0")
+        name = "".join(word.capitalize() for word in code.name.split("_"))
+        assert type(error) is getattr(broker_errors, name)
+        assert (error.code, error.retriable, error.fatal) == (code, code.retriable, False)
+        assert str(error).startswith(f"orders-0: {code.name}: ")
+    assert broker_errors.broker_error(9_999).code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_every_error_answers_the_three_questions() -> None:
+    """retriable, fatal, hint; and belongs to one of the two families."""
+    exported = [value for value in vars(odradek).values() if isinstance(value, type) and issubclass(value, Exception)]
+    assert len(exported) > 15
+    for kind in exported:
+        assert issubclass(kind, OdradekError)
+        assert kind is OdradekError or issubclass(kind, BrokerError | ClientError)
+        assert isinstance(kind.retriable, bool)
+        assert isinstance(kind.fatal, bool)
+    assert OdradekError("it broke", hint="mend it").hint == "mend it"
+    assert issubclass(odradek.DeliveryTimeout, TimeoutError)
