@@ -14,8 +14,8 @@ TEMPORARY_SUFFIX = ".tmp"
 def replace_file(files: Files, directory: str, name: str, content: bytes, *, durable: bool) -> None:
     """Replace `directory/name` by `content`. Raises `OSError`; the old content then still stands.
 
-    The temporary file is flushed before the rename in any case but one: without `durable`, callers accept that a power
-    loss brings back the old content or an empty file, and know what to do with both.
+    Without `durable` nothing is flushed: after a power loss the name may have the old content, or a part of the new.
+    Only the leader epochs are written so, which can be told apart from a part of them and found again in the log.
     """
     path = f"{directory}/{name}"
     temporary = path + TEMPORARY_SUFFIX

@@ -226,4 +226,5 @@ class Recoverer:
             raise CorruptBatch(f"leader epoch {epoch} after {self._latest_epoch}", position)
         self._latest_epoch = epoch
         if self._epochs.epoch_for_offset(offset) != epoch:
+            self._epochs.truncate_from_end(offset)
             self._epochs.assign(epoch, offset)

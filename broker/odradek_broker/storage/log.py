@@ -372,7 +372,7 @@ class Log:
         """Producer state of the log as it is now: newest snapshot, then the batches behind it (R-247)."""
         producers, end = self.state.producers, self._end_offset
         self._snapshots.restore(producers, self.log_start_offset, end)
-        replay(producers, self._segments.headers(producers.end_offset), end)
+        replay(producers, self._segments.headers(producers.end_offset, end), end)
         if end > self.log_start_offset:
             self._snapshots.write(end, producers)
 
@@ -380,6 +380,9 @@ class Log:
         """Drop everything; the log is empty and begins at `offset` (R-231). Raises `LogDirectoryFailed`."""
         with self._failing("restart"):
             self._before_cut(min(offset, self._segments.first.base_offset))
+            # First the epochs: what they say must not outlive the records. Where a crash leaves records, it is read
+            # again from them.
+            replace_file(self._files, self.directory, LEADER_EPOCH_CHECKPOINT, encode_leader_epochs(()), durable=True)
             self._segments.restart(offset, self._wall_ms)
             self._snapshots.drop(lambda _: True)
             self._end_offset = self.log_start_offset = offset

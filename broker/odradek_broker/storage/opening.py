@@ -120,6 +120,8 @@ class _Opening:
         believed = clean and load_clean(segments, self._content)
         if self._content.bases and not believed:
             recovery = self._recover(recovery_point, log_start)
+        elif not self._content.bases:
+            epochs.clear()
         elif not epochs.entries:
             self._find_epochs(segments.active.next_offset)
         end = segments.active.next_offset
@@ -156,7 +158,7 @@ class _Opening:
             self._find_epochs(start)
         self._snapshots.restore(self._producers, log_start, start)
         if self._producers.end_offset < start:
-            replay(self._producers, segments.headers(self._producers.end_offset), start)
+            replay(self._producers, segments.headers(self._producers.end_offset, start), start)
         recoverer = Recoverer(segments, self._snapshots, self._epochs, self._producers, recovery_point)
         return recoverer.run(first)
 
@@ -165,16 +167,17 @@ class _Opening:
         producers, snapshots = self._producers, self._snapshots
         if producers.end_offset != end or end == log_start:
             snapshots.restore(producers, log_start, end)
-            replay(producers, self._segments.headers(producers.end_offset), end)
+            replay(producers, self._segments.headers(producers.end_offset, end), end)
         if end > log_start and end not in snapshots.offsets:
             snapshots.write(end, producers)
         useful = {segment.base_offset for segment in self._segments.all} | {end}
         snapshots.drop(lambda offset: offset not in useful or offset <= log_start)
 
     def _read_epochs(self) -> list[EpochEntry] | None:
+        """The entries of the file; None when it is missing or bad. A torn one lacks the end of its last line."""
         content = read_file(self._files, f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}")
         try:
-            entries = decode_leader_epochs(content) if content else None
+            entries = decode_leader_epochs(content) if content and content.endswith(b"\n") else None
         except CorruptFile:
             return None
         if entries is None or any(epoch < 0 or offset < 0 for epoch, offset in entries):
@@ -183,7 +186,7 @@ class _Opening:
 
     def _find_epochs(self, end: int) -> None:
         """Read the epochs from the batches below `end`: the file is missing, bad or empty."""
-        for header in self._segments.headers(self._segments.first.base_offset):
+        for header in self._segments.headers(self._segments.first.base_offset, end):
             if header.base_offset >= end:
                 break
             if header.leader_epoch >= 0 and header.leader_epoch != self._epochs.latest_epoch:

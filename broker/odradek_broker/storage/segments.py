@@ -53,9 +53,11 @@ class Segments:
         following = place + 1
         return self.all[following].base_offset if following < len(self.all) else self.active.next_offset
 
-    def headers(self, offset: int) -> Iterator[BatchHeader]:
-        """The headers of all batches from the one that contains `offset` on."""
+    def headers(self, offset: int, end: int) -> Iterator[BatchHeader]:
+        """The headers of the batches from the one that contains `offset` on, in the segments that begin below `end`."""
         for segment in self.all[self.find(offset) :]:
+            if segment.base_offset >= end:
+                break
             start = segment.lookup(offset) if segment.base_offset <= offset else 0
             for _, header in walk_headers(segment.file, start, segment.size):
                 if header.next_offset > offset:
