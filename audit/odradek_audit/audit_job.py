@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         session.stop()
     report.write(given.out)
     print(
-        f"{report.verdict}: {len(report.findings)} findings, {report.compared_records} records in "
+        f"{report.verdict} ({len(report.findings)} in all), {report.compared_records} records in "
         f"{report.compared_batches} "
         f"batches compared, see {given.out}"
     )

@@ -137,6 +137,19 @@ def remove_batch(directory: Path, rng: random.Random) -> Planted:
     return Planted("remove-batch", "offset-gap", place.header.base_offset, epoch, place.segment.name)
 
 
+def move_batch(directory: Path, rng: random.Random) -> Planted:
+    """One bit of a batch's base offset changes; the CRC does not cover it."""
+    place = _inner(directory, rng)
+
+    def change(data: bytearray) -> None:
+        data[place.position + rng.randrange(1, 4)] ^= 0x10
+
+    _rewrite(place, change)
+    _drop_indexes(place.segment)
+    header = place.header
+    return Planted("move-batch", "offset-gap", header.base_offset, header.leader_epoch, place.segment.name)
+
+
 def repeat_batch(directory: Path, rng: random.Random) -> Planted:
     """A batch stands in the log twice, one behind the other."""
     place = _inner(directory, rng)
@@ -295,6 +308,7 @@ KINDS: dict[str, Callable[[Path, random.Random], Planted]] = {
     "flip-byte": flip_byte,
     "overwrite-header": overwrite_header,
     "remove-batch": remove_batch,
+    "move-batch": move_batch,
     "repeat-batch": repeat_batch,
     "lower-epoch": lower_epoch,
     "change-record": change_record,

@@ -253,14 +253,14 @@ class Bounds:
 
 
 def log_end_offset(inputs: ReplicaInputs, table: BatchTable) -> int:
-    """The offset that the next record would get: one past the highest batch, at least the last segment's base.
+    """The offset that the next record would get: one past the last batch, at least the last segment's base.
 
     A batch with a wrong CRC counts when its offsets fit its record count: the record is damaged, the log is not
     shorter.
     """
     end = max((segment.base_offset for segment in inputs.segments), default=0)
     if len(table):
-        end = max(end, max(table.last_offset) + 1)
+        end = max(end, table.last_offset[-1] + 1)
     for problem in table.problems:
         facts = problem.facts
         if facts.problem == BAD_CRC and facts.last_offset - facts.base_offset + 1 == facts.record_count:

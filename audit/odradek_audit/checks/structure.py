@@ -96,6 +96,12 @@ def _check_order(
     cleaned_to = (1 << 62) if partition.compacted else inputs.cleaned_to
     for row in range(len(table)):
         base, epoch = bases[row], epochs[row]
+        span = lasts[row] - base + 1
+        if base != previous_last + 1 and row + 1 < len(table) and bases[row + 1] == previous_last + 1 + span:
+            if row not in damaged and base >= cleaned_to:
+                _report_misplaced(inputs, table, row, previous_last, sink)
+            previous_last += span
+            continue
         if base <= previous_last or base < table.segment[row]:
             _report_not_increasing(inputs, table, row, previous_last, sink)
         elif base > previous_last + 1 and base > cleaned_to and row not in damaged:
@@ -138,6 +144,28 @@ def _report_gap(inputs: ReplicaInputs, table: BatchTable, row: int, previous_las
         epoch=table.epoch[row],
         file=file,
         position=table.position[row],
+    )
+
+
+def _report_misplaced(
+    inputs: ReplicaInputs, table: BatchTable, row: int, previous_last: int, sink: FindingSink
+) -> None:
+    """One batch's offset is wrong and the next one's is right: the field lies outside of the CRC."""
+    file = f"{table.segment[row]:020d}.log"
+    expected, base = previous_last + 1, table.base_offset[row]
+    span = table.last_offset[row] - base + 1
+    sink.report(
+        "offset-gap" if base > expected else "offset-not-increasing",
+        inputs.replica,
+        f"replica {inputs.replica} holds a batch that says offset {base} of epoch {table.epoch[row]} where "
+        f"{expected} should "
+        f"stand; the batch behind it goes on with {expected + span} ({file}, byte {table.position[row]})",
+        offset=expected,
+        end_offset=expected + span,
+        epoch=table.epoch[row],
+        file=file,
+        position=table.position[row],
+        stored_offset=base,
     )
 
 
