@@ -89,6 +89,7 @@ class Plan:
     writers: int = 2
     in_flight: int = 60  # per writer and partition
     freeze: bool = False
+    stall_others_ms: int = 0
 
 
 class KillHarness:
@@ -174,8 +175,7 @@ class KillHarness:
             key: item.acknowledged + self._ledger.in_flight[key] + FRESH_ACKS
             for key, item in self._ledger.progress.items()
         }
-        for victim in victims:
-            (self._cluster.pause if self._plan.freeze else self._cluster.kill)(victim)
+        await self._strike(victims)
         restarted_ms = 0
         if len(victims) == len(self._cluster.nodes):  # nobody is left: they come back first
             restarted_ms = self._restart(victims)
@@ -190,6 +190,19 @@ class KillHarness:
             f"silence {silence_ms} ms, full ISR {result.isr_full_ms} ms after the restart"
         )
         return result
+
+    async def _strike(self, victims: Sequence[int]) -> None:
+        """kill -9 or SIGSTOP; with `stall_others_ms` the others stand still for so long before, as in a long pause."""
+        others = [node_id for node_id in self._cluster.nodes if node_id not in victims]
+        if self._plan.stall_others_ms:
+            for other in others:
+                self._cluster.pause(other)
+            await self._clock.sleep(self._plan.stall_others_ms)
+        for victim in victims:
+            (self._cluster.pause if self._plan.freeze else self._cluster.kill)(victim)
+        if self._plan.stall_others_ms:
+            for other in others:
+                self._cluster.resume(other)
 
     def _restart(self, victims: Sequence[int]) -> int:
         for victim in victims:
@@ -281,12 +294,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--acks", choices=("all", "1"), default="all")
     parser.add_argument("--target", choices=(*TARGETS, "all", "any"), default="any")
     parser.add_argument("--freeze", action="store_true", help="SIGSTOP instead of kill -9")
+    parser.add_argument("--stall-others", type=int, default=0, metavar="MS", help="SIGSTOP the others before the blow")
     parser.add_argument("--data", type=Path, help="keep the cluster here")
     parser.add_argument("-X", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     targets = TARGETS if options.target == "any" else (options.target,)
-    plan = Plan(options.rounds, options.seed, options.acks, targets, freeze=options.freeze)
+    plan = Plan(
+        options.rounds, options.seed, options.acks, targets, freeze=options.freeze, stall_others_ms=options.stall_others
+    )
     settings = dict(pair.split("=", 1) for pair in options.overrides)
     with tempfile.TemporaryDirectory(prefix="odradek-kills-") as temporary:
         directory = options.data or Path(temporary) / "cluster"
