@@ -127,6 +127,17 @@ def test_fenced_follower_stops_until_new_metadata(mode: TruncationMode) -> None:
     assert (partition.next_request(10**6), partition.next_deadline_ms()) == (None, None)
 
 
+def test_full_disk_is_asked_again() -> None:
+    """Records that could not be written and left nothing behind: delayed, with the position and epochs of before."""
+    partition = started(2, 0, ((4, 0),))
+    partition.on_fetch_answer(answer(ask(partition), [header(2, leader_epoch=5)]), 0)
+    assert partition.on_corrupt_answer(0) == []
+    request = ask(partition, FIRST_DELAY_MS)
+    assert (request.fetch_offset, request.last_fetched_epoch) == (2, 4)
+    effects = partition.on_fetch_answer(answer(request, [header(2, leader_epoch=5)]), FIRST_DELAY_MS)
+    assert WriteEpochs((EpochEntry(4, 0), EpochEntry(5, 2))) in effects
+
+
 def test_storage_error_fails_the_partition() -> None:
     """An order that the disk refused: this partition stops (R-86)."""
     partition = started()

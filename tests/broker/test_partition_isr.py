@@ -152,6 +152,27 @@ def test_metadata_overtake_a_proposal() -> None:
     assert proposals(partition.fetch_by_follower(fetch(2, 0), 0)[1]) == [(0, 1, 2)]
 
 
+def test_same_metadata_again_do_not_end_a_proposal() -> None:
+    """The proposal may still be applied; forgetting its new member would commit what that one lacks (R-53)."""
+    partition, proposal = proposing()
+    partition.update(OUTSIDE, 0)
+    append(partition, 2)
+    partition.fetch_by_follower(fetch(1, 2), 0)
+    assert (partition.maximal_isr, partition.log.high_watermark) == ((0, 1, 2), 0)
+    partition.on_isr_answer(proposal, accepted(proposal), 0)
+    assert partition.isr == (0, 1, 2)
+
+
+def test_late_check_keeps_its_rhythm() -> None:
+    """A late check does not push the next ones back, so a timer with the same period meets each (R-43)."""
+    partition = leader()
+    half = LAG_MS // 2
+    partition.on_time(half + 3)
+    assert partition.next_deadline_ms() == 2 * half
+    partition.on_time(5 * half + 1)
+    assert partition.next_deadline_ms() == 6 * half
+
+
 def test_older_metadata_are_ignored() -> None:
     """A smaller partition epoch has no effect at all. (PA-23)"""
     partition = leader(metadata=registration(partition_epoch=5))

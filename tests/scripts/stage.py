@@ -29,6 +29,7 @@ from odradek_broker.core.partition.messages import (
     FollowerFetch,
     FollowerRequest,
     IsrAnswer,
+    IsrMember,
     OffsetsRequest,
     PartitionSettings,
     TruncationMode,
@@ -114,6 +115,11 @@ class Stage:
         broker = self.brokers.broker(number)
         return broker is not None and broker.active
 
+    def _may_join(self, member: IsrMember) -> bool:
+        """Active, and the incarnation that the leader heard (KIP-903)."""
+        broker = self.brokers.broker(member.broker_id)
+        return broker is not None and broker.active and member.broker_epoch in (broker.broker_epoch, -1)
+
     def do_crash(self, number: str, power: str = "") -> None:
         node = self.nodes[int(number)]
         node.stop()
@@ -171,7 +177,7 @@ class Stage:
             answer = IsrAnswer(ErrorCode[error])
         elif proposal.partition_epoch < self.registration.partition_epoch:
             answer = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
-        elif not all(self._active(member.broker_id) for member in proposal.new_isr):
+        elif not all(self._may_join(member) for member in proposal.new_isr):
             answer = IsrAnswer(ErrorCode.INELIGIBLE_REPLICA)
         else:
             self._change(isr=tuple(member.broker_id for member in proposal.new_isr))

@@ -293,9 +293,8 @@ class FollowerPartition:
     def on_flushed(self, offset: int, now_ms: int) -> list[Effect]:
         """Records below `offset` are on the disk; a position that waited for it may be told now."""
         log = self.log
-        waited = log.flushed_offset < log.log_end_offset
         log.flushed_offset = max(log.flushed_offset, min(offset, log.log_end_offset))
-        return self._ready(now_ms) if self.settings.flush_before_ack and waited else []
+        return self._ready(now_ms) if self.settings.flush_before_ack else []
 
     # --- Truncation ------------------------------------------------------------------------------------------------
 
@@ -424,8 +423,15 @@ class FollowerPartition:
         return []
 
     def on_corrupt_answer(self, now_ms: int) -> list[Effect]:
-        """An answer held a batch that is corrupt or out of place: nothing of it is appended, ask again later (R-86)."""
+        """An answer held a batch that is corrupt or out of place: nothing of it is appended, ask again later (R-86).
+
+        Also for an `AppendBatches` that the rim could not carry out and that left nothing behind, as on a full disk;
+        the epochs that it would have brought are forgotten.
+        """
         self._in_flight = None
+        if self._answer is not None:
+            self._answer = None
+            self.log.epochs.truncate_from_end(self.log.log_end_offset)
         self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
         return []
 

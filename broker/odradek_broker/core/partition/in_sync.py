@@ -72,9 +72,16 @@ class InSyncReplicas:
             remote.is_counted = remote.broker_id in counted
 
     def on_registration(self, registration: PartitionRegistration, rule: str, now_ms: int) -> list[Effect]:
-        """Metadata say who the replicas and the ISR are; that ends a pending change (R-53)."""
+        """Metadata say who the replicas and the ISR are; that ends a pending change (R-53).
+
+        Unlike Kafka, only metadata that are newer than the proposal end it. The same metadata once more are no news:
+        the proposal is still on its way, and if it were forgotten and then applied, its new member would count for
+        the controller and not for the high watermark.
+        """
         effects: list[Effect] = []
-        self._commit(registration.isr, registration.partition_epoch, rule, effects)
+        pending = self.isr.pending
+        if pending is None or registration.partition_epoch > pending.partition_epoch:
+            self._commit(registration.isr, registration.partition_epoch, rule, effects)
         self._assign(registration, now_ms)
         return effects
 

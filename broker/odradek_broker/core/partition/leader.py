@@ -313,7 +313,9 @@ class LeaderPartition:
         effects: list[Effect] = []
         self.replicas.retry(now_ms, effects)
         if now_ms >= self._next_isr_check_ms:
-            self._next_isr_check_ms = now_ms + self.settings.replica_lag_time_max_ms // 2
+            period_ms = max(1, self.settings.replica_lag_time_max_ms // 2)
+            late_ms = (now_ms - self._next_isr_check_ms) % period_ms
+            self._next_isr_check_ms = now_ms - late_ms + period_ms  # keeps its rhythm: a late call delays no later one
             self.replicas.shrink(self, now_ms, effects)
             self._expand(now_ms, effects)
         return effects
