@@ -175,7 +175,7 @@ class Consumer(Client, Generic[K, V]):
         await self._prepare()
         state = self._state(partition)
         await self._until(
-            lambda: state.state is not State.NEEDS_OFFSET, self._config.default_api_timeout_ms / 1000, "a position"
+            lambda: state.state is not State.NEEDS_OFFSET, self._config.default_api_timeout_ms / 1000, "position"
         )
         if state.error is not None and state.position.offset < 0:
             raise state.error
@@ -231,7 +231,15 @@ class Consumer(Client, Generic[K, V]):
             await self._fetch(timeout, ends)
         except RequestTimeout:
             return records
-        while len(records) < limit and (found := self._take(limit - len(records), ends)) is not None:
+        while len(records) < limit:
+            try:
+                found = self._take(limit - len(records), ends)
+            except OdradekError:
+                if records:
+                    break  # what was read before comes first; the error is there when somebody asks for more
+                raise
+            if found is None:
+                break
             records += found
         return records
 
@@ -280,7 +288,7 @@ class Consumer(Client, Generic[K, V]):
                 except OdradekError:
                     state.put_back(rows[len(records) :])
                     if records:
-                        return records  # it will be raised when somebody asks for more
+                        break
                     raise
             records.append(ConsumerRecord(topic, partition, offset, timestamp, made_key, made_value, headers, epoch))
         return records

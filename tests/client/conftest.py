@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -379,7 +379,10 @@ class PeerCluster:
                     fetcher.ready.set()
 
     def run(self, work: Coroutine[Any, Any, T], limit_s: float = 300) -> T:
-        return self.loop.run(work, limit_s=limit_s)
+        """Run a test's story; nothing of the client may have failed unseen."""
+        result = self.loop.run(work, limit_s=limit_s)
+        assert self.loop.unhandled == []
+        return result
 
     async def until(self, condition: Callable[[], object], limit_ms: int = 60_000) -> None:
         """Let virtual time pass until something is so."""
@@ -390,9 +393,25 @@ class PeerCluster:
 
 
 @pytest.fixture
-def peers() -> PeerCluster:
+def peers_of_seed() -> Iterator[Callable[[int], PeerCluster]]:
+    """Three brokers in virtual time, whose chance is decided by a seed."""
+    made: list[PeerCluster] = []
+
+    def make(seed: int) -> PeerCluster:
+        made.append(PeerCluster(seed))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        for broker in cluster.brokers.values():
+            broker.node.kill()
+        cluster.loop.close()
+
+
+@pytest.fixture
+def peers(peers_of_seed: Callable[[int], PeerCluster]) -> PeerCluster:
     """Three brokers in virtual time."""
-    return PeerCluster()
+    return peers_of_seed(1)
 
 
 @pytest.fixture

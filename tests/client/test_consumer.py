@@ -1,0 +1,463 @@
+"""The consumer against a peer cluster in virtual time: positions, failover, truncation, ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from odradek import (
+    BrokerError,
+    ClientClosed,
+    ConfigError,
+    Consumer,
+    ConsumerRecord,
+    CorruptRecords,
+    LogTruncated,
+    NoOffset,
+    NotAssigned,
+    Producer,
+    RequestTimeout,
+    SerializationError,
+    TopicPartition,
+    UnknownTopic,
+    Watermarks,
+)
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import encode_batch
+
+TP = TopicPartition("orders", 0)
+
+
+def consumer(peers: Any, *topics: str, **settings: Any) -> Consumer:
+    return Consumer(peers.bootstrap, *topics, clock=peers.clock, network=peers.network, **settings)
+
+
+def producer(peers: Any) -> Producer:
+    return Producer(peers.bootstrap, clock=peers.clock, network=peers.network)
+
+
+def fill(log: Any, *values: str) -> None:
+    """One batch, appended behind the client's back."""
+    code, _ = log.append(encode_batch([(1_000 + log.end + at, b"k", v.encode(), ()) for at, v in enumerate(values)]))
+    assert code is ErrorCode.NONE
+
+
+def values(records: list[ConsumerRecord]) -> list[str]:
+    return [(record.value or b"").decode() for record in records]
+
+
+def test_a_topic_is_read_from_beginning_to_end(peers: Any) -> None:
+    """All partitions, each in order, and it stops where they ended when it began."""
+    logs = peers.topic("orders", partitions=3)
+    for number, log in enumerate(logs):
+        fill(log, *[f"{number}-{at}" for at in range(100)])
+        fill(log, f"{number}-100")
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+            records = []
+            async for record in reader.records(until="end"):
+                records.append(record)
+                if len(records) == 5:
+                    fill(logs[0], "too late")
+            for number in range(3):
+                own = [record for record in records if record.partition == number]
+                assert values(own) == [f"{number}-{at}" for at in range(101)]
+                assert [record.offset for record in own] == list(range(101))
+            first = records[0]
+            assert (first.topic, first.key, first.headers, first.leader_epoch) == ("orders", b"k", (), 0)
+            assert values(await reader.poll(1.0)) == ["too late"]
+
+    peers.run(story())
+
+
+def test_the_default_is_to_read_what_comes(peers: Any) -> None:
+    """auto.offset.reset=latest: older records are not handed out."""
+    [log] = peers.topic("orders")
+    fill(log, "old")
+
+    async def story() -> None:
+        async with consumer(peers, "orders") as reader, producer(peers) as sender:
+            assert await reader.poll(0.2) == []
+            await sender.send("orders", "new")
+            assert values(await reader.poll(1.0)) == ["new"]
+
+    peers.run(story())
+
+
+def test_records_come_without_a_pause(peers: Any) -> None:
+    """A consumer that waits at the end has a record a few milliseconds after it was written."""
+    peers.topic("orders")
+
+    async def story() -> None:
+        async with consumer(peers, "orders") as reader, producer(peers) as sender:
+            await reader.poll(0.2)
+            for number in range(20):
+                await sender.send("orders", str(number))
+                began = peers.clock.now_ms()
+                assert values(await reader.poll(5.0)) == [str(number)]
+                assert peers.clock.now_ms() - began <= 5
+
+    peers.run(story())
+
+
+def test_positions_move_when_records_are_handed_out(peers: Any) -> None:
+    """Not when they are fetched; seek and poll's limit go by them."""
+    [log] = peers.topic("orders")
+    fill(log, *"abcdefgh")
+
+    async def story() -> None:
+        async with consumer(peers, auto_offset_reset="earliest") as reader:
+            reader.assign([TP])
+            assert await reader.position(TP) == 0
+            assert values(await reader.poll(1.0, max_records=3)) == ["a", "b", "c"]
+            assert await reader.position(TP) == 3
+            assert await reader.lag(TP) == 5
+            reader.seek(TP, 6)
+            assert values(await reader.poll(1.0)) == ["g", "h"]
+            reader.seek_to_beginning()
+            assert values(await reader.poll(1.0, max_records=1)) == ["a"]
+            reader.seek_to_end(TP)
+            assert await reader.position(TP) == 8
+            with pytest.raises(ConfigError):
+                reader.seek(TP, -1)
+            with pytest.raises(NotAssigned):
+                reader.seek(TopicPartition("orders", 1), 0)
+
+    peers.run(story())
+
+
+def test_breaking_out_of_the_loop_loses_nothing(peers: Any) -> None:
+    """`async for` can be left and taken up again."""
+    [log] = peers.topic("orders")
+    fill(log, *"abcdef")
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+            seen = []
+            while len(seen) < 6:
+                async for record in reader:
+                    seen.append(record)
+                    break
+            assert values(seen) == [*"abcdef"]
+
+    peers.run(story())
+
+
+def test_paused_partitions_rest(peers: Any) -> None:
+    """What was fetched before is kept for when they are resumed."""
+    one, two = peers.topic("orders", partitions=2)
+    fill(one, "one")
+    fill(two, "two")
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+            await reader.position(one.name)
+            reader.pause(one.name)
+            assert reader.paused() == [one.name]
+            assert values(await reader.poll(0.5)) == ["two"]
+            assert await reader.poll(0.5) == []
+            reader.resume(one.name)
+            assert values(await reader.poll(0.5)) == ["one"]
+
+    peers.run(story())
+
+
+def test_a_killed_leader_is_followed_by_its_successor(peers: Any) -> None:
+    """The position is validated at the new leader (R-266), and reading goes on within a fraction of the election."""
+    [log] = peers.topic("orders")
+    fill(log, "a")
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+            assert values(await reader.poll(1.0)) == ["a"]
+            peers.brokers[1].kill()
+            await peers.clock.sleep(300)
+            log.lead(2)
+            fill(log, "b")
+            began = peers.clock.now_ms()
+            [record] = await reader.poll(5.0)
+            assert (record.value, record.leader_epoch) == (b"b", 1)
+            assert peers.clock.now_ms() - began < 200
+            assert "OffsetsForLeaderEpoch" in peers.brokers[2].calls
+
+    peers.run(story())
+
+
+def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
+    """A fetch without an answer may mean that nothing is new: so somebody else is asked now and then."""
+    [log] = peers.topic("orders")
+    fill(log, "a")
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+            await reader.poll(1.0)
+            peers.brokers[1].node.pause()
+            await peers.clock.sleep(9_000)
+            log.lead(3)
+            fill(log, "b")
+            assert values(await reader.poll(5.0)) == ["b"]
+
+    peers.run(story())
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_truncation_is_detected(peers: Any, reset: Any) -> None:
+    """CL-06: a new leader does not have what was read: go on where the logs part, or be told (KIP-320)."""
+    [log] = peers.topic("orders")
+    fill(log, "a")
+    fill(log, "b")
+
+    async def story() -> None:
+        async with consumer(peers, auto_offset_reset=reset) as reader:
+            reader.assign([TP])
+            reader.seek(TP, 0)
+            assert values(await reader.poll(1.0)) == ["a", "b"]
+            log.truncate(1)
+            log.lead(2)
+            fill(log, "other")
+            peers.brokers[1].drop_streams()
+            if reset == "earliest":
+                assert values(await reader.poll(5.0)) == ["other"]
+                return
+            with pytest.raises(LogTruncated) as caught:
+                await reader.poll(5.0)
+            assert (caught.value.position, caught.value.divergent_offset, caught.value.divergent_epoch) == (2, 1, 0)
+            with pytest.raises(LogTruncated):
+                await reader.poll(5.0)
+            reader.seek(TP, 1)
+            assert values(await reader.poll(5.0)) == ["other"]
+
+    peers.run(story())
+
+
+def test_an_offset_out_of_range_resets_or_is_raised(peers: Any) -> None:
+    """As auto.offset.reset says."""
+    [log] = peers.topic("orders")
+    fill(log, "a", "b")
+
+    async def story() -> None:
+        async with consumer(peers, auto_offset_reset="earliest") as reader:
+            reader.assign([TP])
+            reader.seek(TP, 99)
+            assert values(await reader.poll(1.0)) == ["a", "b"]
+        async with consumer(peers, auto_offset_reset="none") as reader:
+            reader.assign([TP])
+            with pytest.raises(NoOffset):
+                await reader.poll(1.0)
+            reader.seek(TP, 99)
+            with pytest.raises(BrokerError, match="OFFSET_OUT_OF_RANGE"):
+                await reader.poll(1.0)
+
+    peers.run(story())
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR]
+)
+def test_passing_errors_pass(peers: Any, code: ErrorCode) -> None:
+    """R-267: ask again, and the application notices nothing."""
+    [log] = peers.topic("orders")
+    fill(log, "a")
+    peers.brokers[1].errors.extend([(log.name, code)] * 3)
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+            assert values(await reader.poll(5.0)) == ["a"]
+
+    peers.run(story())
+
+
+def test_what_is_buffered_is_bounded(peers: Any) -> None:
+    """The broker gets credit for fetch.max.bytes, and more only as records are read."""
+    [log] = peers.topic("orders")
+    for number in range(200):
+        fill(log, f"{number:0500}")
+
+    async def story() -> None:
+        settings = {"fetch_max_bytes": 10_000, "max_partition_fetch_bytes": 2_000, "max_poll_records": 1}
+        async with consumer(peers, "orders", auto_offset_reset="earliest", **settings) as reader:
+            assert len(await reader.poll(1.0)) == 1
+            await peers.clock.sleep(1_000)
+            [fetcher] = peers.brokers[1].fetchers
+            assert -2_000 < fetcher.credit <= 0
+            records = [record async for record in reader.records(until="end")]
+            assert [int(value) for value in values(records)] == list(range(1, 200))
+
+    peers.run(story())
+
+
+def test_a_corrupt_batch_is_named(peers: Any) -> None:
+    """With its partition and offset; what came before it is handed out first, and seek gets past it."""
+    [log] = peers.topic("orders")
+    for value in "abc":
+        fill(log, value)
+    header, data = log.batches[1]
+    log.batches[1] = (header, data[:-1] + bytes([data[-1] ^ 1]))
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+            assert values(await reader.poll(1.0)) == ["a"]
+            with pytest.raises(CorruptRecords, match="orders-0 from offset 1"):
+                await reader.poll(1.0)
+            reader.seek(TP, 2)
+            assert values(await reader.poll(1.0)) == ["c"]
+
+    peers.run(story())
+
+
+def test_a_record_that_cannot_be_deserialized_is_named(peers: Any) -> None:
+    """Those before it are handed out; the position stays on it until somebody seeks."""
+    [log] = peers.topic("orders")
+    fill(log, "1", "2", "three", "4")
+
+    async def story() -> None:
+        reader: Consumer[bytes | None, int] = Consumer(
+            peers.bootstrap, "orders", value_deserializer=lambda value: int(value or b""), auto_offset_reset="earliest",
+            clock=peers.clock, network=peers.network,
+        )  # fmt: skip
+        async with reader:
+            assert [record.value for record in await reader.poll(1.0)] == [1, 2]
+            for _ in range(2):
+                with pytest.raises(SerializationError, match="orders-0 at offset 2"):
+                    await reader.poll(1.0)
+            reader.seek(TP, 3)
+            assert [record.value for record in await reader.poll(1.0)] == [4]
+
+    peers.run(story())
+
+
+def test_offsets_can_be_asked_for(peers: Any) -> None:
+    """Beginning, end, by time, and all three ends of a log."""
+    [log] = peers.topic("orders")
+    fill(log, "a", "b", "c")
+
+    async def story() -> None:
+        async with consumer(peers) as reader:
+            assert await reader.beginning_offsets([TP]) == {TP: 0}
+            assert await reader.end_offsets([TP]) == {TP: 3}
+            found = await reader.offsets_for_times({TP: 1_001})
+            assert found[TP] is not None
+            assert found[TP].offset == 1
+            assert await reader.offsets_for_times({TP: 9_999}) == {TP: None}
+            assert await reader.watermarks(TP) == Watermarks(0, 3, 3)
+            log.lead(2)
+            assert await reader.end_offsets([TP]) == {TP: 3}
+            assert await reader.watermarks(TP) == Watermarks(0, 3, 3)
+
+    peers.run(story())
+
+
+def test_batches_come_full_or_in_time(peers: Any) -> None:
+    """With max_wait an empty list says that nothing came."""
+    [log] = peers.topic("orders")
+    fill(log, *"abcde")
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+            sizes = [len(batch) async for batch in reader.batches(max_records=2, until="end")]
+            assert sizes == [2, 2, 1]
+            async for batch in reader.batches(max_wait=0.1):
+                assert batch == []
+                break
+
+    peers.run(story())
+
+
+def test_new_partitions_of_a_subscription_are_read(peers: Any) -> None:
+    """Once the metadata shows them."""
+    peers.topic("orders")
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest", metadata_max_age_ms=1_000) as reader:
+            await reader.poll(0.1)
+            assert reader.assignment() == [TP]
+            _, two = peers.topic("orders", partitions=2)
+            fill(two, "new")
+            assert values(await reader.poll(3.0)) == ["new"]
+            assert len(reader.assignment()) == 2
+
+    peers.run(story())
+
+
+def test_what_is_not_there_is_named(peers: Any) -> None:
+    """An unknown topic, a consumer that is not started, one that is closed."""
+
+    async def story() -> None:
+        reader = consumer(peers, "nowhere")
+        with pytest.raises(ClientClosed, match="not started"):
+            await reader.poll()
+        async with reader:
+            with pytest.raises(UnknownTopic, match="'nowhere'"):
+                await reader.poll(1.0)
+        with pytest.raises(ClientClosed):
+            await reader.poll()
+
+    peers.run(story())
+
+
+def test_closing_wakes_who_waits(peers: Any) -> None:
+    """A poll without a limit ends when the consumer is closed by another task."""
+    peers.topic("orders")
+
+    async def story() -> None:
+        reader = consumer(peers, "orders")
+        await reader.start()
+
+        async def read() -> None:
+            async for _ in reader:
+                pass
+
+        task = asyncio.ensure_future(read())
+        await peers.clock.sleep(100)
+        await reader.close()
+        with pytest.raises(ClientClosed):
+            await task
+
+    peers.run(story())
+
+
+def test_a_position_may_take_too_long(peers: Any) -> None:
+    """Without any leader a position is not found, and says so in time."""
+    [log] = peers.topic("orders")
+    log.lead(-1)
+
+    async def story() -> None:
+        async with consumer(peers, "orders", default_api_timeout_ms=2_000) as reader:
+            with pytest.raises(RequestTimeout, match="no position"):
+                await reader.position(TP)
+
+    peers.run(story())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_leaders_that_come_and_go_skip_and_repeat_nothing(peers_of_seed: Callable[[int], Any], seed: int) -> None:
+    """Kills, moves and broken streams while everything is read: each record once and in order."""
+    peers = peers_of_seed(seed)
+    logs = peers.topic("orders", partitions=3)
+    rng = peers.loop.fork_rng("faults")
+
+    async def faults() -> None:
+        for number in range(60):
+            await peers.clock.sleep(rng.randrange(1, 40))
+            for log in logs:
+                fill(log, *[f"{log.end + at}" for at in range(rng.randrange(1, 9))])
+                if number % 2 == 0:
+                    log.lead(rng.choice([1, 2, 3]))
+                else:
+                    peers.appended(log)
+            peers.brokers[rng.choice([1, 2, 3])].drop_streams()
+
+    async def story() -> None:
+        settings = {"fetch_max_bytes": 2_000, "max_partition_fetch_bytes": 500}
+        async with consumer(peers, "orders", auto_offset_reset="earliest", **settings) as reader:
+            task = asyncio.ensure_future(faults())
+            seen: dict[int, list[int]] = {0: [], 1: [], 2: []}
+            while not task.done() or sum(map(len, seen.values())) < sum(log.end for log in logs):
+                for record in await reader.poll(1.0, max_records=rng.randrange(1, 50)):
+                    seen[record.partition].append(int(record.value or b""))
+            assert [seen[number] for number in range(3)] == [list(range(log.end)) for log in logs]
+
+    peers.run(story())

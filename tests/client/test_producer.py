@@ -1,0 +1,378 @@
+"""The producer against a peer cluster in virtual time: acknowledgements, failover, backpressure, leaving."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from odradek import (
+    BootstrapError,
+    BrokerError,
+    BufferFull,
+    ClientClosed,
+    DeliveryTimeout,
+    OdradekError,
+    Producer,
+    RecordTooLarge,
+    RequestTimeout,
+    SerializationError,
+    UnknownTopic,
+)
+from odradek_proto.compression import Codec
+from odradek_proto.errors import ErrorCode
+
+
+def producer(peers: Any, **settings: Any) -> Producer:
+    return Producer(peers.bootstrap, clock=peers.clock, network=peers.network, **settings)
+
+
+def test_send_returns_where_the_record_is(peers: Any) -> None:
+    """Topic, partition, offset and timestamp, once the leader has it."""
+    [log] = peers.topic("orders")
+
+    async def story() -> None:
+        async with producer(peers) as sender:
+            first = await sender.send("orders", "a", key=b"k", headers={"h": b"1"}, timestamp=7)
+            second = await sender.send("orders", b"b")
+            assert (first.topic, first.partition, first.offset, first.timestamp) == ("orders", 0, 0, 7)
+            assert second.offset == 1
+
+    peers.run(story())
+    assert log.values() == [b"a", b"b"]
+
+
+def test_what_is_enqueued_travels_together(peers: Any) -> None:
+    """A thousand records are a few batches, in order, on one stream."""
+    [log] = peers.topic("orders")
+
+    async def story() -> None:
+        async with producer(peers) as sender:
+            deliveries = await sender.enqueue_many("orders", [f"{number:04}" for number in range(5_000)])
+            offsets = [(await delivery).offset for delivery in deliveries]
+            assert offsets == list(range(5_000))
+
+    peers.run(story())
+    assert log.values() == [b"%04d" % number for number in range(5_000)]
+    assert len(log.batches) < 10
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_batches_are_compressed(peers: Any, codec: Any) -> None:
+    """With each of Kafka's codecs."""
+    [log] = peers.topic("orders")
+
+    async def story() -> None:
+        async with producer(peers, compression_type=codec) as sender:
+            await asyncio.gather(*[sender.send("orders", b"x" * 100) for _ in range(20)])
+
+    peers.run(story())
+    assert {header.codec for header, _ in log.batches} == {Codec[codec.upper()]}
+    assert log.values() == [b"x" * 100] * 20
+
+
+def test_a_killed_leader_costs_little_more_than_its_election(peers: Any) -> None:
+    """The sends wait, go to the new leader, and arrive once and in order."""
+    [log] = peers.topic("orders")
+
+    async def story() -> int:
+        async with producer(peers) as sender:
+            await sender.send("orders", "0")
+            peers.brokers[1].kill()
+            began = peers.clock.now_ms()
+            sends = [asyncio.ensure_future(sender.send("orders", str(number))) for number in range(1, 100)]
+            await peers.clock.sleep(400)
+            log.lead(2)
+            await asyncio.gather(*sends)
+            return int(peers.clock.now_ms() - began)
+
+    took_ms = peers.run(story())
+    assert 400 <= took_ms < 400 * 1.5
+    assert log.values() == [str(number).encode() for number in range(100)]
+
+
+def test_lost_answers_do_not_duplicate(peers: Any) -> None:
+    """The stream breaks with five batches written and unanswered; the retries are recognised (CL-07)."""
+    [log] = peers.topic("orders")
+    broker = peers.brokers[1]
+
+    async def story() -> None:
+        async with producer(peers, batch_size=100) as sender:
+            await sender.send("orders", "first")
+            broker.holding = True
+            deliveries = await sender.enqueue_many("orders", [f"{number:050}" for number in range(8)])
+            await peers.until(lambda: len(broker.held) == 5)
+            broker.drop_streams()
+            broker.release()
+            assert [(await delivery).offset for delivery in deliveries] == list(range(1, 9))
+
+    peers.run(story())
+    assert len(log.values()) == 9
+    assert len(broker.batches_in) == 9 + 5
+
+
+def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
+    """A broker that answers nothing and closes nothing holds records up only until metadata shows the new leader."""
+    [log] = peers.topic("orders")
+
+    async def story() -> int:
+        async with producer(peers) as sender:
+            await sender.send("orders", "a")
+            peers.brokers[1].node.pause()
+            began = peers.clock.now_ms()
+            send = asyncio.ensure_future(sender.send("orders", "b"))
+            await peers.clock.sleep(3_000)
+            log.lead(2)
+            assert (await send).offset == 1
+            return int(peers.clock.now_ms() - began)
+
+    assert 3_000 <= peers.run(story()) < 4_500
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE]
+)
+def test_retriable_answers_are_retried(peers: Any, code: ErrorCode) -> None:
+    """The application notices nothing but the time."""
+    [log] = peers.topic("orders")
+    peers.brokers[1].errors.extend([(log.name, code)] * 3)
+
+    async def story() -> int:
+        async with producer(peers) as sender:
+            return (await sender.send("orders", "a")).offset
+
+    assert peers.run(story()) == 0
+    assert log.values() == [b"a"]
+
+
+def test_an_answer_that_cannot_be_retried_is_raised(peers: Any) -> None:
+    """As the class of its code, and only for its own batch."""
+    [log] = peers.topic("orders")
+    peers.brokers[1].errors.append((log.name, ErrorCode.MESSAGE_TOO_LARGE))
+
+    async def story() -> None:
+        async with producer(peers) as sender:
+            with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE") as caught:
+                await sender.send("orders", "a")
+            assert (caught.value.retriable, caught.value.fatal) == (False, False)
+            assert "max.message.bytes" in caught.value.hint
+            await sender.send("orders", "b")
+
+    peers.run(story())
+    assert log.values() == [b"b"]
+
+
+def test_delivery_timeout_says_what_went_wrong_last(peers: Any) -> None:
+    """And that the record may be written."""
+    [log] = peers.topic("orders")
+    peers.brokers[1].errors.extend([(log.name, ErrorCode.REQUEST_TIMED_OUT)] * 1_000)
+
+    async def story() -> None:
+        async with producer(peers, delivery_timeout_ms=2_000) as sender:
+            began = peers.clock.now_ms()
+            with pytest.raises(DeliveryTimeout, match="REQUEST_TIMED_OUT") as caught:
+                await sender.send("orders", "a")
+            assert caught.value.maybe_written
+            assert 2_000 <= peers.clock.now_ms() - began < 2_100
+
+    peers.run(story())
+
+
+def test_leaving_raises_what_nobody_awaited(peers: Any) -> None:
+    """A failure is told exactly once: to who awaits it, or at the end."""
+    one, two = peers.topic("orders", partitions=2)
+    peers.brokers[1].errors.append((one.name, ErrorCode.INVALID_RECORD))
+    peers.brokers[2].errors.append((two.name, ErrorCode.INVALID_RECORD))
+
+    async def story() -> None:
+        async with producer(peers) as sender:
+            await sender.enqueue("orders", "forgotten", partition=0)
+            awaited = await sender.enqueue("orders", "awaited", partition=1)
+            with pytest.raises(BrokerError):
+                await awaited
+
+    with pytest.raises(ExceptionGroup, match="1 records were not delivered") as caught:
+        peers.run(story())
+    [error] = caught.value.exceptions
+    assert isinstance(error, BrokerError)
+    assert error.__notes__ == ["orders-0: 1 records that nobody awaited"]
+
+
+def test_leaving_flushes(peers: Any) -> None:
+    """Records that linger are sent before the producer ends."""
+    [log] = peers.topic("orders")
+
+    async def story() -> None:
+        async with producer(peers, linger_ms=60_000) as sender:
+            await sender.enqueue_many("orders", ["a", "b"])
+
+    peers.run(story())
+    assert log.values() == [b"a", b"b"]
+
+
+def test_closing_does_not_wait_for_ever(peers: Any) -> None:
+    """After the timeout of `close` what is left is reported as not acknowledged."""
+    peers.topic("orders")
+
+    async def story() -> None:
+        sender = producer(peers)
+        await sender.start()
+        peers.brokers[1].holding = True
+        await sender.enqueue("orders", "a")
+        with pytest.raises(ExceptionGroup) as caught:
+            await sender.close(timeout=1)
+        assert isinstance(caught.value.exceptions[0], ClientClosed)
+        with pytest.raises(ClientClosed):
+            await sender.send("orders", "b")
+
+    peers.run(story())
+
+
+def test_flush_waits_for_what_was_taken_before(peers: Any) -> None:
+    """And gives up after its timeout, without losing anything."""
+    [log] = peers.topic("orders")
+    broker = peers.brokers[1]
+
+    async def story() -> None:
+        async with producer(peers, linger_ms=60_000) as sender:
+            broker.holding = True
+            await sender.enqueue("orders", "a")
+            with pytest.raises(RequestTimeout):
+                await sender.flush(timeout=0.5)
+            broker.release()
+            await sender.flush()
+            assert log.values() == [b"a"]
+
+    peers.run(story())
+
+
+def test_a_full_buffer_slows_the_application_down(peers: Any) -> None:
+    """enqueue waits for room, in turn, and raises BufferFull after max.block.ms."""
+    [log] = peers.topic("orders")
+    broker = peers.brokers[1]
+
+    async def story() -> None:
+        async with producer(peers, buffer_memory=1_000, batch_size=200, max_block_ms=1_000) as sender:
+            await sender.send("orders", "first")
+            broker.holding = True
+            await sender.enqueue_many("orders", ["x" * 90] * 10)
+            with pytest.raises(BufferFull, match="1000 of 1000 bytes"):
+                await sender.enqueue("orders", "x" * 90)
+            waiting = [asyncio.ensure_future(sender.enqueue("orders", f"{number}" * 90)) for number in range(3)]
+            await peers.clock.sleep(100)
+            assert not any(task.done() for task in waiting)
+            broker.release()
+            await asyncio.gather(*waiting)
+
+    peers.run(story())
+    assert [(value or b"")[:1] for value in log.values()][-3:] == [b"0", b"1", b"2"]
+
+
+def test_records_that_can_never_be_sent_are_refused(peers: Any) -> None:
+    """Too large, not bytes, to a topic or a partition that is not there."""
+    peers.topic("orders", partitions=2)
+
+    async def story() -> None:
+        async with producer(peers, max_request_size=1_000) as sender:
+            refused: list[tuple[type[OdradekError], Any, dict[str, Any]]] = [
+                (RecordTooLarge, "x" * 1_000, {}),
+                (SerializationError, 7, {}),
+                (UnknownTopic, "x", {"partition": 2}),
+            ]
+            for kind, value, more in refused:
+                with pytest.raises(kind):
+                    await sender.send("orders", value, **more)
+            with pytest.raises(UnknownTopic, match="no topic 'nowhere'"):
+                await sender.send("nowhere", "x")
+
+    peers.run(story())
+
+
+def test_serializers_make_bytes(peers: Any) -> None:
+    """Of keys and values; what they raise names the value."""
+    [log] = peers.topic("orders")
+
+    async def story() -> None:
+        sender: Producer[int, float] = Producer(
+            peers.bootstrap,
+            key_serializer=lambda key: b"%d" % key,
+            value_serializer=lambda value: str(1 / value).encode(),
+            clock=peers.clock,
+            network=peers.network,
+        )
+        async with sender:
+            await sender.send("orders", 4.0, key=3)
+            with pytest.raises(SerializationError, match="ZeroDivisionError"):
+                await sender.send("orders", 0.0)
+
+    peers.run(story())
+    assert log.values() == [b"0.25"]
+
+
+def test_nobody_there_lists_each_address(peers: Any) -> None:
+    """With its own cause, and what to look at."""
+
+    async def story() -> None:
+        sender = Producer("elsewhere:1,nowhere:2", clock=peers.clock, network=peers.network)
+        with pytest.raises(
+            BootstrapError, match="elsewhere:1: connection refused; nowhere:2: connection refused"
+        ) as caught:
+            await sender.start()
+        assert "odradek cluster up" in caught.value.hint
+
+    peers.run(story())
+
+
+def test_a_cancelled_send_harms_nobody(peers: Any) -> None:
+    """The record may still be written; the others in its batch get their answers."""
+    [log] = peers.topic("orders")
+    broker = peers.brokers[1]
+
+    async def story() -> None:
+        async with producer(peers) as sender:
+            await sender.send("orders", "first")
+            broker.holding = True
+            one, two = (asyncio.ensure_future(sender.send("orders", value)) for value in "ab")
+            await peers.until(lambda: broker.held)
+            one.cancel()
+            broker.release()
+            assert (await two).offset == 2
+            assert one.cancelled()
+
+    peers.run(story())
+    assert log.values() == [b"first", b"a", b"b"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_leaders_that_come_and_go_lose_and_duplicate_nothing(peers_of_seed: Any, seed: int) -> None:
+    """Kills, moves and broken streams while several partitions are written: every record once and in order."""
+    peers = peers_of_seed(seed)
+    logs = peers.topic("orders", partitions=4)
+    rng = peers.loop.fork_rng("faults")
+
+    async def faults() -> None:
+        for _ in range(25):
+            await peers.clock.sleep(rng.randrange(1, 60))
+            broker = peers.brokers[rng.choice([1, 2, 3])]
+            if rng.random() < 0.5:
+                broker.drop_streams()
+                continue
+            broker.kill()
+            for log in logs:
+                if log.leader == broker.broker_id:
+                    log.lead(broker.broker_id % 3 + 1)
+            await peers.clock.sleep(rng.randrange(1, 30))
+            broker.start()
+
+    async def write(sender: Producer, partition: int) -> None:
+        for number in range(300):
+            await sender.enqueue("orders", str(number), partition=partition)
+            if number % 7 == 0:
+                await peers.clock.sleep(rng.randrange(1, 10))
+
+    async def story() -> None:
+        async with producer(peers, batch_size=100) as sender:
+            await asyncio.gather(faults(), *[write(sender, partition) for partition in range(4)])
+
+    peers.run(story())
+    assert [log.values() for log in logs] == [[str(number).encode() for number in range(300)]] * 4
