@@ -6,6 +6,7 @@ from odradek_proto.topics import TopicPartition
 from odradek import broker_errors
 from odradek.admin import Admin
 from odradek.consumer import Consumer
+from odradek.delivery import Delivery
 from odradek.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -41,7 +42,7 @@ from odradek.errors import (
     UnknownTopic,
     UnsupportedFeature,
 )
-from odradek.producer import Delivery, Producer
+from odradek.producer import Producer
 from odradek.results import ConsumerRecord, OffsetAndTimestamp, RecordMetadata, Watermarks
 
 __all__ = [

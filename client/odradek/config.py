@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from odradek_proto.compression import Codec
@@ -187,7 +187,7 @@ def dotted(name: str) -> str:
 
 def build(kind: type[C], bootstrap_servers: BootstrapServers, settings: Mapping[str, Any]) -> C:
     """The settings of one client from keyword arguments. Raises `ConfigError`."""
-    known = {field.name: field for field in fields(kind)}
+    known: dict[str, Field[Any]] = {field.name: field for field in fields(kind)}
     values: dict[str, Any] = {"bootstrap_servers": _addresses(bootstrap_servers)}
     for name, value in settings.items():
         if name not in known or name == "bootstrap_servers":
@@ -204,7 +204,7 @@ def from_dotted(kind: type[C], config: Mapping[str, Any]) -> tuple[BootstrapServ
 
     Raises `ConfigError` for names that nobody knows; the values are checked by `build`.
     """
-    by_dotted = {dotted(field.name): field.name for field in fields(kind)}
+    by_dotted: dict[str, str] = {dotted(field.name): field.name for field in fields(kind)}
     settings: dict[str, Any] = {}
     for name, value in config.items():
         field = by_dotted.get(dotted(name))

@@ -136,7 +136,7 @@ def test_breaking_out_of_the_loop_loses_nothing(peers: Any) -> None:
 
     async def story() -> None:
         async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
-            seen = []
+            seen: list[ConsumerRecord] = []
             while len(seen) < 6:
                 async for record in reader:
                     seen.append(record)
@@ -338,9 +338,9 @@ def test_offsets_can_be_asked_for(peers: Any) -> None:
         async with consumer(peers) as reader:
             assert await reader.beginning_offsets([TP]) == {TP: 0}
             assert await reader.end_offsets([TP]) == {TP: 3}
-            found = await reader.offsets_for_times({TP: 1_001})
-            assert found[TP] is not None
-            assert found[TP].offset == 1
+            found = (await reader.offsets_for_times({TP: 1_001}))[TP]
+            assert found is not None
+            assert found.offset == 1
             assert await reader.offsets_for_times({TP: 9_999}) == {TP: None}
             assert await reader.watermarks(TP) == Watermarks(0, 3, 3)
             log.lead(2)
