@@ -1,6 +1,6 @@
 """Who is in sync with a leader: its followers' states, the ISR, and the proposals that change it (A5).
 
-`InSyncReplicas` belongs to one `LeaderPartition`, which hands itself in where a decision needs its log or its epochs.
+`InSyncReplicas` belongs to one leader, which hands itself in where a decision needs its log or its epochs.
 Rules of this module. A replica is proposed only when this broker's metadata say that it may join (R-47), and when it
 has everything that an earlier leader may have committed (R-45). The leader never removes itself (R-43).
 """
@@ -28,7 +28,7 @@ from odradek_broker.core.partition.policy import ReplicaPolicy
 from odradek_broker.core.partition.remote_replica import RemoteReplica, RemoteReplicaStatus
 
 if TYPE_CHECKING:
-    from odradek_broker.core.partition.leader import LeaderPartition
+    from odradek_broker.core.partition.leader_view import LeaderView
 
 
 class InSyncReplicas:
@@ -111,7 +111,7 @@ class InSyncReplicas:
         broker = self._brokers.broker(remote.broker_id)
         return broker is not None and broker.active and remote.broker_epoch in (broker.broker_epoch, NO_EPOCH)
 
-    def holds_back(self, remote: RemoteReplica, leader: LeaderPartition, now_ms: int) -> bool:
+    def holds_back(self, remote: RemoteReplica, leader: LeaderView, now_ms: int) -> bool:
         """Whether the high watermark waits for a replica that is not a member (R-20): it is about to become one.
 
         Without the second test a fenced replica would hold it back for a whole lag time (KAFKA-15021).
@@ -123,7 +123,7 @@ class InSyncReplicas:
 
     # --- Changing the ISR ------------------------------------------------------------------------------------------
 
-    def expand(self, remote: RemoteReplica, leader: LeaderPartition, now_ms: int, effects: list[Effect]) -> None:
+    def expand(self, remote: RemoteReplica, leader: LeaderView, now_ms: int, effects: list[Effect]) -> None:
         """Propose a replica that has what it takes to be in sync (R-45). How long it lagged is not asked.
 
         It must reach the start of the leader's epoch, since a new leader's high watermark may be below what the leader
@@ -138,7 +138,7 @@ class InSyncReplicas:
         facts = {"added": remote.broker_id, "log_end_offset": remote.log_end_offset, "needed": needed}
         self._propose((*self.isr.committed, remote.broker_id), "R-45", facts, leader, effects)
 
-    def shrink(self, leader: LeaderPartition, now_ms: int, effects: list[Effect]) -> None:
+    def shrink(self, leader: LeaderView, now_ms: int, effects: list[Effect]) -> None:
         """Propose the ISR without all that have fallen behind, in one request (R-43)."""
         if not self.isr.may_propose:
             return
@@ -161,7 +161,7 @@ class InSyncReplicas:
         isr: tuple[int, ...],
         rule: str,
         facts: Mapping[str, object],
-        leader: LeaderPartition,
+        leader: LeaderView,
         effects: list[Effect],
     ) -> None:
         log = leader.log
@@ -188,7 +188,7 @@ class InSyncReplicas:
         return NO_EPOCH if broker is None else broker.broker_epoch
 
     def on_answer(
-        self, proposal: IsrProposal, answer: IsrAnswer, leader: LeaderPartition, now_ms: int, effects: list[Effect]
+        self, proposal: IsrProposal, answer: IsrAnswer, leader: LeaderView, now_ms: int, effects: list[Effect]
     ) -> bool:
         """Take in the controller's answer (R-51). Returns whether the answer's ISR and partition epoch now hold."""
         means = self.isr.judge(proposal, answer, leader.leader_epoch, leader.partition_epoch, now_ms)
