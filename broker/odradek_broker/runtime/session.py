@@ -2,7 +2,7 @@
 
 Rules of this module. Whether this broker is fenced stands in its committed metadata, and nowhere else: an answer of a
 controller is a promise, the record is the fact (R-150). Heartbeats ride on one stream to the active controller; when
-it ends, or another controller is announced, the next one is opened at once. At most one heartbeat is unanswered.
+it ends, or another controller is announced, the next one is opened at once.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream, StreamClosed
+from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream
 from odradek_proto.v1 import controller_pb2
 
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.runtime.controller_channel import ControllerChannel, ControllerUnavailable
 from odradek_broker.runtime.metadata_feed import MetadataFeed
+from odradek_broker.runtime.session_stream import SessionStream
 
 T = TypeVar("T")
 
@@ -95,13 +96,11 @@ class BrokerSession:
         self._on_event = on_event
         self._registered = asyncio.Event()
         self._may_stop = asyncio.Event()
-        self._wake = asyncio.Event()
         self._want_fence = True
         self._want_shut_down = False
         self._was_fenced = True
         self._task: asyncio.Task[None] | None = None
-        self._stream: Stream | None = None
-        self._next_beat_ms = 0
+        self._stream: SessionStream | None = None
         self._last_contact_ms = 0  # when the last heartbeat that was answered had been sent
         self._gone_since_ms: int | None = 0
 
@@ -210,80 +209,41 @@ class BrokerSession:
                 await self._channel.back_off(attempt)
                 attempt += 1
                 continue
-            error = await self._beat(stream)
+            refusal = await self._beat(stream)
+            error = ErrorCode.NONE if refusal is None else ErrorCode.from_number(refusal.error_code)
             if error in REGISTER_AGAIN:
                 self._event("session_refused", {"error": error.name, "broker_epoch": self.broker_epoch})
                 await self._channel.back_off(attempt)
                 return
-            attempt = 0 if error is ErrorCode.NONE else attempt + 1
-            if attempt:
+            if refusal is not None and error is ErrorCode.NOT_CONTROLLER:
+                self._channel.follow_hint(refusal.controller_id)
+            if self._gone_since_ms is None:  # it had served: the next one is opened at once
+                self._gone_since_ms = self._clock.now_ms()
+                attempt = 0
+            else:
                 await self._channel.back_off(attempt)
+                attempt += 1
 
-    async def _beat(self, stream: Stream) -> ErrorCode:
-        """Heartbeats on this stream until it ends; the error with which it did, NONE after it had served."""
-        beats = _Beats(stream)
-        self._stream = stream
-        self._next_beat_ms = self._clock.now_ms()
-        reader = asyncio.get_running_loop().create_task(self._read(beats))
-        reader.add_done_callback(lambda _: self._wake.set())
+    async def _beat(self, stream: Stream) -> controller_pb2.HeartbeatAnswer | None:
+        """Heartbeats on this stream until it ends; the answer that refused it, if one did."""
+        self._stream = SessionStream(
+            stream,
+            clock=self._clock,
+            timeout_ms=self._settings.session_timeout_ms,
+            interval_ms=self._interval_ms,
+            heartbeat=self._heartbeat,
+            on_answer=self._on_answer,
+        )
         try:
-            while not reader.done():
-                now_ms = self._clock.now_ms()
-                if beats.sent_ms is None and now_ms >= self._next_beat_ms:
-                    beats.sent_ms = now_ms
-                    self._next_beat_ms = now_ms + self._interval_ms()
-                    await stream.send(self._heartbeat().SerializeToString())
-                elif beats.sent_ms is not None and now_ms - beats.sent_ms > self._settings.session_timeout_ms:
-                    break  # it stands but says nothing: look for a controller anew
-                await self._sleep(beats, now_ms)
-        except StreamClosed:
-            pass
+            return await self._stream.run()
         finally:
             self._stream = None
-            stream.close()
-            if not reader.done():
-                reader.cancel()
-                await asyncio.wait((reader,))
-            if beats.answered and self._gone_since_ms is None:
-                self._gone_since_ms = self._clock.now_ms()
-        if not reader.cancelled() and (failure := reader.exception()) is not None:
-            raise failure
-        if beats.error is ErrorCode.NONE and not beats.answered:
-            return ErrorCode.NETWORK_EXCEPTION
-        return beats.error
 
-    async def _sleep(self, beats: _Beats, now_ms: int) -> None:
-        """Until the next heartbeat, or until something happens."""
-        until_ms = self._next_beat_ms
-        if beats.sent_ms is not None:
-            until_ms = beats.sent_ms + self._settings.session_timeout_ms + 1
-        try:
-            async with asyncio.timeout(max(until_ms - now_ms, 0) / 1000):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
-        self._wake.clear()
-
-    async def _read(self, beats: _Beats) -> None:
-        """Take in answers until the stream ends or one says that it must."""
-        while True:
-            try:
-                answer = controller_pb2.HeartbeatAnswer.FromString(await beats.stream.recv())
-            except StreamClosed:
-                return
-            if answer.error_code != ErrorCode.NONE:
-                beats.error = ErrorCode.from_number(answer.error_code)
-                if beats.error is ErrorCode.NOT_CONTROLLER:
-                    self._channel.follow_hint(answer.controller_id)
-                return
-            assert beats.sent_ms is not None, answer
-            self._last_contact_ms = beats.sent_ms
-            self._gone_since_ms = None
-            beats.sent_ms = None
-            beats.answered = True
-            if answer.should_shut_down:
-                self._may_stop.set()
-            self._wake.set()
+    def _on_answer(self, answer: controller_pb2.HeartbeatAnswer, sent_ms: int) -> None:
+        self._last_contact_ms = sent_ms
+        self._gone_since_ms = None
+        if answer.should_shut_down:
+            self._may_stop.set()
 
     def _heartbeat(self) -> controller_pb2.Heartbeat:
         return controller_pb2.Heartbeat(
@@ -313,10 +273,8 @@ class BrokerSession:
                 callback = self._on_fenced if fenced else self._on_unfenced
                 if callback is not None:
                     callback()
-        report_ms = self._clock.now_ms() + REPORT_MS
-        if report_ms < self._next_beat_ms:
-            self._next_beat_ms = report_ms
-            self._wake.set()
+        if self._stream is not None:
+            self._stream.beat_by(self._clock.now_ms() + REPORT_MS)
 
     def _registration(self) -> BrokerRegistration | None:
         """Our own registration, once it is committed and applied here; None when another incarnation stands there."""
@@ -326,8 +284,8 @@ class BrokerSession:
         return registration
 
     def _beat_now(self) -> None:
-        self._next_beat_ms = self._clock.now_ms()
-        self._wake.set()
+        if self._stream is not None:
+            self._stream.beat_by(self._clock.now_ms())
 
     # --- Failure ---------------------------------------------------------------------------------------------------
 
@@ -353,13 +311,3 @@ class BrokerSession:
     def _event(self, event: str, facts: Mapping[str, object]) -> None:
         if self._on_event is not None:
             self._on_event(event, {"broker_id": self._broker_id, **facts})
-
-
-@dataclass(slots=True)
-class _Beats:
-    """The heartbeats of one stream. `sent_ms` is set while one is unanswered."""
-
-    stream: Stream
-    sent_ms: int | None = None
-    answered: bool = False
-    error: ErrorCode = ErrorCode.NONE

@@ -89,7 +89,8 @@ class QuorumWorld:
     # --- the hand ---
 
     def start(self, *node_ids: int) -> None:
-        for node_id in node_ids or self.nodes:
+        """Start these nodes; without any, all that are down."""
+        for node_id in node_ids or [node_id for node_id in self.nodes if node_id not in self.up]:
             self.nodes[node_id].start(self.now_ms)
 
     def crash(self, node_id: int) -> None:
@@ -142,6 +143,10 @@ class QuorumWorld:
             if node.core and isinstance(node.core.role, Leader)
         ]
         return max(leading, key=lambda pair: pair[0])[1] if leading else None
+
+    def replaced(self, old: Node) -> Callable[[], bool]:
+        """The condition that another node leads."""
+        return lambda: self.leader() not in (None, old)
 
     def settled(self) -> bool:
         """Whether one leader leads, and every running node follows it and knows all that is committed."""

@@ -21,7 +21,6 @@ from odradek_broker.core.quorum.following import Following
 from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.member import Member, Role
 from odradek_broker.core.quorum.messages import (
-    NO_NODE,
     Answer,
     BeginEpoch,
     Effect,
@@ -84,28 +83,20 @@ class QuorumCore:
         offset of an epoch must mean one record for ever.
         """
         member, state = self._member, self._member.state
-        if member.log.epochs.latest_epoch > state.epoch:
-            member.become_unattached(member.log.epochs.latest_epoch, now_ms)
-        elif state.leader_id == member.config.node_id and state.leader_id != NO_NODE:
-            self._restart_resigned(now_ms)
+        newest = member.log.epochs.latest_epoch
+        if member.config.is_voter and len(member.config.voters) == 1:
+            member.become_candidate(now_ms, above=max(state.epoch, newest))  # nobody else can be asked
+        elif newest > state.epoch:
+            member.become_unattached(newest, now_ms)
+        elif state.leader_id == member.config.node_id:
+            member.become_resigned((), "R-202", now_ms)
         elif state.leader_id in member.config.voters:
             member.become_follower(state.leader_id, state.epoch, now_ms)
         elif state.voted_id == member.config.node_id and member.config.is_voter:
-            member.become_candidate(now_ms, same_epoch=True)
-        elif state.voted_id != NO_NODE and member.config.is_voter:
-            member.become_unattached(state.epoch, now_ms)
-        elif len(member.config.voters) == 1 and member.config.is_voter:
-            member.become_candidate(now_ms)
+            member.become_candidate(now_ms, above=state.epoch - 1)
         else:
             member.become_unattached(state.epoch, now_ms)
         return self.on_time(now_ms)
-
-    def _restart_resigned(self, now_ms: int) -> None:
-        member = self._member
-        if len(member.config.voters) == 1:
-            member.become_candidate(now_ms)  # a new epoch at once: nobody else can be asked
-        else:
-            member.become_resigned((), "R-202", now_ms)
 
     def on_request(self, request: Request, token: Token, now_ms: int) -> list[Effect]:
         """A request came; its `Reply` is among the effects of this step or, for a fetch that waits, of a later one."""

@@ -140,9 +140,12 @@ class Member:
         ballot = Ballot(self.config.node_id, self.config.voters, now_ms)
         self.enter(Prospective(ballot, now_ms + self.election_timeout_ms()))
 
-    def become_candidate(self, now_ms: int, *, same_epoch: bool = False) -> None:
-        """Open a new epoch with a vote for oneself; after a restart, carry on with the open one (R-202, R-204)."""
-        epoch = self.state.epoch if same_epoch else self.state.epoch + 1
+    def become_candidate(self, now_ms: int, *, above: int | None = None) -> None:
+        """Open the epoch after this one, or after `above`, with a vote for oneself (R-204).
+
+        A candidate that restarted carries on with the epoch that it had opened (R-202).
+        """
+        epoch = (self.state.epoch if above is None else above) + 1
         self.tell("became_candidate", "R-204", candidate_epoch=epoch, leo=self.log.log_end_offset)
         self.persist(QuorumState(epoch, NO_NODE, self.config.node_id))
         ballot = Ballot(self.config.node_id, self.config.voters, now_ms)

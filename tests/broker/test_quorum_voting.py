@@ -1,0 +1,280 @@
+"""Votes: who gets one, what is written down first, and what a node is after a restart (R-202, R-203, R-213, R-215)."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_broker.core.quorum.core import QuorumCore
+from odradek_broker.core.quorum.leader import Leader
+from odradek_broker.core.quorum.messages import (
+    BeginEpoch,
+    EndEpoch,
+    Fail,
+    FetchAnswer,
+    PersistState,
+    QuorumState,
+    Reply,
+    Send,
+    Unanswered,
+    Vote,
+    VoteAnswer,
+)
+from odradek_broker.core.quorum.roles import Candidate, Follower, Prospective, Resigned, Unattached
+from odradek_proto.errors import ErrorCode
+
+from tests.broker.quorum_simulation.single import NOW, core_with, leader_with, of, vote
+
+
+def with_log(state: QuorumState) -> QuorumCore:
+    """A core whose log ends at 9, in epoch 3."""
+    return core_with(state, epochs=[(1, 0), (3, 5)], log_end_offset=9)
+
+
+def following(leader: int = 2, epoch: int = 4) -> QuorumCore:
+    """A follower that has just heard from its leader."""
+    core = with_log(QuorumState(epoch))
+    core.on_request(BeginEpoch(leader, epoch), "begin", NOW)
+    assert isinstance(core.role, Follower)
+    return core
+
+
+@pytest.mark.parametrize(
+    ("state", "role"),
+    [
+        (QuorumState(), Unattached),
+        (QuorumState(2, leader_id=2), Unattached),  # the log knows epoch 3
+        (QuorumState(4, leader_id=1), Resigned),
+        (QuorumState(4, voted_id=1), Candidate),
+        (QuorumState(4, voted_id=2), Unattached),
+        (QuorumState(4, leader_id=2), Follower),
+    ],
+)
+def test_the_role_after_a_restart_follows_from_what_is_on_the_disk(state: QuorumState, role: type) -> None:
+    """R-202, row by row; the epoch is the newer one of state and log."""
+    core = with_log(state)
+    core.start(NOW)
+    assert type(core.role) is role
+    assert core.state.epoch == max(state.epoch, 3)
+
+
+def test_a_leader_that_restarts_grants_no_vote_in_its_epoch() -> None:
+    """RA-01: an offset of an epoch means one record for ever, so its leader neither leads nor elects in it again."""
+    core = with_log(QuorumState(4, leader_id=1, voted_id=1))
+    goodbyes = of(core.start(NOW), Send)
+    assert [(send.peer_id, send.request) for send in goodbyes] == [(2, EndEpoch(1, 4, ())), (3, EndEpoch(1, 4, ()))]
+    refused = vote(core, 4, 2, last=(3, 9))
+    assert (refused.error, refused.granted) == (ErrorCode.NONE, False)
+    assert vote(core, 5, 2, last=(3, 9)).granted
+
+
+def test_one_vote_per_epoch_and_the_same_candidate_gets_it_again() -> None:
+    """RA-02."""
+    core = with_log(QuorumState(3))
+    assert vote(core, 4, 2, last=(3, 9)).granted
+    assert not vote(core, 4, 3, last=(3, 9)).granted
+    assert vote(core, 4, 2, last=(3, 9)).granted
+    assert core.state == QuorumState(4, voted_id=2)
+
+
+def test_the_same_candidate_with_less_than_before_is_refused() -> None:
+    """Its restart lost a part of its log, which may hold the only other copy of something committed."""
+    core = with_log(QuorumState(3))
+    assert vote(core, 4, 2, last=(3, 10)).granted
+    assert not vote(core, 4, 2, last=(3, 8)).granted
+
+
+def test_a_vote_is_on_the_disk_before_it_is_said() -> None:
+    """R-201: a voter that forgets its vote can vote twice."""
+    core = with_log(QuorumState(3))
+    effects = core.on_request(Vote(4, 2, 3, 9, pre_vote=False), "vote", NOW)
+    kinds = [type(effect) for effect in effects if isinstance(effect, PersistState | Reply)]
+    assert kinds == [PersistState, Reply]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "candidate", "last", "pre", "error"),
+    [
+        (5, 2, (5, 9), False, ErrorCode.INVALID_REQUEST),  # no log holds records of an epoch before its election
+        (5, 2, (6, 9), True, ErrorCode.INVALID_REQUEST),
+        (4, 2, (4, 9), True, ErrorCode.NONE),  # but it can hold those of the current one
+        (5, 2, (-1, 9), False, ErrorCode.INVALID_REQUEST),
+        (5, 2, (3, -1), False, ErrorCode.INVALID_REQUEST),
+        (-1, 2, (3, 9), False, ErrorCode.INVALID_REQUEST),
+        (3, 2, (2, 9), False, ErrorCode.FENCED_LEADER_EPOCH),
+        (5, 9, (3, 9), False, ErrorCode.INCONSISTENT_VOTER_SET),
+    ],
+)
+def test_votes_that_cannot_be_are_refused_and_change_nothing(
+    epoch: int, candidate: int, last: tuple[int, int], pre: bool, error: ErrorCode
+) -> None:
+    """RA-03."""
+    core = with_log(QuorumState(4))
+    assert vote(core, epoch, candidate, last=last, pre=pre).error is error
+    assert core.state == QuorumState(4)
+
+
+@pytest.mark.parametrize(
+    ("last", "granted"), [((3, 9), True), ((3, 10), True), ((4, 1), True), ((3, 8), False), ((2, 99), False)]
+)
+def test_logs_are_compared_by_epoch_and_then_by_offset(last: tuple[int, int], granted: bool) -> None:
+    """R-203: whoever has less could lack what is committed."""
+    assert vote(with_log(QuorumState(4)), 5, 2, last=last).granted is granted
+
+
+def test_a_larger_epoch_counts_even_when_its_candidate_is_refused() -> None:
+    """R-203: the epoch is real, and its candidate may have been granted votes elsewhere."""
+    core = following()
+    assert not vote(core, 6, 3, last=(1, 2)).granted
+    assert core.state == QuorumState(6)
+    assert isinstance(core.role, Unattached)
+
+
+def test_a_pre_vote_changes_no_epoch_and_no_vote() -> None:
+    """R-215."""
+    core = with_log(QuorumState(4))
+    assert vote(core, 4, 2, last=(3, 9), pre=True).granted
+    assert vote(core, 4, 3, last=(3, 9), pre=True).granted
+    assert core.state == QuorumState(4)
+
+
+def test_a_follower_that_hears_its_leader_refuses_a_pre_vote() -> None:
+    """R-215: a voter that was cut off does not disturb those that were not."""
+    core = following()
+    refused = vote(core, 4, 3, last=(3, 9), pre=True)
+    assert (refused.granted, refused.leader_id) == (False, 2)
+    assert vote(core, 4, 2, last=(3, 9), pre=True).granted, "its leader itself asks, so it does not lead any more"
+
+
+def test_a_follower_that_never_heard_its_leader_grants_a_pre_vote() -> None:
+    """Otherwise voters that restart with a dead leader on their disks refuse each other for ever."""
+    core = with_log(QuorumState(4, leader_id=2))
+    core.start(NOW)
+    assert vote(core, 4, 3, last=(3, 9), pre=True).granted
+
+
+def test_a_leader_refuses_votes_of_its_epoch() -> None:
+    """R-203, R-215."""
+    core = leader_with(epoch=4)
+    assert not vote(core, 4, 2, last=(3, 99), pre=True).granted
+    assert not vote(core, 4, 2, last=(3, 99)).granted
+
+
+def test_two_leaders_in_one_epoch_are_fatal() -> None:
+    """R-213: nothing that a node could do then would be right."""
+    core = following(leader=2, epoch=4)
+    assert of(core.on_request(BeginEpoch(3, 4), "begin", NOW), Fail)
+
+
+def test_a_refused_connection_ends_the_wait_for_a_leader() -> None:
+    """R-215: the voter asks for an election within 150 ms instead of a fetch timeout."""
+    core = following()
+    core.on_unanswered(_in_flight(core), Unanswered.REFUSED, NOW)
+    assert isinstance(core.role, Unattached)
+    deadline_ms = core.next_deadline_ms()
+    assert deadline_ms is not None
+    assert deadline_ms <= NOW + 150
+    asked = of(core.on_time(NOW + 150), Send)
+    assert isinstance(core.role, Prospective)
+    assert [send.request for send in asked] == [Vote(4, 1, 3, 9, pre_vote=True)] * 2
+
+
+def test_a_broken_connection_is_a_reason_to_look_and_no_proof() -> None:
+    """The leader's machine may have dropped one connection of many."""
+    core = following()
+    core.on_unanswered(_in_flight(core), Unanswered.BROKEN, NOW)
+    assert isinstance(core.role, Follower)
+    core.on_dialled(2, False, NOW)
+    assert isinstance(core.role, Follower)
+    (again,) = of(core.on_time(NOW + 20), Send)
+    core.on_unanswered(again, Unanswered.BROKEN, NOW + 20)
+    core.on_dialled(2, True, NOW + 21)
+    assert isinstance(core.role, Unattached)
+
+
+def test_a_leader_that_says_it_does_not_lead_is_believed() -> None:
+    """A restarted leader has resigned from its epoch, and its followers hear that with their next fetch."""
+    core = following()
+    core.on_answer(_in_flight(core), FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 4), NOW)
+    assert isinstance(core.role, Unattached)
+    assert core.leader_id == -1
+
+
+def test_a_fetch_timeout_starts_a_pre_vote_and_not_an_election() -> None:
+    """R-210, R-215: a voter that was cut off comes back with the epoch that it had."""
+    core = following()
+    core.on_time(NOW + 2_000)
+    assert isinstance(core.role, Prospective)
+    assert core.state == QuorumState(4, leader_id=2)
+
+
+def test_an_epoch_opens_with_a_vote_for_oneself_on_the_disk() -> None:
+    """R-204: a majority of pre-votes makes a candidate, a majority of votes a leader."""
+    core = with_log(QuorumState(4))
+    core.start(NOW)
+    asked = of(core.on_time(NOW + 150), Send)
+    effects = core.on_answer(asked[0], VoteAnswer(ErrorCode.NONE, -1, 4, granted=True), NOW + 151)
+    assert of(effects, PersistState) == [PersistState(QuorumState(5, voted_id=1))]
+    asked = of(effects, Send)
+    assert [send.request for send in asked] == [Vote(5, 1, 3, 9, pre_vote=False)] * 2
+    effects = core.on_answer(asked[1], VoteAnswer(ErrorCode.NONE, -1, 5, granted=True), NOW + 152)
+    assert of(effects, PersistState) == [PersistState(QuorumState(5, leader_id=1, voted_id=1))]
+    assert [send.request for send in of(effects, Send)] == [BeginEpoch(1, 5)] * 2
+    assert isinstance(core.role, Leader)
+
+
+def test_a_lost_election_is_followed_by_a_random_pause() -> None:
+    """R-204: two voters that stood at once must not stand at once for ever; a dead third one is not waited for."""
+    core = with_log(QuorumState(4, voted_id=1))
+    asked = of(core.start(NOW), Send)
+    core.on_answer(asked[0], VoteAnswer(ErrorCode.NONE, -1, 4), NOW)
+    core.on_unanswered(asked[1], Unanswered.REFUSED, NOW)
+    assert isinstance(core.role, Candidate)
+    deadline_ms = core.next_deadline_ms()
+    assert deadline_ms is not None
+    assert deadline_ms <= NOW + 150
+    core.on_time(deadline_ms)
+    assert isinstance(core.role, Prospective)
+
+
+def test_a_single_voter_leads_at_once() -> None:
+    """R-204: nobody else can be asked."""
+    core = core_with(voters=1)
+    core.start(NOW)
+    assert isinstance(core.role, Leader)
+    assert core.state == QuorumState(1, leader_id=1, voted_id=1)
+
+
+def test_an_observer_neither_votes_nor_stands() -> None:
+    """R-214: it asks one voter after the other who leads."""
+    core = core_with(node_id=9)
+    (first,) = of(core.start(NOW), Send)
+    assert vote(core, 5, 2, last=(0, 0)).error is ErrorCode.INCONSISTENT_VOTER_SET
+    core.on_unanswered(first, Unanswered.REFUSED, NOW)
+    (second,) = of(core.on_time(NOW + 20), Send)
+    assert second.peer_id != first.peer_id
+    effects = core.on_answer(second, FetchAnswer(ErrorCode.FENCED_LEADER_EPOCH, 3, 6), NOW + 20)
+    assert core.leader_id == 3
+    assert [send.peer_id for send in of(effects, Send)] == [3]
+    core.on_time(NOW + 5_000)
+    assert isinstance(core.role, Unattached)
+
+
+@pytest.mark.parametrize(
+    ("successors", "role", "longest_ms"),
+    [((1, 3), Candidate, 0), ((3, 1), Unattached, 300), ((3,), Unattached, 150), ((), Unattached, 150)],
+)
+def test_the_first_successor_stands_at_once_and_the_others_wait(
+    successors: tuple[int, ...], role: type, longest_ms: int
+) -> None:
+    """R-212."""
+    core = following()
+    core.on_request(EndEpoch(2, 4, successors), "end", NOW)
+    assert type(core.role) is role
+    if longest_ms:
+        core.on_time(NOW + longest_ms)
+        assert isinstance(core.role, Prospective)
+
+
+def _in_flight(core: QuorumCore) -> Send:
+    assert isinstance(core.role, Follower)
+    assert core.role.in_flight is not None
+    return core.role.in_flight
