@@ -1,0 +1,434 @@
+"""Produce and fetch sessions over real logs: what one stream is told, and when.
+
+The streams are pairs of queues; everything else is the product's own. Time is virtual.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+
+import pytest
+from odradek_broker.core.metadata.image import BrokerRegistration, PartitionRegistration
+from odradek_broker.core.partition.follower import FollowerPartition
+from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.core.partition.messages import IsrProposal, PartitionSettings, TruncationMode
+from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.produce_session import ProduceSession
+from odradek_broker.storage.log import Log
+from odradek_broker.storage.settings import LogSettings
+from odradek_chaos.worlds.simulated.clock import SimClock
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import encode_batch, iter_batches
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.frames import pack_frame, split_frame
+from odradek_proto.transport.ports import Clock, StreamClosed
+from odradek_proto.v1 import broker_pb2 as pb
+
+TP = TopicPartition("orders", 0)
+TOPIC_ID = bytes(range(16))
+LEADER, FOLLOWER, OTHER = 1, 2, 3
+EPOCH = 4
+
+
+class End:
+    """One end of a stream that is two queues."""
+
+    def __init__(self, inbox: asyncio.Queue[bytes | None], outbox: asyncio.Queue[bytes | None]) -> None:
+        self.peer = "test"
+        self._inbox, self._outbox = inbox, outbox
+
+    async def send(self, message: bytes) -> None:
+        self._outbox.put_nowait(message)
+
+    async def recv(self) -> bytes:
+        message = await self._inbox.get()
+        if message is None:
+            raise StreamClosed(clean=True)
+        return message
+
+    def close(self) -> None:
+        self._outbox.put_nowait(None)
+        self._inbox.put_nowait(None)
+
+    def empty(self) -> bool:
+        return self._inbox.empty()
+
+
+def stream() -> tuple[End, End]:
+    one: asyncio.Queue[bytes | None] = asyncio.Queue()
+    two: asyncio.Queue[bytes | None] = asyncio.Queue()
+    return End(one, two), End(two, one)
+
+
+@dataclass
+class Broker:
+    """What a hosted replica needs of its broker; the controller's part is played by the test."""
+
+    clock: Clock
+    events: EventLog
+    proposals: list[IsrProposal] = field(default_factory=list)
+    alone: bool = True
+
+    def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None:
+        self.proposals.append(proposal)
+
+    def request_ready(self, hosted: HostedReplica) -> None: ...
+
+    def after_append(self, hosted: HostedReplica) -> None: ...
+
+    def may_acknowledge_alone(self) -> bool:
+        return self.alone
+
+    def storage_failed(self, hosted: HostedReplica, error: Exception) -> None:
+        hosted.take_offline(str(error))
+
+    def broker(self, broker_id: int) -> BrokerRegistration | None:
+        return BrokerRegistration(broker_id, broker_epoch=7, incarnation_id=b"", endpoints={}, fenced=False)
+
+
+@dataclass
+class World:
+    loop: SimLoop
+    clock: SimClock
+    broker: Broker
+    hosted: HostedReplica
+
+    def lookup(self, tp: TopicPartition, topic_id: bytes = b"") -> HostedReplica | ErrorCode:
+        return self.hosted if tp == TP else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def fetch_session(self, *, follower: bool) -> End:
+        ours, theirs = stream()
+        session = FetchSession(
+            theirs, clock=self.clock, lookup=self.lookup, limits=SessionLimits(8 << 20), follower=follower
+        )
+        self.tasks.append(asyncio.ensure_future(session.run()))
+        return ours
+
+    def produce_session(self, credit_bytes: int = 1 << 20) -> End:
+        ours, theirs = stream()
+        session = ProduceSession(theirs, lookup=self.lookup, credit_bytes=credit_bytes)
+        self.tasks.append(asyncio.ensure_future(session.run()))
+        return ours
+
+    tasks: list[asyncio.Future[None]] = field(default_factory=list)
+
+
+def registration(isr: tuple[int, ...], leader: int = LEADER, epoch: int = EPOCH) -> PartitionRegistration:
+    return PartitionRegistration((LEADER, FOLLOWER, OTHER), isr, leader, epoch, epoch)
+
+
+def lead(world: World, isr: tuple[int, ...], *, epoch: int = EPOCH, min_isr: int = 1) -> LeaderPartition:
+    leader = LeaderPartition(
+        world.hosted.state,
+        broker_id=LEADER,
+        registration=registration(isr, epoch=epoch),
+        settings=PartitionSettings(min_insync_replicas=min_isr),
+        policy=policy_for(TruncationMode.FETCH),
+        brokers=world.broker,
+        now_ms=world.clock.now_ms(),
+    )
+    world.hosted.registration = registration(isr, epoch=epoch)
+    world.hosted.take_role(leader)
+    return leader
+
+
+def run(story: Callable[[World], Coroutine[None, None, None]]) -> None:
+    """Play a story in a world of its own."""
+    loop = SimLoop(1)
+    clock = SimClock(loop, random.Random(1))
+    files = SimFiles(SimDisk(random.Random(2)), loop, random.Random(3))
+    files.makedirs("/data/orders-0")
+    log = Log.open(
+        files, "/data/orders-0", TP, settings=LogSettings(), topic_id=TOPIC_ID, clean=True, wall_ms=clock.wall_ms()
+    )
+    broker = Broker(clock, EventLog(files=files, clock=clock, directory="/data", broker_id=LEADER))
+    world = World(loop, clock, broker, HostedReplica(log, broker))
+
+    async def play() -> None:
+        await story(world)
+        for task in world.tasks:
+            task.cancel()
+        await asyncio.gather(*world.tasks, return_exceptions=True)
+
+    try:
+        loop.run(play(), limit_s=120)
+    finally:
+        world.hosted.close()
+        loop.close()
+
+
+def batch(world: World, *values: bytes) -> bytes:
+    return encode_batch([(world.clock.wall_ms(), None, value, ()) for value in values])
+
+
+def produce_frame(*batches: bytes, acks: int = -1, topic: str = "orders", timeout_ms: int = 1_000) -> bytes:
+    header = pb.ProduceHeader()
+    for number, data in enumerate(batches):
+        header.items.add(
+            correlation_id=number, acks=acks, timeout_ms=timeout_ms, topic=topic, partition=0, size=len(data)
+        )
+    return pack_frame(header.SerializeToString(), batches)
+
+
+def fetch_frame(
+    offset: int, *, replica_id: int = -1, max_wait_ms: int = 500, epoch: int = EPOCH, last: int = -1, credit: int = 0
+) -> bytes:
+    header = pb.FetchHeader(
+        replica_id=replica_id, replica_epoch=7, max_wait_ms=max_wait_ms, min_bytes=1, credit_bytes=credit
+    )
+    header.partitions.add(
+        topic="orders", partition=0, fetch_offset=offset, current_leader_epoch=epoch, last_fetched_epoch=last
+    )
+    return pack_frame(header.SerializeToString(), ())
+
+
+async def produced(end: End) -> pb.ProduceAnswer:
+    """The next answer; the grant of credit comes first and alone."""
+    while True:
+        answers = pb.ProduceAnswers.FromString(await end.recv()).answers
+        if answers:
+            return answers[0]
+
+
+async def fetched(end: End) -> tuple[pb.FetchedPartition, memoryview]:
+    header, data = split_frame(await end.recv())
+    return pb.FetchAnswerHeader.FromString(header).partitions[0], data
+
+
+def test_acks_all_is_answered_by_the_next_fetch_of_every_follower() -> None:
+    """The fetch offset is the acknowledgement, and nothing else is one (R-6, R-14)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER, FOLLOWER, OTHER))
+        writer = world.produce_session()
+        two, three = world.fetch_session(follower=True), world.fetch_session(follower=True)
+        await two.send(fetch_frame(0, replica_id=FOLLOWER))
+        await three.send(fetch_frame(0, replica_id=OTHER))
+        await writer.send(produce_frame(batch(world, b"a")))
+        for end in (two, three):
+            item, data = await fetched(end)
+            assert (item.error_code, item.high_watermark, len(list(iter_batches(data)))) == (0, 0, 1)
+        await two.send(fetch_frame(1, replica_id=FOLLOWER, last=EPOCH))
+        await asyncio.sleep(0.05)
+        assert world.hosted.state.high_watermark == 0
+        await three.send(fetch_frame(1, replica_id=OTHER, last=EPOCH))
+        answer = await produced(writer)
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        assert world.hosted.state.high_watermark == 1
+
+    run(story)
+
+
+def test_the_follower_whose_fetch_commits_hears_of_the_high_watermark_within_its_wait() -> None:
+    """Its own fetch moved the mark after the answer was decided; it must not stay one round behind for ever (R-127)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER, FOLLOWER))
+        writer, two = world.produce_session(), world.fetch_session(follower=True)
+        await two.send(fetch_frame(0, replica_id=FOLLOWER))
+        await writer.send(produce_frame(batch(world, b"a")))
+        await fetched(two)
+        await two.send(fetch_frame(1, replica_id=FOLLOWER, last=EPOCH))
+        assert (await produced(writer)).error_code == 0
+        before_ms = world.clock.now_ms()
+        item, data = await fetched(two)
+        assert (item.high_watermark, len(data)) == (1, 0)
+        assert world.clock.now_ms() - before_ms == 500
+
+    run(story)
+
+
+def test_a_consumer_is_woken_by_the_high_watermark_and_never_by_the_append() -> None:
+    """A consumer reads below the high watermark (R-37, R-123)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER, FOLLOWER))
+        writer, reader, two = (
+            world.produce_session(),
+            world.fetch_session(follower=False),
+            world.fetch_session(follower=True),
+        )
+        await two.send(fetch_frame(0, replica_id=FOLLOWER))
+        await reader.send(fetch_frame(0, max_wait_ms=60_000))
+        await writer.send(produce_frame(batch(world, b"a", b"b")))
+        await fetched(two)
+        await asyncio.sleep(1)
+        assert reader.empty()
+        await two.send(fetch_frame(2, replica_id=FOLLOWER, last=EPOCH))
+        item, data = await fetched(reader)
+        assert (item.high_watermark, [header.record_count for _, header in iter_batches(data)]) == (2, [2])
+
+    run(story)
+
+
+def test_what_is_ready_in_one_tick_leaves_in_one_message() -> None:
+    """Cost follows messages: the appends of one message make one answer for the follower and one for the producer."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, two = world.produce_session(), world.fetch_session(follower=True)
+        await two.send(fetch_frame(0, replica_id=FOLLOWER))
+        await writer.recv()  # the grant
+        await writer.send(produce_frame(batch(world, b"a"), batch(world, b"b"), batch(world, b"c"), acks=1))
+        answers = pb.ProduceAnswers.FromString(await writer.recv()).answers
+        assert [(answer.correlation_id, answer.base_offset) for answer in answers] == [(0, 0), (1, 1), (2, 2)]
+        _item, data = await fetched(two)
+        assert len(list(iter_batches(data))) == 3
+
+    run(story)
+
+
+def test_an_idle_partition_is_answered_once_and_then_never_again() -> None:
+    """Waiting costs nothing: once the marks are told, an idle fetch stays silent until there is news."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        reader = world.fetch_session(follower=False)
+        await reader.send(fetch_frame(0))
+        item, _ = await fetched(reader)
+        assert (item.high_watermark, item.size) == (0, 0)
+        await reader.send(fetch_frame(0))
+        await asyncio.sleep(60)
+        assert reader.empty()
+
+    run(story)
+
+
+def test_those_who_wait_on_a_leader_that_is_replaced_are_told() -> None:
+    """Produce requests get NOT_LEADER_OR_FOLLOWER with the new leader, fetches are fenced (R-103, R-123)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER, FOLLOWER))
+        writer, two = world.produce_session(), world.fetch_session(follower=True)
+        await writer.send(produce_frame(batch(world, b"a"), timeout_ms=30_000))
+        await two.send(fetch_frame(0, replica_id=FOLLOWER))
+        await fetched(two)
+        reader = world.fetch_session(follower=False)
+        await reader.send(fetch_frame(0, max_wait_ms=60_000))
+        await asyncio.sleep(0.01)
+        successor = registration((FOLLOWER,), leader=FOLLOWER, epoch=EPOCH + 1)
+        world.hosted.registration = successor
+        world.hosted.take_role(
+            FollowerPartition(
+                world.hosted.state,
+                broker_id=LEADER,
+                registration=successor,
+                settings=PartitionSettings(),
+                policy=policy_for(TruncationMode.FETCH),
+                now_ms=world.clock.now_ms(),
+            )
+        )
+        answer = await produced(writer)
+        assert ErrorCode(answer.error_code) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (answer.current_leader_id, answer.current_leader_epoch) == (FOLLOWER, EPOCH + 1)
+        item, _ = await fetched(reader)
+        assert ErrorCode(item.error_code) is ErrorCode.FENCED_LEADER_EPOCH
+        assert (item.current_leader_id, item.current_leader_epoch) == (FOLLOWER, EPOCH + 1)
+
+    run(story)
+
+
+def test_a_request_times_out_and_its_record_stays() -> None:
+    """REQUEST_TIMED_OUT means unknown: the record is in the log and may be committed later (R-15)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER, FOLLOWER))
+        writer = world.produce_session()
+        await writer.send(produce_frame(batch(world, b"a"), timeout_ms=250))
+        began_ms = world.clock.now_ms()
+        answer = await produced(writer)
+        assert ErrorCode(answer.error_code) is ErrorCode.REQUEST_TIMED_OUT
+        assert world.clock.now_ms() - began_ms == 250
+        assert world.hosted.state.log_end_offset == 1
+
+    run(story)
+
+
+def test_a_lonely_leader_without_its_session_answers_nothing_with_acks_all() -> None:
+    """A leader that is its whole ISR may have been replaced unknown to it: it waits for the controller (R-112)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        world.broker.alone = False
+        writer = world.produce_session()
+        await writer.recv()  # the grant
+        await writer.send(produce_frame(batch(world, b"a"), timeout_ms=60_000))
+        await asyncio.sleep(1)
+        assert writer.empty()
+        world.broker.alone = True
+        world.hosted.complete_produces()
+        assert (await produced(writer)).error_code == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), ErrorCode.CORRUPT_MESSAGE),
+        (lambda data: data + data, ErrorCode.CORRUPT_MESSAGE),
+        (lambda data: data[:40], ErrorCode.CORRUPT_MESSAGE),
+        (lambda data: b"", ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_a_bad_batch_gets_its_error_and_the_others_go_on(damage: Callable[[bytes], bytes], expected: ErrorCode) -> None:
+    """Items of one message fail one by one, and nothing of a bad one is written."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer = world.produce_session()
+        await writer.recv()  # the grant
+        await writer.send(produce_frame(damage(batch(world, b"bad")), batch(world, b"good"), acks=1))
+        answers = pb.ProduceAnswers.FromString(await writer.recv()).answers
+        assert [ErrorCode(answer.error_code) for answer in answers] == [expected, ErrorCode.NONE]
+        assert world.hosted.state.log_end_offset == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize("message", [b"\xff", b"\x0a\xff\xff\xff\xff\x0f", produce_frame(b"12345")[:-2]])
+def test_a_message_that_is_none_ends_the_stream(message: bytes) -> None:
+    """Garbage on a produce stream closes it; nothing is written and nothing hangs."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer = world.produce_session()
+        await writer.send(message)
+        with pytest.raises(StreamClosed):
+            await produced(writer)
+        assert world.hosted.state.log_end_offset == 0
+
+    run(story)
+
+
+def test_a_session_without_credit_sends_nothing_more() -> None:
+    """What a consumer has not taken is bounded by the credit that it gave."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, reader = world.produce_session(), world.fetch_session(follower=False)
+        await writer.send(produce_frame(batch(world, b"x" * 1_000), acks=1))
+        await produced(writer)
+        await reader.send(fetch_frame(0, credit=100))
+        item, data = await fetched(reader)
+        assert len(data) > 100  # one batch always goes (KIP-74)
+        await writer.send(produce_frame(batch(world, b"y"), acks=1))
+        await produced(writer)
+        await reader.send(fetch_frame(1, last=EPOCH))
+        await asyncio.sleep(5)
+        assert reader.empty()
+        await reader.send(pack_frame(pb.FetchHeader(credit_bytes=10_000).SerializeToString(), ()))
+        item, data = await fetched(reader)
+        assert item.fetch_offset == 1
+        assert len(data) > 0
+
+    run(story)
