@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from odradek_broker.storage.cache import RecentBatches
+from odradek_broker.storage.cache import RUN_BYTES, RecentBatches
 from odradek_broker.storage.errors import AppendOutOfOrder, DiskFull, LogCorrupted, LogDirectoryFailed
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.formats import decode_offset_index, decode_producer_snapshot, decode_time_index
@@ -301,7 +301,7 @@ def test_bytes_that_are_not_the_headers_batches_are_refused(bench: LogBench) -> 
 
 def test_two_logs_share_the_memory_and_the_oldest_leaves() -> None:
     """The budget counts the buffers that are kept alive, each once; what left memory is read from disk."""
-    size = len(batch(0))
+    size = len(batch(0)) + RUN_BYTES
     cache = RecentBatches(budget_bytes=4 * size)
     one, two = LogBench(), LogBench()
     one.open(cache=cache)
@@ -316,9 +316,9 @@ def test_two_logs_share_the_memory_and_the_oldest_leaves() -> None:
     assert one.read_all() == written
     whole = b"".join(batch(offset) for offset in range(3, 6))
     headers = [header for _, header in iter_batches(whole)]
-    one.log.append(headers[:1], [memoryview(whole)[:size]])
-    one.log.append(headers[1:], [memoryview(whole)[size:]])
-    assert cache.used_bytes == 4 * size  # one buffer of three batches, held by two runs, and one of the other log
+    one.log.append(headers[:1], [memoryview(whole)[: headers[0].size]])
+    one.log.append(headers[1:], [memoryview(whole)[headers[0].size :]])
+    assert cache.used_bytes == len(whole) + 2 * RUN_BYTES + size  # one buffer that two runs hold
     two.close()
     one.close()
     assert cache.used_bytes == 0

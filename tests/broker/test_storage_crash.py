@@ -1,8 +1,8 @@
-"""Power loss and kills at every step of what a log does (R-239, KIP-101's assumption that a disk keeps what was flushed).
+"""Power loss and kills at every step of what a log does (R-239).
 
-The disk is asked to stop before its n-th change, for every n; then it loses power, and the log is opened again. What has
-to hold: everything below the durable recovery point is there, unchanged; everything else that is there was written at
-that offset once; epochs and offsets rise; producer state is that of the log; and the log goes on.
+The disk is asked to stop before its n-th change, for every n; then it loses power, and the log is opened again. What
+has to hold: everything below the durable recovery point is there, unchanged; everything else that is there was written
+at that offset once; epochs and offsets rise; producer state is that of the log; and the log goes on.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import pytest
 from odradek_broker.core.partition.epochs import EpochCache
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.directory import LOCK, LogDirectory
-from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_proto.records import iter_batches, read_header
-from odradek_proto.topics import TopicPartition
+from odradek_proto.records import read_header
 from odradek_proto.transport.ports import Buffer, File
 
 from tests.broker.log_bench import ORDERS, START_MS, batch, read_all

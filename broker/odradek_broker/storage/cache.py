@@ -2,7 +2,8 @@
 
 Rules of this module. A run of batches enters only after it was written. What a log has here is always the unbroken end
 of that log: the oldest leave first, and a truncation drops everything of its log before anything else happens. The
-budget is charged with the buffers that are kept alive, each once, however many runs look into it.
+budget is charged with the buffers that are kept alive, each once, however many runs look into it, and with a share for
+the objects around them.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 
-from odradek_proto.records import BatchHeader, Buffer
+from odradek_proto.records import PREFIX_SIZE, BatchHeader, Buffer
 
 DEFAULT_BUDGET = 32 << 20  # bytes per broker: some seconds of a busy one, a tenth of what an idle JVM takes
+RUN_BYTES = 768  # what Python takes for a run of one batch: its header, lists, views
 TRIM_AT = 256  # dead places at the head of a list before they are cut off
 
 
@@ -22,14 +24,16 @@ class _Run:
 
     __slots__ = ("base_offset", "buffers", "headers", "next_offset", "owners", "size", "tail")
 
-    def __init__(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size: int, tail: Tail) -> None:
+    def __init__(
+        self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size: int, next_offset: int, tail: Tail
+    ) -> None:
         self.headers = headers
         self.buffers = buffers
         self.size = size
         self.base_offset = headers[0].base_offset
-        self.next_offset = headers[-1].next_offset
+        self.next_offset = next_offset
         self.tail: Tail | None = tail  # None: dropped
-        self.owners: list[int] = []
+        self.owners: tuple[int, ...] = ()
 
 
 class RecentBatches:
@@ -49,17 +53,21 @@ class RecentBatches:
 
     def hold(self, run: _Run) -> None:
         owners = self._owners
+        used = RUN_BYTES
         for buffer in run.buffers:
+            if len(buffer) <= PREFIX_SIZE:
+                continue  # a stamped prefix of its own
             owner = buffer.obj if type(buffer) is memoryview else buffer
             key = id(owner)
             held = owners.get(key)
             if held is None:
                 size = len(owner) if type(owner) is bytes or type(owner) is bytearray else len(buffer)
                 owners[key] = [1, size]
-                self.used_bytes += size
+                used += size
             else:
                 held[0] += 1
-            run.owners.append(key)
+            run.owners += (key,)
+        self.used_bytes += used
         self._runs.append(run)
         if self.used_bytes > self.budget_bytes:
             self._evict()
@@ -75,6 +83,7 @@ class RecentBatches:
         """Let go of a run's buffers."""
         run.tail = None
         owners = self._owners
+        self.used_bytes -= RUN_BYTES
         for key in run.owners:
             held = owners[key]
             held[0] -= 1
@@ -82,7 +91,7 @@ class RecentBatches:
                 self.used_bytes -= held[1]
                 del owners[key]
         run.headers = run.buffers = ()
-        run.owners = []
+        run.owners = ()
 
 
 class Tail:
@@ -101,9 +110,9 @@ class Tail:
         """From here on everything is in memory; None: nothing is."""
         return self._bases[self._head] if self._head < len(self._bases) else None
 
-    def enter(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size: int) -> None:
+    def enter(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size: int, next_offset: int) -> None:
         """Take batches that were just written behind all others. The buffers must not change any more."""
-        run = _Run(headers, buffers, size, self)
+        run = _Run(headers, buffers, size, next_offset, self)
         self._runs.append(run)
         self._bases.append(run.base_offset)
         self._cache.hold(run)

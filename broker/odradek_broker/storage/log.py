@@ -209,7 +209,7 @@ class Log:
         except (OSError, ValueError) as error:
             self._undo(before, error)
         self._end_offset = end
-        self._tail.enter(headers, buffers, size)
+        self._tail.enter(headers, buffers, size, end)
 
     def _must_roll(self, active: Segment, headers: Sequence[BatchHeader], size: int, end: int) -> bool:
         """Whether these batches do not all belong into the active segment (R-225)."""

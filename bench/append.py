@@ -1,0 +1,93 @@
+"""What an append costs: CPU per batch for reading the header, checking the CRC, stamping, writing, indexing, caching.
+
+One log in a temporary directory on the real file system, no fsync, segments of 1 GiB, the shared cache at its default,
+the collector of cycles tuned as in a broker. The steps are those of a leader: `check_batch`, `stamped_prefix`,
+`Log.append`, producer state. CPU is user plus system of this process, the best of three rounds.
+Run: `python bench/append.py [--json]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from odradek_broker.storage.log import Log
+from odradek_broker.storage.settings import LogSettings
+from odradek_proto.records import check_batch, encode_batch, stamped_prefix
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.files import OsFiles
+
+SIZES = {"161 B": 161, "1 KiB": 1024, "16 KiB": 16 * 1024, "1 MiB": 1 << 20}
+BYTES_PER_ROUND = 256 << 20
+MOST_BATCHES = 40_000
+ROUNDS = 3
+FLOOR_US = 15  # for 16 KiB
+
+
+@contextmanager
+def new_log() -> Iterator[Log]:
+    files = OsFiles()
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
+        log = Log.open(
+            files, f"{folder}/bench-0", TopicPartition("bench", 0), settings=LogSettings(), clean=True, wall_ms=0
+        )
+        yield log
+        log.close(clean=False)
+    files.close()
+
+
+def a_batch(size: int) -> bytes:
+    empty = len(encode_batch([(0, None, b"", ())]))
+    made = encode_batch([(0, None, b"x" * (size - empty), ())], producer_id=7, producer_epoch=0, base_sequence=0)
+    over = len(made) - size  # the lengths inside are varints
+    return encode_batch([(0, None, b"x" * (size - empty - over), ())], producer_id=7, producer_epoch=0, base_sequence=0)
+
+
+def append_all(log: Log, batch: bytes, count: int) -> float:
+    """CPU seconds for `count` appends of a produced batch."""
+    update = log.state.producers.update
+    view = memoryview(batch)
+    started = time.process_time()
+    for _ in range(count):
+        header = check_batch(view)
+        header = header._replace(base_offset=log.end_offset, leader_epoch=1)
+        log.append((header,), (stamped_prefix(header.base_offset, header.length, 1), view[16:]))
+        update(header)
+    return time.process_time() - started
+
+
+def measure(size: int) -> dict[str, float]:
+    batch = a_batch(size)
+    count = min(MOST_BATCHES, BYTES_PER_ROUND // size)
+    best = float("inf")
+    for _ in range(ROUNDS):
+        with new_log() as log:
+            append_all(log, batch, min(count, 200))
+            best = min(best, append_all(log, batch, count) / count)
+    return {"bytes": len(batch), "batches": count, "cpu_us": round(best * 1e6, 2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="CPU per appended batch")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    arguments = parser.parse_args()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    results = {name: measure(size) for name, size in SIZES.items()}
+    machine = f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}"
+    if arguments.json:
+        print(json.dumps({"bench": "append", "machine": machine, "floor_us_16_kib": FLOOR_US, "results": results}))
+        return
+    print(f"append, CPU per batch ({machine}); floor: {FLOOR_US} us at 16 KiB")
+    for name, result in results.items():
+        print(f"{name:>8} {result['cpu_us']:>10.2f} us {result['bytes'] / result['cpu_us']:>10.0f} MB/s")
+
+
+if __name__ == "__main__":
+    main()
