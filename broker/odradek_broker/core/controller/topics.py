@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import random
-import uuid
 from collections.abc import Sequence
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import validate_topic_name
+from odradek_proto.topics import TOPIC_ID_SIZE, topic_id_to_text, validate_topic_name
 from odradek_proto.v1 import admin_pb2, metadata_pb2
 
 from odradek_broker.core.controller.decision import Decision, config_record
@@ -221,6 +219,9 @@ def _grow(image: MetadataImage, request: admin_pb2.CreatePartitionsRequest, rng:
 def _new_topic_id(image: MetadataImage, rng: random.Random) -> bytes:
     """A random UUID, version 4. As in Kafka none begins with a dash when written as text: command lines would choke."""
     while True:
-        topic_id = uuid.UUID(bytes=rng.randbytes(16), version=4).bytes
-        if topic_id not in image.topic_names and not base64.urlsafe_b64encode(topic_id).startswith(b"-"):
+        bits = bytearray(rng.randbytes(TOPIC_ID_SIZE))
+        bits[6] = bits[6] & 0x0F | 0x40  # version 4
+        bits[8] = bits[8] & 0x3F | 0x80  # the variant of RFC 4122
+        topic_id = bytes(bits)
+        if topic_id not in image.topic_names and not topic_id_to_text(topic_id).startswith("-"):
             return topic_id
