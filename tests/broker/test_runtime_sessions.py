@@ -218,7 +218,7 @@ def test_acks_all_is_answered_by_the_next_fetch_of_every_follower() -> None:
             item, data = await fetched(end)
             assert (item.error_code, item.high_watermark, len(list(iter_batches(data)))) == (0, 0, 1)
         await two.send(fetch_frame(1, replica_id=FOLLOWER, last=EPOCH))
-        await asyncio.sleep(0.05)
+        await world.clock.sleep(50)
         assert world.hosted.state.high_watermark == 0
         await three.send(fetch_frame(1, replica_id=OTHER, last=EPOCH))
         answer = await produced(writer)
@@ -261,7 +261,7 @@ def test_a_consumer_is_woken_by_the_high_watermark_and_never_by_the_append() -> 
         await reader.send(fetch_frame(0, max_wait_ms=60_000))
         await writer.send(produce_frame(batch(world, b"a", b"b")))
         await fetched(two)
-        await asyncio.sleep(1)
+        await world.clock.sleep(1_000)
         assert reader.empty()
         await two.send(fetch_frame(2, replica_id=FOLLOWER, last=EPOCH))
         item, data = await fetched(reader)
@@ -297,7 +297,7 @@ def test_an_idle_partition_is_answered_once_and_then_never_again() -> None:
         item, _ = await fetched(reader)
         assert (item.high_watermark, item.size) == (0, 0)
         await reader.send(fetch_frame(0))
-        await asyncio.sleep(60)
+        await world.clock.sleep(60_000)
         assert reader.empty()
 
     run(story)
@@ -314,7 +314,7 @@ def test_those_who_wait_on_a_leader_that_is_replaced_are_told() -> None:
         await fetched(two)
         reader = world.fetch_session(follower=False)
         await reader.send(fetch_frame(0, max_wait_ms=60_000))
-        await asyncio.sleep(0.01)
+        await world.clock.sleep(10)
         successor = registration((FOLLOWER,), leader=FOLLOWER, epoch=EPOCH + 1)
         world.hosted.registration = successor
         world.hosted.take_role(
@@ -362,7 +362,7 @@ def test_a_lonely_leader_without_its_session_answers_nothing_with_acks_all() -> 
         writer = world.produce_session()
         await writer.recv()  # the grant
         await writer.send(produce_frame(batch(world, b"a"), timeout_ms=60_000))
-        await asyncio.sleep(1)
+        await world.clock.sleep(1_000)
         assert writer.empty()
         world.broker.alone = True
         world.hosted.complete_produces()
@@ -424,7 +424,7 @@ def test_a_session_without_credit_sends_nothing_more() -> None:
         await writer.send(produce_frame(batch(world, b"y"), acks=1))
         await produced(writer)
         await reader.send(fetch_frame(1, last=EPOCH))
-        await asyncio.sleep(5)
+        await world.clock.sleep(5_000)
         assert reader.empty()
         await reader.send(pack_frame(pb.FetchHeader(credit_bytes=10_000).SerializeToString(), ()))
         item, data = await fetched(reader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 from collections.abc import AsyncIterator
 
 import pytest
@@ -49,20 +50,20 @@ def run(seed):
             node.start(program(node.name))
         rng = loop.fork_rng("nemesis")
         for _ in range(20):
-            await asyncio.sleep(0.1)
+            await virtual_sleep(0.1)
             victim = rng.choice(nodes)
             fault = rng.choice(["kill", "pause", "cut", "power"])
             if fault == "pause":
                 victim.pause()
-                await asyncio.sleep(0.2)
+                await virtual_sleep(0.2)
                 victim.resume()
             elif fault == "cut":
                 fabric.cut("a", "b", both_ways=False)
-                await asyncio.sleep(0.1)
+                await virtual_sleep(0.1)
                 fabric.heal_all()
             else:
                 victim.kill() if fault == "kill" else victim.power_loss()
-                await asyncio.sleep(0.05)
+                await virtual_sleep(0.05)
                 victim.start(program(victim.name))
 
     loop.run(story())
@@ -128,7 +129,7 @@ def test_asyncio_runs_on_it() -> None:
 
     async def numbers() -> AsyncIterator[int]:
         for number in range(3):
-            await asyncio.sleep(0.1)
+            await virtual_sleep(0.1)
             yield number
 
     async def story() -> list[object]:
@@ -148,10 +149,10 @@ def test_asyncio_runs_on_it() -> None:
         await asyncio.wait_for(event.wait(), 1)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
-                await asyncio.sleep(9)
+                await virtual_sleep(9)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(loop.create_future(), 0.5)
-        seen += await asyncio.gather(asyncio.sleep(2, "a"), asyncio.sleep(1, "b"))
+        seen += await asyncio.gather(virtual_sleep(2, "a"), virtual_sleep(1, "b"))
         async for number in numbers():
             if number == 1:
                 break
@@ -175,7 +176,7 @@ def test_order_is_fifo_inside_a_node_and_open_between_nodes() -> None:
 
         async def story() -> None:
             await asyncio.gather(*[loop.spawn(loop.new_process(name), node(name)) for name in ("a", "b")])
-            await asyncio.sleep(0.001)
+            await virtual_sleep(0.001)
 
         loop.run(story())
         return ran
@@ -198,15 +199,15 @@ def test_paused_node_runs_its_timers_at_resume() -> None:
     async def ticking() -> None:
         for delay_ms in (10, 20, 30):
             loop.call_later(delay_ms / 1000, tick, delay_ms)
-        await asyncio.sleep(0.015)
+        await virtual_sleep(0.015)
         ticks.append(loop.now_us)
 
     async def story() -> None:
         process = loop.new_process("n")
         task = loop.spawn(process, ticking())
-        await asyncio.sleep(0.005)
+        await virtual_sleep(0.005)
         loop.pause(process)
-        await asyncio.sleep(1)
+        await virtual_sleep(1)
         assert ticks == []
         loop.resume(process)
         await task
@@ -223,10 +224,10 @@ def test_killed_node_unwinds_alone_and_never_runs_again() -> None:
 
     async def worker(name: str) -> None:
         try:
-            await asyncio.sleep(10)
+            await virtual_sleep(10)
         finally:
             seen.append(f"{name} unwinds at {loop.now_us}")
-            await asyncio.sleep(1)
+            await virtual_sleep(1)
             seen.append("a dead node waited successfully")
 
     async def node() -> None:
@@ -236,12 +237,12 @@ def test_killed_node_unwinds_alone_and_never_runs_again() -> None:
     async def story() -> None:
         process = loop.new_process("n")
         loop.spawn(process, node())
-        await asyncio.sleep(0.1)
+        await virtual_sleep(0.1)
         loop.kill(process)
         loop.kill(process)
-        await asyncio.sleep(0)
+        await virtual_sleep(0)
         assert seen == ["a unwinds at 100000", "b unwinds at 100000"]
-        await asyncio.sleep(20)
+        await virtual_sleep(20)
 
     loop.run(story())
     assert len(seen) == 2
@@ -259,11 +260,11 @@ def test_node_that_kills_itself_in_the_middle_of_a_step() -> None:
         async def node() -> None:
             loop.kill(process)
             seen.append("end of the step")
-            await asyncio.sleep(0)
+            await virtual_sleep(0)
             seen.append("another step")
 
         loop.spawn(process, node())
-        await asyncio.sleep(1)
+        await virtual_sleep(1)
 
     loop.run(story())
     assert seen == ["end of the step"]
@@ -282,12 +283,12 @@ def test_stuck_programs_are_errors_with_a_dump(monkeypatch: pytest.MonkeyPatch) 
 
     async def spins() -> None:
         spin()
-        await asyncio.sleep(1)
+        await virtual_sleep(1)
 
     with pytest.raises(Deadlock, match=r"world/main in .*test_simulated_loop\.py"):
         SimLoop().run(waits())
     with pytest.raises(TimeLimit, match="world/main"):
-        SimLoop().run(asyncio.sleep(100), limit_s=99)
+        SimLoop().run(virtual_sleep(100), limit_s=99)
     monkeypatch.setattr("odradek_chaos.worlds.simulated.loop.MAX_EVENTS_AT_ONE_INSTANT", 1000)
     with pytest.raises(Livelock):
         loop.run(spins())
@@ -312,7 +313,7 @@ def test_unhandled_errors_are_kept() -> None:
 
     async def story() -> None:
         loop.call_soon(lambda: 1 // 0)
-        await asyncio.sleep(1)
+        await virtual_sleep(1)
 
     loop.run(story())
     assert [type(context["exception"]) for context in loop.unhandled] == [ZeroDivisionError]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -59,7 +60,7 @@ class Pair:
 
     async def open(self) -> Stream:
         self.server.start(self.main)
-        await asyncio.sleep(0.001)
+        await virtual_sleep(0.001)
         return await self.client.open(ADDRESS, ECHO)
 
 
@@ -98,7 +99,7 @@ def test_killed_process_ends_its_streams_at_once_and_refuses() -> None:
             await pair.client.open(ADDRESS, ECHO)
         assert refused.value.refused
         pair.server.start(pair.main)
-        await asyncio.sleep(0.001)
+        await virtual_sleep(0.001)
         again = await pair.client.open(ADDRESS, ECHO)
         await again.send(b"x")
         assert await again.recv() == b"x"
@@ -168,7 +169,7 @@ def test_cut_link_holds_messages_back_and_keeps_their_order(seed: int) -> None:
         pair.fabric.cut("client", "server", both_ways=False)
         for number in range(1, 10):
             await stream.send(b"%d" % number)
-            await asyncio.sleep(0.01)
+            await virtual_sleep(0.01)
         assert await silence(stream, 5)
         assert await pair.client.dial(ADDRESS, 1000) is DialResult.SILENT
         pair.fabric.heal("client", "server")
@@ -249,7 +250,7 @@ def test_reset_loses_a_suffix_of_what_was_not_seen() -> None:
             with pytest.raises(StreamClosed) as ended:
                 await stream.recv()
             assert not ended.value.clean
-            await asyncio.sleep(0.1)
+            await virtual_sleep(0.1)
             assert pair.received == [b"%d" % number for number in range(len(pair.received))]
             lengths.add(len(pair.received))
 
@@ -298,9 +299,9 @@ def test_call_under_way_fails_when_its_server_is_killed() -> None:
             await asyncio.Event().wait()
 
         pair.server.start(main)
-        await asyncio.sleep(0.001)
+        await virtual_sleep(0.001)
         call = asyncio.ensure_future(pair.client.call(ADDRESS, COUNT, b"", 60_000))
-        await asyncio.sleep(1)
+        await virtual_sleep(1)
         pair.server.kill()
         with pytest.raises(PeerUnavailable) as broken:
             await asyncio.wait_for(call, 0.1)
@@ -332,9 +333,9 @@ def test_killed_process_reaches_nobody_while_it_unwinds() -> None:
         (await pair.open()).close()
         node = SimNode("dying", pair.loop, pair.fabric)
         node.start(dying)
-        await asyncio.sleep(1)
+        await virtual_sleep(1)
         node.kill()
-        await asyncio.sleep(1)
+        await virtual_sleep(1)
         assert unwound == ["dying"]
         assert pair.received == []
         assert pair.counted == 0
@@ -354,7 +355,7 @@ def test_program_that_raises_has_exited() -> None:
 
         pair.server.start(fails)
         await pair.server.wait()
-        await asyncio.sleep(0)
+        await virtual_sleep(0)
         assert isinstance(pair.server.failure, AssertionError)
         assert not pair.server.is_running
         assert await pair.client.dial(ADDRESS, 1000) is DialResult.REFUSED
@@ -383,13 +384,13 @@ def test_power_loss_of_a_node_forgets_unflushed_bytes() -> None:
 
         async def story(pair: Pair) -> None:
             pair.server.start(writes)
-            await asyncio.sleep(1)
+            await virtual_sleep(1)
             if power:
                 pair.server.kill()
             else:
                 pair.server.power_loss()
             pair.server.start(writes)
-            await asyncio.sleep(1)
+            await virtual_sleep(1)
 
         tell(story, seed)
 
