@@ -1,0 +1,205 @@
+"""The commands of a controller's transcript: the core of the controller, with its time and its streams in our hands.
+
+cluster brokers=1,2,3 [early=no] [old=yes]   registered and unfenced, streams open; `old`: a fast restart keeps the ISR
+topic orders 1,2,3 / 2,3,1      partitions by their replicas, all in sync, the first leads
+end 2 [3 ...]           session streams end        stream 2        one is opened
+dialled 2 refused|listening|silent                 what a dial found
+beat 2 [shutdown] [fence]       a heartbeat; it has read all metadata
+register 2 [previous=101]       a new process of the broker asks for a registration
+takeover                another controller takes over: it knows the metadata, and no streams
+isr orders 0 1,2,3      the leader proposes an ISR
+time 300                so much later; deadlines on the way are kept
+"""
+
+from __future__ import annotations
+
+from odradek_broker.core.controller.alter_partition import alter_partition
+from odradek_broker.core.controller.heartbeats import process_heartbeat
+from odradek_broker.core.controller.registration import fence_broker, register_broker
+from odradek_broker.core.controller.sessions import Dial, Fence, SessionEffect, SessionTable, SuspectSelf
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from odradek_broker.core.metadata.records import apply
+from odradek_proto.errors import ErrorCode
+from odradek_proto.v1 import controller_pb2, metadata_pb2
+
+CLUSTER = "c"
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part)
+
+
+class ControllerStage:
+    """One story. `run` executes a command and returns what was said, then every state line that is new."""
+
+    def __init__(self) -> None:
+        self.settings = ControllerSettings(node_id=1, cluster_id=CLUSTER)
+        self.image = MetadataImage(offset=200, epoch=1, cluster_id=CLUSTER)
+        self.table = SessionTable(self.settings)
+        self.now_ms = 0
+        self.lives: dict[int, int] = {}
+        self._said: list[str] = []
+        self._shown: dict[str, str] = {}
+
+    def run(self, line: str) -> list[str]:
+        name, *words = line.split()
+        self._said = []
+        getattr(self, f"do_{name}")(*words)
+        self.look()
+        for key, state in self.states():
+            if self._shown.get(key) != state:
+                self._shown[key] = state
+                self._said.append(f"{key} {state}")
+        return self._said
+
+    def states(self) -> list[tuple[str, str]]:
+        lines = []
+        for broker_id, known in sorted(self.image.brokers.items()):
+            state = "fenced" if known.fenced else "leaving" if known.in_controlled_shutdown else "unfenced"
+            lines.append((f"b{broker_id}", f"{state} epoch={known.broker_epoch}"))
+        for topic in self.image.topics.values():
+            for number, partition in topic.partitions.items():
+                leader = "none" if partition.leader < 0 else f"{partition.leader}"
+                isr = ",".join(map(str, partition.isr))
+                epochs = f"epoch={partition.leader_epoch} version={partition.partition_epoch}"
+                lines.append((f"{topic.name}-{number}", f"leader={leader} {epochs} isr={isr}"))
+        return lines
+
+    def incarnation(self, broker_id: int) -> bytes:
+        return bytes([broker_id, self.lives.setdefault(broker_id, 0)]) * 8
+
+    def write(self, records: object) -> None:
+        assert isinstance(records, (list, tuple)), records
+        if records:
+            self._said.append(f"batch of {len(records)}")
+        for record in records:
+            apply(self.image, record, self.image.offset, self.image.epoch)
+
+    def look(self) -> None:
+        """What the session table has to say at this moment, until it has nothing more."""
+        while effects := self.table.on_time(self.image, self.now_ms):
+            self.carry_out(effects)
+
+    def carry_out(self, effects: list[SessionEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Dial(broker_id, _):
+                    self._said.append(f"{self.now_ms} dial b{broker_id}")
+                case Fence(broker_id, reason):
+                    self._said.append(f"{self.now_ms} fence b{broker_id}: {reason.value}")
+                    self.write(fence_broker(self.image, self.settings, broker_id).records)
+                case SuspectSelf(broker_id, silent, unfenced):
+                    self._said.append(
+                        f"{self.now_ms} suspects itself: b{broker_id} among {silent} of {unfenced} silent"
+                    )
+
+    def do_cluster(self, *words: str) -> None:
+        options = dict(word.split("=") for word in words)
+        self.settings = ControllerSettings(
+            node_id=1,
+            cluster_id=CLUSTER,
+            early_fencing=options.get("early") != "no",
+            fast_restart_keeps_isr=options.get("old") == "yes",
+        )
+        for broker_id in numbers(options["brokers"]):
+            endpoints = {"GRPC": f"b{broker_id}:9092"}
+            known = BrokerRegistration(broker_id, 100 + broker_id, self.incarnation(broker_id), endpoints, fenced=False)
+            self.image.brokers[broker_id] = known
+        self.table = SessionTable(self.settings)
+        self.table.take_over(self.image, 0)
+        for broker_id in self.image.brokers:
+            self.do_stream(str(broker_id))
+
+    def do_topic(self, name: str, *words: str) -> None:
+        topic = self.image.topics[name] = TopicImage(name, name.encode().ljust(16))
+        self.image.topic_names[topic.topic_id] = name
+        for number, replicas in enumerate(numbers(word) for word in words if word != "/"):
+            topic.partitions[number] = PartitionRegistration(replicas, replicas, replicas[0], 0, 0)
+
+    def do_stream(self, broker: str) -> None:
+        self.table.stream_opened(int(broker), self.incarnation(int(broker)), self.now_ms)
+
+    def do_end(self, *brokers: str) -> None:
+        for broker in brokers:
+            self.table.stream_ended(int(broker), self.incarnation(int(broker)), self.now_ms)
+
+    def do_dialled(self, broker: str, found: str) -> None:
+        dial = Dial(int(broker), self.incarnation(int(broker)))
+        self.carry_out(self.table.dial_answered(self.image, dial, found == "refused", self.now_ms))
+
+    def do_beat(self, broker: str, *wishes: str) -> None:
+        known = self.image.brokers[int(broker)]
+        heartbeat = controller_pb2.Heartbeat(
+            broker_id=known.broker_id,
+            broker_epoch=known.broker_epoch,
+            incarnation_id=self.incarnation(known.broker_id),
+            current_metadata_offset=self.image.offset,
+            want_fence="fence" in wishes,
+            want_shut_down="shutdown" in wishes,
+        )
+        decision = process_heartbeat(self.image, self.settings, self.table, heartbeat, self.now_ms)
+        answer = decision.answer
+        said = [ErrorCode(answer.error_code).name] if answer.error_code else []
+        said += ["may stop"] if answer.should_shut_down else []
+        self._said.append(f"answer to b{broker}: {', '.join(said) or 'fine'}")
+        self.write(decision.records)
+
+    def do_register(self, broker: str, previous: str = "previous=-1") -> None:
+        broker_id = int(broker)
+        valid = self.table.has_valid_session(broker_id, self.now_ms)
+        self.lives[broker_id] += 1
+        request = controller_pb2.RegisterBrokerRequest(
+            broker_id=broker_id,
+            cluster_id=CLUSTER,
+            incarnation_id=self.incarnation(broker_id),
+            endpoints={"GRPC": f"b{broker_id}:9092"},
+            previous_broker_epoch=int(previous.removeprefix("previous=")),
+        )
+        decision = register_broker(self.image, self.settings, request, session_valid=valid)
+        if decision.answer.error_code:
+            self._said.append(f"refused: {ErrorCode(decision.answer.error_code).name}")
+            self.lives[broker_id] -= 1
+            return
+        self.write(decision.records)
+        self.table.registered(self.image.brokers[broker_id], self.now_ms)
+
+    def do_takeover(self) -> None:
+        self.image.epoch += 1
+        self.table.take_over(self.image, self.now_ms)
+
+    def do_isr(self, topic: str, number: str, members: str) -> None:
+        partition = self.image.topics[topic].partitions[int(number)]
+        epochs = {i: known.broker_epoch for i, known in self.image.brokers.items()}
+        item = controller_pb2.AlterPartitionItem(
+            topic_id=self.image.topics[topic].topic_id,
+            partition=int(number),
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            new_isr=[controller_pb2.IsrMember(broker_id=i, broker_epoch=epochs[i]) for i in numbers(members)],
+        )
+        request = controller_pb2.AlterPartitionRequest(
+            broker_id=partition.leader, broker_epoch=epochs[partition.leader], partitions=[item]
+        )
+        decision = alter_partition(self.image, self.settings, request)
+        self._said.append(f"answer to b{partition.leader}: {ErrorCode(decision.answer.partitions[0].error_code).name}")
+        self.write(decision.records)
+
+    def do_allow_unclean(self, topic: str) -> None:
+        config = metadata_pb2.ConfigRecord(
+            resource_type="topic", resource_name=topic, name="unclean.leader.election.enable", value="true"
+        )
+        self.write([metadata_pb2.MetadataRecord(config=config)])
+
+    def do_time(self, duration_ms: str) -> None:
+        until_ms = self.now_ms + int(duration_ms)
+        while True:
+            self.look()
+            following = self.table.next_deadline_ms(self.image, self.now_ms)
+            if following > until_ms:
+                break
+            self.now_ms = max(following, self.now_ms)
+            if following == until_ms:
+                self.look()
+                break
+        self.now_ms = until_ms
