@@ -7,11 +7,14 @@ deliver 1                                    the held answer arrives
 expire 1                                     the waiting fetch of broker 1 runs out
 settle                                       fetches and ISR changes until nothing moves
 controller [error=NAME] [lose=answer] [keep] the controller answers the next AlterPartition; `keep`: unseen by others
-crash 1 [power]     kill; with `power` what was not flushed is lost        start 1 [keep]    boot, unfenced by the
-fence 0 / unfence 0 / elect 1 / unclean 1    elections                      controller unless `keep` (L-12)
-flush 1 / checkpoint 1                       log to the disk / high watermark to its file
+publish                                      every running broker sees the metadata
+crash 1 [power]                              kill; with `power` what was not flushed is lost
+start 1 [keep]                               boot and unfence; with `keep` it never left the ISR (L-12)
+fence 0, unfence 0                           the controller's view of a broker
+elect 1 [only=0,2], unclean 1                elections; with `only`, just these brokers hear of it
+flush 1, checkpoint 1                        the log to the disk; the high watermark to its file
 time 5000                                    the clock goes on, timers run
-read 0 from=2 [epoch=1] / latest 0           a consumer's fetch; ListOffsets
+read 0 from=2 [epoch=1], latest 0            a consumer's fetch; ListOffsets
 """
 
 from __future__ import annotations

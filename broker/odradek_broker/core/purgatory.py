@@ -9,7 +9,8 @@ whose offset is reached already is to be answered by `on_progress` right after `
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right
+from collections import deque
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ class ProducePurgatory:
     __slots__ = ("_earliest_deadline_ms", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: list[_Waiting] = []
+        self._waiting: deque[_Waiting] = deque()
         self._earliest_deadline_ms: int | None = None
 
     def __len__(self) -> int:
@@ -50,7 +51,8 @@ class ProducePurgatory:
         if not waiting or waiting[-1].required_offset <= required_offset:
             waiting.append(entry)
         else:
-            insort(waiting, entry, key=_by_offset)  # a repeated batch waits for the offset of the first one (R-16)
+            # A repeated batch waits for the offset of the first one (R-16).
+            waiting.insert(bisect_right(waiting, required_offset, key=_by_offset), entry)
         if self._earliest_deadline_ms is None or deadline_ms < self._earliest_deadline_ms:
             self._earliest_deadline_ms = deadline_ms
 
@@ -60,12 +62,12 @@ class ProducePurgatory:
         if not waiting or waiting[0].required_offset > leader.log.high_watermark:
             return []
         done: list[tuple[object, ErrorCode]] = []
-        for entry in waiting:
-            outcome = leader.produce_outcome(entry.required_offset)
+        while waiting:
+            outcome = leader.produce_outcome(waiting[0].required_offset)
             if outcome is None:
-                break
-            done.append((entry.token, outcome))
-        self._forget(waiting[len(done) :])
+                return done
+            done.append((waiting.popleft().token, outcome))
+        self._earliest_deadline_ms = None
         return done
 
     def on_time(self, now_ms: int) -> list[tuple[object, ErrorCode]]:
@@ -73,22 +75,17 @@ class ProducePurgatory:
         if self._earliest_deadline_ms is None or now_ms < self._earliest_deadline_ms:
             return []
         expired = [entry for entry in self._waiting if entry.deadline_ms <= now_ms]
-        waiting = [entry for entry in self._waiting if entry.deadline_ms > now_ms]
-        self._earliest_deadline_ms = min((entry.deadline_ms for entry in waiting), default=None)
-        self._waiting = waiting
+        self._waiting = deque(entry for entry in self._waiting if entry.deadline_ms > now_ms)
+        self._earliest_deadline_ms = min((entry.deadline_ms for entry in self._waiting), default=None)
         return [(entry.token, ErrorCode.REQUEST_TIMED_OUT) for entry in expired]
 
     def fail_all(self, error: ErrorCode) -> list[tuple[object, ErrorCode]]:
         """Take out all: this broker leads no more (NOT_LEADER_OR_FOLLOWER), or its disk failed."""
         failed = [(entry.token, error) for entry in self._waiting]
-        self._forget([])
+        self._waiting.clear()
+        self._earliest_deadline_ms = None
         return failed
 
     def next_deadline_ms(self) -> int | None:
         """When `on_time` wants to be called; None when nothing waits."""
         return self._earliest_deadline_ms
-
-    def _forget(self, waiting: list[_Waiting]) -> None:
-        self._waiting = waiting
-        if not waiting:
-            self._earliest_deadline_ms = None
