@@ -15,6 +15,7 @@ from odradek_chaos.worlds.simulated.process import Deadlock, Livelock, Simulatio
 
 CLUSTER = """
 import asyncio, sys
+from asyncio import sleep as virtual_sleep
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import SimNode
