@@ -121,6 +121,9 @@ class MemoryQuorum:
             batch = self._log.batches[self._delivered]
             self._delivered += 1
             self.member.feed.on_commit(batch.base_offset, batch.epoch, batch.records)
+        controller, image = self.member.controller, self.member.feed.image
+        if controller.active and controller.term().ahead.offset == image.offset:
+            assert controller.term().ahead == image, "what ran ahead is not what was committed"
 
     def resigned(self) -> None:
         assert self.member is not None

@@ -28,7 +28,8 @@ SESSION_METHOD: Final = "/odradek.v1.Controller/Session"
 INCARNATION_SIZE: Final = 16
 NO_EPOCH: Final = -1
 REGISTRATION_ATTEMPT_MS: Final = 5_000.0
-REGISTRATION_RETRY_MS: Final = 50.0  # while our predecessor's session stands
+REGISTRATION_RETRY_MS: Final = 50.0  # while another process with our id is in session; doubled up to the next number
+REGISTRATION_RETRY_MAX_MS: Final = 1_000.0
 OPEN_TIMEOUT_MS: Final = 2_000.0
 REPORT_MS: Final = 50  # after new metadata was applied; a broker that stops waits until all have it
 SHUTDOWN_INTERVAL_MS: Final = 50  # between heartbeats of a broker that waits to stop
@@ -180,7 +181,7 @@ class BrokerSession:
             await self._hold()
 
     async def _register(self) -> None:
-        request = self._request.SerializeToString()
+        request, delay_ms = self._request.SerializeToString(), REGISTRATION_RETRY_MS
         while True:
             try:
                 answer_bytes = await self._channel.call("RegisterBroker", request, REGISTRATION_ATTEMPT_MS)
@@ -193,7 +194,8 @@ class BrokerSession:
             if error in FATAL:
                 raise RegistrationRefused(f"broker {self._broker_id}: {error.name}: {answer.error_message}")
             self._event("registration_refused", {"error": error.name, "message": answer.error_message})
-            await self._clock.sleep(REGISTRATION_RETRY_MS)
+            await self._clock.sleep(delay_ms)
+            delay_ms = min(2 * delay_ms, REGISTRATION_RETRY_MAX_MS)
         self.broker_epoch = answer.broker_epoch
         self._event("registered", {"broker_epoch": self.broker_epoch, "incarnation": self.incarnation_id.hex()})
         self._registered.set()
