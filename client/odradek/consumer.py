@@ -22,7 +22,7 @@ from odradek.core.fetch_state import EARLIEST, LATEST, FetchState, Row, State
 from odradek.errors import ClientClosed, ConfigError, NotAssigned, OdradekError, RequestTimeout
 from odradek.fetch_engine import FetchEngine
 from odradek.positions import list_offsets
-from odradek.results import ConsumerRecord, K, OffsetAndTimestamp, V, Watermarks
+from odradek.results import ConsumerRecord, K, OffsetAndTimestamp, V, Watermarks, make_record
 from odradek.serialization import deserialize
 
 DESCRIBE_REPLICAS = "/odradek.v1.Broker/DescribeReplicas"
@@ -290,7 +290,7 @@ class Consumer(Client, Generic[K, V]):
                     if records:
                         break
                     raise
-            records.append(ConsumerRecord(topic, partition, offset, timestamp, made_key, made_value, headers, epoch))
+            records.append(make_record(topic, partition, offset, timestamp, made_key, made_value, headers, epoch))
         return records
 
     # --- questions -------------------------------------------------------------------------------------------------

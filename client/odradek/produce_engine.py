@@ -64,14 +64,14 @@ class ProduceEngine:
         self._id_task: asyncio.Task[None] | None = None
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
-        self._room: deque[asyncio.Event] = deque()
+        self.room: deque[asyncio.Event] = deque()  # those who wait for room; who comes later waits behind them
         self._flushing = 0
         cluster.listeners.append(self._on_metadata)
         self._see_to_producer_id()
 
     async def end(self, error: OdradekError) -> None:
         """Give up what is left, with this error, and stop."""
-        self.fatal = self.fatal or error
+        self._stop_taking(error)
         self.carry_out(self.sender.fail_all(error))
         if self._timer is not None:
             self._timer.cancel()
@@ -80,8 +80,12 @@ class ProduceEngine:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for turn in self._room:
+        for turn in self.room:
             turn.set()
+
+    def _stop_taking(self, error: OdradekError) -> None:
+        self.fatal = self.fatal or error
+        self.routes.clear()
 
     # --- records in ------------------------------------------------------------------------------------------------
 
@@ -111,19 +115,14 @@ class ProduceEngine:
             self._rearm(now_ms)
         return batch
 
-    @property
-    def somebody_waits(self) -> bool:
-        """Whether others wait for room already: who comes now waits behind them."""
-        return bool(self._room)
-
     async def wait_for_room(self, size: int) -> None:
         """Return when `size` bytes fit into buffer.memory. Raises `BufferFull` after max.block.ms."""
         turn = asyncio.Event()
-        self._room.append(turn)
+        self.room.append(turn)
         self._hurry()
         try:
             async with asyncio.timeout(self._config.max_block_ms / 1000):
-                while self.fatal is None and (self._room[0] is not turn or not self.has_room(size)):
+                while self.fatal is None and (self.room[0] is not turn or not self.has_room(size)):
                     turn.clear()
                     await turn.wait()
         except TimeoutError:
@@ -133,7 +132,7 @@ class ProduceEngine:
                 hint="records come faster than the cluster takes them: slow down, or raise buffer_memory",
             ) from None
         finally:
-            self._room.remove(turn)
+            self.room.remove(turn)
             self._hurry()
             self._offer_room()
 
@@ -142,8 +141,8 @@ class ProduceEngine:
 
     def _offer_room(self) -> None:
         """The first in the row looks whether there is room for it now; it wakes the next."""
-        if self._room:
-            self._room[0].set()
+        if self.room:
+            self.room[0].set()
 
     async def flush(self, timeout: float | None) -> None:
         """Return when all that is unfinished now is done. Raises `RequestTimeout`."""
@@ -160,7 +159,7 @@ class ProduceEngine:
             self._hurry()
 
     def _hurry(self) -> None:
-        self.sender.hurry = self._flushing > 0 or bool(self._room)
+        self.sender.hurry = self._flushing > 0 or bool(self.room)
         if self.sender.hurry:
             self._wake_all()
 
@@ -266,7 +265,7 @@ class ProduceEngine:
             except (BootstrapError, RequestTimeout) as failure:
                 error = failure
             if not error.retriable:
-                self.fatal = error
+                self._stop_taking(error)
                 self.carry_out(sender.fail_all(error))
                 return
             failures += 1

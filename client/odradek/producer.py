@@ -101,6 +101,7 @@ class Producer(Client, Generic[K, V]):
             self._closed = True
             return
         self._closing = True
+        engine.routes.clear()
         try:
             await engine.flush(timeout)
         except RequestTimeout:
@@ -204,21 +205,27 @@ class Producer(Client, Generic[K, V]):
         headers: HeaderInput,
         timestamp: int | None,
     ) -> Batch | None:
-        """Put a record into its batch; the record is the batch's last. None when the caller has to wait first."""
+        """Put a record into its batch; the record is the batch's last. None when the caller has to wait first.
+
+        Every record passes here: the routes of an engine that has ended, or has not begun, are empty.
+        """
         engine = self._engine
-        if engine is None or self._closing or engine.fatal is not None or engine.somebody_waits:
+        if engine is None or engine.room or (route := engine.routes.get(topic)) is None:
             return None
-        route = engine.routes.get(topic)
-        if route is None:
-            return None
-        key_bytes = self._bytes_of_key(key) if key is not None else None
-        value_bytes = self._bytes_of_value(value)
-        size = RECORD_OVERHEAD + len(key_bytes or b"") + len(value_bytes or b"")
+        if self._value_serializer is None and isinstance(value, bytes):
+            value_bytes: bytes | None = value
+        else:
+            value_bytes = serialize(value, self._value_serializer, "value")
+        size = RECORD_OVERHEAD if value_bytes is None else RECORD_OVERHEAD + len(value_bytes)
+        key_bytes = None
+        if key is not None:
+            key_bytes = serialize(key, self._key_serializer, "key")
+            size += len(key_bytes or b"")
         record_headers = NO_HEADERS
         if headers:
             record_headers = as_headers(headers)
-            size += sum([len(name) + len(content or b"") + HEADER_OVERHEAD for name, content in record_headers])
-        if size > self._max_request_size or not engine.has_room(size):
+            size = _size_of(key_bytes, value_bytes, record_headers)
+        if size > self._max_request_size or engine.sender.buffered_bytes + size > self._buffer_memory:
             return None
         return self._put(engine, route, partition, timestamp, key_bytes, value_bytes, record_headers, size)
 
@@ -258,8 +265,8 @@ class Producer(Client, Generic[K, V]):
     ) -> Batch:
         """Find out why a record cannot be taken at once; wait, or raise."""
         engine = self._ready_engine()
-        key_bytes = self._bytes_of_key(key) if key is not None else None
-        value_bytes = self._bytes_of_value(value)
+        key_bytes = serialize(key, self._key_serializer, "key") if key is not None else None
+        value_bytes = serialize(value, self._value_serializer, "value")
         record_headers = as_headers(headers)
         size = _size_of(key_bytes, value_bytes, record_headers)
         if size > min(self._max_request_size, self._buffer_memory):
@@ -269,7 +276,7 @@ class Producer(Client, Generic[K, V]):
                 hint="send smaller records, or raise max_request_size here and max.message.bytes of the topic",
             )
         route = await engine.route(topic)
-        if engine.somebody_waits or not engine.has_room(size):
+        if engine.room or not engine.has_room(size):
             await engine.wait_for_room(size)
         engine = self._ready_engine()
         batch = self._put(engine, route, partition, timestamp, key_bytes, value_bytes, record_headers, size)
@@ -290,16 +297,6 @@ class Producer(Client, Generic[K, V]):
         if engine.fatal is not None:
             raise engine.fatal
         return engine
-
-    def _bytes_of_key(self, key: K) -> bytes | None:
-        if self._key_serializer is None and isinstance(key, bytes):
-            return key
-        return serialize(key, self._key_serializer, "key")
-
-    def _bytes_of_value(self, value: V) -> bytes | None:
-        if self._value_serializer is None and isinstance(value, bytes):
-            return value
-        return serialize(value, self._value_serializer, "value")
 
 
 def _size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
