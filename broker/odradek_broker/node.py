@@ -223,7 +223,9 @@ class Node:
             spawn=self.spawn,
             on_directory_failed=self._on_directory_failed,
         )
-        limits = SessionLimits(settings.fetch_max_bytes, settings.replica_fetch_wait_max_ms)
+        limits = SessionLimits(
+            settings.fetch_max_bytes, settings.odradek_stream_credit_bytes, settings.replica_fetch_wait_max_ms
+        )
         return BrokerServices(
             data=DataService(
                 replicas=replicas,

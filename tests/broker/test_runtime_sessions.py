@@ -105,11 +105,10 @@ class World:
     def lookup(self, tp: TopicPartition, topic_id: bytes = b"") -> HostedReplica | ErrorCode:
         return self.hosted if tp == TP else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def fetch_session(self, *, follower: bool) -> End:
+    def fetch_session(self, *, follower: bool, credit_bytes: int = 16 << 20) -> End:
         ours, theirs = stream()
-        session = FetchSession(
-            theirs, clock=self.clock, lookup=self.lookup, limits=SessionLimits(8 << 20), follower=follower
-        )
+        limits = SessionLimits(8 << 20, credit_bytes)
+        session = FetchSession(theirs, clock=self.clock, lookup=self.lookup, limits=limits, follower=follower)
         self.tasks.append(asyncio.ensure_future(session.run()))
         return ours
 
@@ -430,5 +429,24 @@ def test_a_session_without_credit_sends_nothing_more() -> None:
         item, data = await fetched(reader)
         assert item.fetch_offset == 1
         assert len(data) > 0
+
+    run(story)
+
+
+def test_a_client_that_gives_no_credit_has_taken_what_it_names_again() -> None:
+    """The default bounds what a client that never counts may leave untaken; naming a partition again frees it."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, reader = world.produce_session(), world.fetch_session(follower=False, credit_bytes=100)
+        for value in (b"x" * 1_000, b"y" * 1_000):
+            await writer.send(produce_frame(batch(world, value), acks=1))
+            await produced(writer)
+        await reader.send(fetch_frame(0))
+        _item, data = await fetched(reader)
+        assert len(data) > 2_000
+        await reader.send(fetch_frame(1, last=EPOCH))
+        item, _data = await fetched(reader)
+        assert item.fetch_offset == 1
 
     run(story)

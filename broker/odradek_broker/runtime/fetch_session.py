@@ -6,7 +6,8 @@ waiters. Per loop tick everything that is ready goes into one message, and while
 for the next one; that is where the throughput comes from.
 
 Three rules. A position is recorded when it is named and never a second time (R-122). The limit of a read is captured
-once (R-229). What the client has not taken yet is bounded by the credit that it gave.
+once (R-229). What the client has not taken yet is bounded: by the credit that it gives, or, as long
+as it gives none, by a default, where naming a partition again says that its last answer was taken.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class SessionLimits:
     """Bounds of one session, from the broker's settings."""
 
     max_answer_bytes: int
+    default_credit_bytes: int = 16_777_216  # odradek.stream.credit.bytes
     default_wait_ms: int = 500  # replica.fetch.wait.max.ms and fetch.max.wait.ms
 
 
@@ -76,8 +78,9 @@ class FetchSession:
         self._max_wait_ms = limits.default_wait_ms
         self._min_bytes = 1
         self._max_bytes = limits.max_answer_bytes
-        self._credit = 0
-        self._credited = False
+        self._credit = limits.default_credit_bytes
+        self._credited = False  # whether the client counts for itself
+        self._untaken: dict[TopicPartition, int] = {}  # bytes of a partition's last answer, until it is named again
         self._wakeup = asyncio.Event()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
@@ -113,7 +116,9 @@ class FetchSession:
         self._min_bytes = max(1, header.min_bytes)
         self._max_bytes = min(header.max_bytes or self._limits.max_answer_bytes, self._limits.max_answer_bytes)
         if header.credit_bytes:
-            self._credited = True
+            if not self._credited:  # from now on the client says what it has room for
+                self._credited, self._credit = True, 0
+                self._untaken.clear()
             self._credit += header.credit_bytes
             self._wakeup.set()
         for forgotten in header.forgotten:
@@ -133,6 +138,10 @@ class FetchSession:
             partition.max_bytes or DEFAULT_PARTITION_BYTES,
         )
         self._wanted[tp] = wanted
+        untaken = self._untaken.pop(tp, 0)
+        if untaken:  # whoever names a partition again has taken its last answer
+            self._credit += untaken
+            self._wakeup.set()
         hosted = self._lookup(tp, partition.topic_id)
         if isinstance(hosted, ErrorCode):
             wanted.decision = FetchDecision(hosted, -1, -1, -1)
@@ -173,6 +182,7 @@ class FetchSession:
         self._ready.pop(tp, None)
         if not keep_told:
             self._told.pop(tp, None)
+            self._credit += self._untaken.pop(tp, 0)
         if wanted is not None and wanted.hosted is not None:
             wanted.hosted.stop_waiting(self)
 
@@ -231,7 +241,7 @@ class FetchSession:
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
-            if self._credited and self._credit <= 0:
+            if self._credit <= 0:
                 continue  # the client has not taken what it has; its next credit wakes us
             frame = self.gather()
             if frame is None:
@@ -300,6 +310,8 @@ class FetchSession:
         if hosted is not None:
             hosted.stop_waiting(self)
             self._told[wanted.topic_partition] = (decision.high_watermark, decision.log_start_offset)
+        if size and not self._credited:
+            self._untaken[wanted.topic_partition] = size
         self._describe(header.partitions.add(), wanted, decision, size)
         buffers.extend(data)
         return size

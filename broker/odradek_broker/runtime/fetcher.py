@@ -28,6 +28,7 @@ FIRST_BACKOFF_MS = 50  # as the channels' own reconnect back-off (design: a rest
 MAX_BACKOFF_MS = 1_000
 CALL_TIMEOUT_MS = 30_000  # replica.socket.timeout.ms, Kafka's default
 OPEN_TIMEOUT_MS = 2_000
+CREDIT_BYTES = 16_777_216  # what the leader may send beyond what was taken: two answers of the largest size
 
 
 def check_run(run: memoryview) -> list[BatchHeader]:
@@ -69,6 +70,7 @@ class Fetcher:
         self._partitions: dict[TopicPartition, HostedReplica] = {}
         self._ready: dict[TopicPartition, None] = {}
         self._forgotten: dict[TopicPartition, None] = {}
+        self._credit_due = 0  # bytes to be granted with the next message
         self._wakeup = asyncio.Event()
         self._news = asyncio.Event()
         self._timer: TimerHandle | None = None
@@ -143,6 +145,7 @@ class Fetcher:
     async def _follow(self, stream: Stream) -> None:
         self._stream = stream
         self._forgotten.clear()
+        self._credit_due = CREDIT_BYTES
         for tp in self._partitions:
             self._ready[tp] = None
         self._wakeup.set()
@@ -185,6 +188,7 @@ class Fetcher:
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
             max_bytes=self._max_bytes,
+            credit_bytes=self._credit_due,
         )
         ready, self._ready = self._ready, {}
         for tp in ready:
@@ -204,7 +208,10 @@ class Fetcher:
         for tp in self._forgotten:
             header.forgotten.append(pb.ForgottenPartition(topic=tp.topic, partition=tp.partition))
         self._forgotten.clear()
-        return header if header.partitions or header.forgotten else None
+        if not (header.partitions or header.forgotten or self._credit_due):
+            return None
+        self._credit_due = 0
+        return header
 
     def _arm_timer(self, deadline_ms: int | None) -> None:
         if deadline_ms is None or (self._timer is not None and self._timer_at_ms <= deadline_ms):
@@ -229,6 +236,8 @@ class Fetcher:
             header = pb.FetchAnswerHeader.FromString(header_bytes)
         except Exception as error:  # protobuf raises DecodeError, a plain Exception
             raise FrameError(f"not a FetchAnswerHeader: {error}") from error
+        self._credit_due += len(batches)
+        self._wakeup.set()
         position = 0
         for item in header.partitions:
             run = batches[position : position + item.size]
