@@ -49,6 +49,19 @@ def test_proposal_counts_from_its_creation() -> None:
     assert partition.log.high_watermark == 3
 
 
+def test_proposed_member_counts_even_when_it_is_fenced_meanwhile() -> None:
+    """The proposal may be applied before the fencing, so the high watermark waits until its fate is known (R-46)."""
+    brokers = Brokers(3)
+    partition, proposal = proposing(brokers)
+    brokers.change(2, fenced=True)
+    append(partition, 3)
+    partition.fetch_by_follower(fetch(1, 3), 0)
+    partition.on_brokers_changed(0)
+    assert partition.log.high_watermark == 0
+    partition.on_isr_answer(proposal, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), 0)
+    assert partition.log.high_watermark == 3
+
+
 def test_proposal_names_epochs_and_incarnations() -> None:
     """Leader and partition epoch, and per member the broker epoch: the own, the last fetch's, or none (R-49)."""
     partition, proposal = proposing()

@@ -43,6 +43,7 @@ def test_log_start_is_compared_before_divergence() -> None:
     assert decide_read(log, 8, 2, 17).diverging is None
     assert decide_read(log, 9, 2, 17).diverging == EpochEntry(2, 8)
     assert decide_read(log, 4, 2, 17).error == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert decide_read(log, 4, 3, 17).error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_epoch_below_the_oldest_is_cut_at_the_log_start() -> None:
@@ -78,6 +79,7 @@ def test_leader_epoch_fences(requested: int, error: ErrorCode) -> None:
         (((3, 0), (4, 120)), 200, (4, 155), Cut(155, True)),
         (((3, 101), (5, 120)), 200, (4, 155), Cut(120, False)),  # FE-14, first round: epoch 4 is unknown here
         (((3, 0), (5, 120)), 200, (3, 101), Cut(101, True)),  # FE-14, second round
+        (((3, 0), (5, 100)), 200, (3, 150), Cut(100, True)),  # our 3 ended earlier than the leader's
         (((4, 120),), 200, (4, 140), Cut(140, True)),  # FE-15
         (((1, 100), (2, 119), (4, 129)), 140, (3, 130), Cut(129, False)),  # FE-15, second answer
         (((1, 100), (4, 119)), 129, (2, 120), Cut(119, False)),  # FE-15, third answer

@@ -189,19 +189,19 @@ class InSyncReplicas:
 
     def on_answer(
         self, proposal: IsrProposal, answer: IsrAnswer, leader: LeaderView, now_ms: int, effects: list[Effect]
-    ) -> bool:
-        """Take in the controller's answer (R-51). Returns whether the answer's ISR and partition epoch now hold."""
+    ) -> AnswerMeans:
+        """Take in the controller's answer and say what it means (R-51)."""
         means = self.isr.judge(proposal, answer, leader.leader_epoch, leader.partition_epoch, now_ms)
         if means is AnswerMeans.COMMITTED:
             self._commit(answer.isr, answer.partition_epoch, "R-51", effects)
-            return True
+            return means
         if means is AnswerMeans.NOTHING:
-            return False
+            return means
         self._mark_counted()
         rule = "R-52" if means is AnswerMeans.WAIT_FOR_METADATA else "R-51"
         facts = {"error": answer.error.name, "means": means.name.lower(), "isr": self.isr.committed}
         effects.append(Transition("isr_refused", rule, facts))
-        return False
+        return means
 
     def retry(self, now_ms: int, effects: list[Effect]) -> None:
         """Send the pending proposal again when its time has come (R-50, R-51)."""

@@ -17,6 +17,7 @@ from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition import append_rules, fencing
 from odradek_broker.core.partition.high_watermark import candidate
 from odradek_broker.core.partition.in_sync import InSyncReplicas
+from odradek_broker.core.partition.isr import AnswerMeans
 from odradek_broker.core.partition.leader_view import LeaderView
 from odradek_broker.core.partition.messages import (
     AdvanceLogStart,
@@ -229,11 +230,14 @@ class LeaderPartition(LeaderView):
         """The controller answered an AlterPartition item (R-51, R-52); each proposal is to get exactly one answer."""
         before = self.isr
         effects: list[Effect] = []
-        if self.replicas.on_answer(proposal, answer, self, now_ms, effects):
+        means = self.replicas.on_answer(proposal, answer, self, now_ms, effects)
+        if means is AnswerMeans.COMMITTED:
             self.partition_epoch = answer.partition_epoch
             self._try_high_watermark(now_ms, effects)
             self._announce_isr(before, effects)
             self._expand(now_ms, effects)
+        elif means is AnswerMeans.TAKEN_BACK:
+            self._try_high_watermark(now_ms, effects)  # whom it waited for may have become a stranger
         return effects
 
     def _announce_isr(self, before: tuple[int, ...], effects: list[Effect]) -> None:
