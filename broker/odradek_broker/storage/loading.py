@@ -205,7 +205,7 @@ class Recoverer:
                 self._take_epoch(header.leader_epoch, header.base_offset, position)
                 segment.enter(header, position)
                 segment.size = position + header.size
-                if header.base_offset >= producers.end_offset:
+                if header.next_offset > producers.end_offset:
                     producers.update(header)
                 self._batches += 1
         except CorruptBatch as error:

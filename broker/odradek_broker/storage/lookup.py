@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from odradek_proto.records import BatchHeader, CorruptBatch, Record, decode_records, verify_crc
@@ -27,7 +27,8 @@ def offset_for_timestamp(
         if segment.largest_timestamp < timestamp:
             continue
         start = segment.time_index.lookup(timestamp)
-        for record in _records(segment, segment.base_offset if start is None else start, timestamp):
+        start = max(log_start_offset, segment.base_offset if start is None else start)
+        for record in _records(segment, start, timestamp):
             if record.offset >= limit:
                 return None
             if record.timestamp >= timestamp and record.offset >= log_start_offset:
@@ -61,17 +62,16 @@ def _largest_in(
     return best
 
 
-def _records(segment: Segment, offset: int, timestamp: int) -> list[Record]:
-    """The records of the first batch from `offset` on that has a timestamp of at least `timestamp`."""
+def _records(segment: Segment, offset: int, timestamp: int) -> Iterator[Record]:
+    """The records of those batches from `offset` on that have a timestamp of at least `timestamp`."""
     for position, header in _headers(segment, offset):
-        if header.max_timestamp >= timestamp:
-            return _decode(segment, position, header)
-    return []
+        if header.max_timestamp >= timestamp and header.next_offset > offset:
+            yield from _decode(segment, position, header)
 
 
-def _headers(segment: Segment, offset: int) -> list[tuple[int, BatchHeader]]:
+def _headers(segment: Segment, offset: int) -> Iterator[tuple[int, BatchHeader]]:
     try:
-        return list(walk_headers(segment.file, segment.lookup(offset), segment.size))
+        yield from walk_headers(segment.file, segment.lookup(offset), segment.size)
     except CorruptBatch as error:
         raise LogCorrupted(segment.path, error.position, offset, error.reason) from None
 

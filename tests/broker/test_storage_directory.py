@@ -1,0 +1,254 @@
+"""A log directory: whose it is, its checkpoints, and its clean end (R-2, R-3, R-142, R-150, R-233)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from odradek_broker.storage.directory import METADATA_PARTITION, LogDirectory
+from odradek_broker.storage.errors import InconsistentTopicId, LogDirectoryFailed, LogDirectoryLocked, WrongLogDirectory
+from odradek_broker.storage.log import Log
+from odradek_broker.storage.settings import LogSettings
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_proto.formats import decode_meta_properties, decode_offset_checkpoint
+from odradek_proto.records import read_header
+from odradek_proto.topics import TopicPartition
+
+from tests.broker.log_bench import ORDERS, START_MS, batch, read_all
+
+PATH = "/data"
+ONE, TWO = bytes(range(16)), bytes(range(16, 32))
+SETTINGS = LogSettings(segment_bytes=1000)
+
+
+class Machine:
+    """A disk, and brokers that come and go on it."""
+
+    def __init__(self) -> None:
+        self.disk = SimDisk(random.Random(1))
+        self.files = SimFiles(self.disk, SimLoop(), random.Random(1))
+
+    def open(self, node_id: int = 1, cluster_id: str | None = "cluster") -> LogDirectory:
+        return LogDirectory.open(
+            self.files, PATH, node_id=node_id, cluster_id=cluster_id, wall_ms=START_MS, rng=random.Random(2)
+        )
+
+    def kill(self) -> None:
+        self.files.detach()
+        self.files = SimFiles(self.disk, SimLoop(), random.Random(1))
+
+    def offsets(self, name: str) -> dict[TopicPartition, int]:
+        return decode_offset_checkpoint(self.disk.read(f"{PATH}/{name}-checkpoint"))
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def open_log(directory: LogDirectory, partition: TopicPartition = ORDERS, topic_id: bytes = ONE) -> Log:
+    return directory.open_log(partition, topic_id, SETTINGS, wall_ms=START_MS)
+
+
+def fill(log: Log, count: int) -> None:
+    for _ in range(count):
+        made = batch(log.end_offset)
+        log.append([read_header(made)], [made])
+        log.state.producers.update(read_header(made))
+    log.state.log_end_offset = log.end_offset
+
+
+def test_one_process_at_a_time(machine: Machine) -> None:
+    """A second one is told which file stands in its way; the lock goes with the process."""
+    directory = machine.open()
+    with pytest.raises(LogDirectoryLocked, match=r"/data.*\.lock"):
+        machine.open()
+    directory.close(clean=False)
+    machine.open()
+    machine.kill()
+    machine.open()
+
+
+def test_a_directory_knows_whose_it_is(machine: Machine) -> None:
+    """Another node's or cluster's is refused by both names, and its lock is free again."""
+    directory = machine.open()
+    made = decode_meta_properties(machine.disk.read(f"{PATH}/meta.properties"))
+    assert made == directory.properties
+    assert (made.node_id, made.cluster_id) == (1, "cluster")
+    assert made.directory_id is not None
+    directory.close(clean=True)
+    with pytest.raises(WrongLogDirectory, match="node 1, not to node 2"):
+        machine.open(node_id=2)
+    with pytest.raises(WrongLogDirectory, match="cluster cluster, not to cluster other"):
+        machine.open(cluster_id="other")
+    assert machine.open(cluster_id=None).properties == made
+
+
+def test_a_clean_end_is_known_once(machine: Machine) -> None:
+    """The file is gone as soon as it was read, so that a crash counts as unclean (R-233)."""
+    directory = machine.open()
+    assert (directory.clean, directory.previous_broker_epoch) == (False, -1)
+    directory.close(clean=True, broker_epoch=57)
+    assert machine.disk.read(f"{PATH}/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":57}'
+    again = machine.open()
+    assert (again.clean, again.previous_broker_epoch) == (True, 57)
+    machine.kill()
+    assert machine.open().clean is False
+
+
+def test_a_failure_while_loading_leaves_no_clean_mark(machine: Machine) -> None:
+    """The next start must recover (LG-21)."""
+    directory = machine.open()
+    fill(open_log(directory), 3)
+    directory.close(clean=True, broker_epoch=1)
+    again = machine.open()
+    machine.disk.inject("read", "orders-0", times=1)
+    with pytest.raises(OSError, match="orders-0"):
+        open_log(again)
+    again.close(clean=True, broker_epoch=2)
+    third = machine.open()
+    assert not third.clean
+    assert len(read_all(open_log(third))) == 3
+
+
+def test_offsets_come_back_from_the_checkpoints(machine: Machine) -> None:
+    """High watermark, recovery point, and a log start inside of a segment (R-2, R-3)."""
+    directory = machine.open()
+    orders, other = open_log(directory), open_log(directory, TopicPartition("other", 3), TWO)
+    fill(orders, 20)
+    fill(other, 2)
+    orders.state.high_watermark = 17
+    orders.advance_log_start(5)
+    orders.flush()
+    directory.write_high_watermarks()
+    directory.write_recovery_points()
+    directory.write_log_starts()
+    assert machine.offsets("replication-offset") == {ORDERS: 17, other.topic_partition: 0}
+    assert machine.offsets("recovery-point-offset") == {ORDERS: 20, other.topic_partition: 0}
+    assert machine.offsets("log-start-offset") == {ORDERS: 5}
+    fill(orders, 3)
+    machine.kill()
+    again = open_log(machine.open())
+    state = again.state
+    assert (state.log_start_offset, state.high_watermark, state.log_end_offset) == (5, 17, 23)
+    assert again.recovery_point == 20
+    assert state.topic_id == ONE
+
+
+def test_a_checkpoint_keeps_what_is_not_open_yet(machine: Machine) -> None:
+    """Logs are opened one after the other, and files are written meanwhile."""
+    directory = machine.open()
+    for place in range(3):
+        fill(open_log(directory, TopicPartition("orders", place)), place + 1)
+    directory.close(clean=True)
+    again = machine.open()
+    open_log(again, TopicPartition("orders", 1))
+    again.write_recovery_points()
+    assert machine.offsets("recovery-point-offset") == {
+        TopicPartition("orders", place): place + 1 for place in range(3)
+    }
+
+
+def test_a_cut_below_the_checkpoint_is_written_first(machine: Machine) -> None:
+    """After a kill in the middle, recovery begins at the cut (R-230)."""
+    directory = machine.open()
+    log = open_log(directory)
+    fill(log, 20)
+    log.flush()
+    directory.write_recovery_points()
+    log.truncate(7)
+    assert machine.offsets("recovery-point-offset") == {ORDERS: 7}
+    fill(log, 30)
+    log.truncate(12)
+    assert machine.offsets("recovery-point-offset") == {ORDERS: 7}
+
+
+def test_the_metadata_log_is_no_data_partition(machine: Machine) -> None:
+    """It lies here and is opened like one, but is not listed."""
+    directory = machine.open()
+    fill(open_log(directory, METADATA_PARTITION, b""), 1)
+    fill(open_log(directory), 1)
+    assert directory.partitions() == {ORDERS: ONE}
+    directory.close(clean=True)
+    assert machine.offsets("recovery-point-offset") == {METADATA_PARTITION: 1, ORDERS: 1}
+    assert open_log(machine.open(), METADATA_PARTITION, b"").end_offset == 1
+
+
+def test_strays_are_found(machine: Machine) -> None:
+    """Partitions that the metadata puts elsewhere, or whose name now belongs to another topic (R-150)."""
+    directory = machine.open()
+    for place, topic_id in enumerate((ONE, TWO, ONE)):
+        open_log(directory, TopicPartition("orders", place), topic_id)
+    assigned = {TopicPartition("orders", 0): ONE, TopicPartition("orders", 1): ONE}
+    assert directory.strays(assigned) == [TopicPartition("orders", 1), TopicPartition("orders", 2)]
+    directory.close(clean=True)
+    with pytest.raises(InconsistentTopicId):
+        open_log(machine.open(), TopicPartition("orders", 1), ONE)
+
+
+def test_a_deleted_partition_makes_room_at_once_and_goes_later(machine: Machine) -> None:
+    """A topic of the same name can come back before the files are gone."""
+    directory = machine.open()
+    log = open_log(directory)
+    fill(log, 5)
+    directory.delete_log(log, START_MS)
+    assert directory.partitions() == {}
+    fresh = open_log(directory, topic_id=TWO)
+    assert fresh.end_offset == 0
+    doomed = [name for name in machine.files.list(PATH) if name.endswith("-delete")]
+    assert len(doomed) == 1
+    assert doomed[0].startswith("orders-0.")
+    directory.purge(START_MS + 59_999)
+    assert doomed[0] in machine.files.list(PATH)
+    directory.purge(START_MS + 60_000)
+    assert doomed[0] not in machine.files.list(PATH)
+
+
+def test_an_interrupted_deletion_is_ended_by_the_next_process(machine: Machine) -> None:
+    """What a crash left is removed."""
+    directory = machine.open()
+    directory.delete_log(open_log(directory), START_MS)
+    machine.kill()
+    again = machine.open()
+    again.purge(START_MS)
+    assert not [name for name in machine.files.list(PATH) if name.endswith("-delete")]
+
+
+def test_a_stray_is_kept_under_another_name(machine: Machine) -> None:
+    """Nobody deletes data because of a mistake in the metadata."""
+    directory = machine.open()
+    log = open_log(directory)
+    fill(log, 5)
+    directory.set_aside_stray(log, START_MS)
+    directory.purge(START_MS + 10**9)
+    assert [name for name in machine.files.list(PATH) if name.endswith("-stray")]
+    assert directory.partitions() == {}
+
+
+def test_bad_checkpoints_mean_more_recovery(machine: Machine) -> None:
+    """A file that cannot be read is as good as none, and the logs are not believed."""
+    directory = machine.open()
+    fill(open_log(directory), 3)
+    directory.close(clean=True)
+    machine.files.open(f"{PATH}/recovery-point-offset-checkpoint").pwritev([b"rubbish"], 0)
+    again = machine.open()
+    assert not again.clean
+    assert open_log(again).recovery.batches == 3
+
+
+def test_a_failed_log_leaves_no_clean_mark_and_the_others_close(machine: Machine) -> None:
+    """One bad flush, and the next start recovers everything (R-238)."""
+    directory = machine.open()
+    orders, other = open_log(directory), open_log(directory, TopicPartition("other", 0), TWO)
+    fill(orders, 2)
+    fill(other, 2)
+    machine.disk.inject("fsync", "orders-0")
+    with pytest.raises(LogDirectoryFailed):
+        orders.flush()
+    assert directory.failed is orders.failed
+    directory.close(clean=True, broker_epoch=3)
+    again = machine.open()
+    assert not again.clean
+    assert open_log(again, TopicPartition("other", 0), TWO).end_offset == 2
