@@ -1,0 +1,61 @@
+"""`quorum-state`: what a node must not forget (R-201)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from odradek_broker.core.quorum.messages import QuorumState
+from odradek_broker.runtime.quorum_state_file import UnreadableQuorumState, read_quorum_state, write_quorum_state
+from odradek_proto.transport.files import OsFiles
+
+GOOD = {"leaderEpoch": 3, "leaderId": 2, "votedId": -1, "data_version": 0}
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    """And a node without the file is new."""
+    files = OsFiles()
+    assert read_quorum_state(files, str(tmp_path)) == QuorumState()
+    for state in (QuorumState(7, leader_id=2, voted_id=3), QuorumState(8)):
+        write_quorum_state(files, str(tmp_path), state, (1, 2, 3))
+        assert read_quorum_state(files, str(tmp_path)) == state
+    files.close()
+
+
+def test_the_fields_are_those_of_kafka(tmp_path: Path) -> None:
+    """Version 0 of its QuorumStateData, so that people and tools read it."""
+    files = OsFiles()
+    write_quorum_state(files, str(tmp_path), QuorumState(7, leader_id=2), (1, 2))
+    assert json.loads((tmp_path / "quorum-state").read_text()) == {
+        "clusterId": "",
+        "leaderId": 2,
+        "leaderEpoch": 7,
+        "votedId": -1,
+        "appliedOffset": 0,
+        "currentVoters": [{"voterId": 1}, {"voterId": 2}],
+        "data_version": 0,
+    }
+    files.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        json.dumps(GOOD | {"data_version": 1}),
+        json.dumps(GOOD | {"leaderEpoch": "3"}),
+        json.dumps(GOOD | {"leaderEpoch": -3}),
+        json.dumps(GOOD | {"votedId": True}),
+    ],
+)
+def test_a_file_that_does_not_say_what_was_voted_stops_the_node(tmp_path: Path, content: str) -> None:
+    """To guess would be to vote twice."""
+    (tmp_path / "quorum-state").write_text(content)
+    files = OsFiles()
+    with pytest.raises(UnreadableQuorumState):
+        read_quorum_state(files, str(tmp_path))
+    files.close()
