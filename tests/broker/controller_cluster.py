@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from odradek_broker.core.controller.settings import ControllerSettings
@@ -49,6 +50,7 @@ class SharedLog:
         self.epoch = 0
         self.leader_id = -1
         self.stalled = False  # nothing is committed any more
+        self.lag_ms: dict[int, int] = {}  # nodes that hear of commits later than the others
         self.nodes: dict[int, MemoryQuorum] = {}
 
     @property
@@ -66,8 +68,12 @@ class SharedLog:
         if self.stalled or count > len(self.batches):
             return
         self.committed = max(self.committed, count)
-        for node in list(self.nodes.values()):
-            node.tell(node.deliver)
+        for node_id, node in list(self.nodes.items()):
+            if node_id in self.lag_ms:
+                late_us = self.loop.now_us + self.lag_ms[node_id] * 1000
+                self.loop.call_world_at(late_us, partial(node.tell, partial(node.deliver, count)))
+            else:
+                node.tell(node.deliver)
 
     def elect(self, leader_id: int) -> None:
         """Another leader: what was not committed is lost, and the new one hears that it leads when it has read all."""
@@ -115,9 +121,10 @@ class MemoryQuorum:
         """On this node's own time: a paused node hears of it later, a dead one never."""
         self._log.loop.call_soon(callback, context=self._log.loop.context_of(self._process))
 
-    def deliver(self) -> None:
+    def deliver(self, count: int | None = None) -> None:
+        """Hand out what is committed, or no more than so many batches."""
         assert self.member is not None
-        while self._delivered < self._log.committed:
+        while self._delivered < (self._log.committed if count is None else count):
             batch = self._log.batches[self._delivered]
             self._delivered += 1
             self.member.feed.on_commit(batch.base_offset, batch.epoch, batch.records)

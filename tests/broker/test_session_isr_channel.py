@@ -52,6 +52,21 @@ def test_a_second_proposal_for_a_partition_is_not_attempted() -> None:
     Cluster().run(story)
 
 
+def test_a_proposal_in_flight_admits_no_second_one() -> None:
+    """R-48: also after the request has left."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        member = cluster.members[3]
+        member.isr.submit(proposal(cluster, 3, (3, 2)))
+        await cluster.sleep(1)
+        member.isr.submit(proposal(cluster, 3, (3, 1)))
+        await cluster.until(lambda: len(member.answers) == 2)
+        assert [answer.error for _, answer in member.answers] == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.NONE]
+
+    Cluster().run(story)
+
+
 def test_what_waits_during_a_request_goes_with_the_next_one() -> None:
     """R-48: one request in flight, and the next carries all that gathered meanwhile."""
 

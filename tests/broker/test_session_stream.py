@@ -73,6 +73,22 @@ def test_the_session_follows_the_controller_at_once() -> None:
     Cluster().run(story)
 
 
+def test_the_session_leaves_a_controller_that_hangs() -> None:
+    """The old controller is frozen and ends no stream: the announcement of another one is enough."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        cluster.machines[1].pause()
+        cluster.log.elect(2)
+        sessions = cluster.members[2].controller
+        await cluster.until(lambda: sessions.active)
+        table = sessions.term().sessions
+        assert await cluster.until(lambda: table.has_valid_session(3, cluster.now_ms)) < 20
+        cluster.machines[1].resume()
+
+    Cluster().run(story)
+
+
 def test_a_broker_knows_for_how_long_no_controller_was_in_touch() -> None:
     """R-112: zero while the session stands, growing from the moment when its stream ended."""
 
