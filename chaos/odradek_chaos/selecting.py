@@ -1,0 +1,70 @@
+"""Which broker is meant: by role at this moment, or by number."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from odradek import Admin, PartitionDescription
+from odradek.cli.failures import CommandFailed, did_you_mean
+from odradek.cli.parsing import parse_partition
+from odradek_broker.local_cluster import ClusterError, LocalCluster
+
+
+class Victim(NamedTuple):
+    """A broker of a cluster, why it was chosen, and its process."""
+
+    broker: int
+    because: str
+    pid: int
+
+
+async def select(
+    cluster: LocalCluster, leader: str | None, follower: str | None, controller: bool, broker: int | None
+) -> Victim:
+    """The one broker that is meant. Raises `ClusterError`, `CommandFailed`, and what the client raises."""
+    if broker is not None:
+        if broker not in cluster.nodes:
+            known = ", ".join(map(str, cluster.nodes))
+            raise ClusterError(f"there is no broker {broker} in this cluster; there are {known}")
+        return _victim(cluster, broker, "chosen by its number")
+    async with Admin(cluster.bootstrap) as admin:
+        if controller:
+            found = (await admin.describe_cluster()).controller_id
+            if found < 0:
+                raise ClusterError("there is no active controller now", hint="`odradek cluster status --watch`")
+            return _victim(cluster, found, "the active controller")
+        text = leader or follower or ""
+        partition = await _partition(admin, text)
+        led_by = partition.leader_id
+        if led_by < 0:
+            raise ClusterError(f"{text} has no leader now", hint="`odradek cluster status --watch`")
+        if leader:
+            return _victim(cluster, led_by, f"leader of {text} in leader epoch {partition.leader_epoch}")
+    others = [replica for replica in partition.replicas if replica != led_by and cluster.running(replica)]
+    in_sync = [replica for replica in others if replica in partition.isr]
+    if not others:
+        raise ClusterError(f"{text} has no follower that runs")
+    chosen = (in_sync or others)[0]
+    state = "in sync" if in_sync else "not in sync"
+    return _victim(cluster, chosen, f"follower of {text}, {state}; broker {led_by} leads")
+
+
+def _victim(cluster: LocalCluster, broker: int, because: str) -> Victim:
+    return Victim(broker, because, cluster.nodes[broker].pid)
+
+
+async def _partition(admin: Admin, text: str) -> PartitionDescription:
+    wanted = parse_partition(text)
+    known = await admin.list_topics()
+    if wanted.topic not in known:
+        raise CommandFailed(
+            f"there is no topic {wanted.topic!r}{did_you_mean(wanted.topic, known)}",
+            hint="`odradek topic list` shows what is there",
+        )
+    topic = (await admin.describe_topics([wanted.topic]))[0]
+    for partition in topic.partitions:
+        if partition.partition == wanted.partition:
+            return partition
+    raise CommandFailed(
+        f"{wanted.topic} has no partition {wanted.partition}; it has {len(topic.partitions)}, from 0 on"
+    )
