@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.storage.cache import RecentBatches
+from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_proto.records import BatchHeader, encode_batch, iter_batches, read_header
+from odradek_proto.records import encode_batch, iter_batches, read_header
 from odradek_proto.topics import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -45,11 +46,6 @@ def batch(
     )
 
 
-def header_of(*args: int, **kwargs: object) -> BatchHeader:
-    """The header of `batch(...)`."""
-    return read_header(batch(*args, **kwargs))  # type: ignore[arg-type]
-
-
 class LogBench:
     """One partition's log, opened, closed, killed and read, on a disk that can lose power."""
 
@@ -65,13 +61,7 @@ class LogBench:
         self.files = SimFiles(self.disk, SimLoop(), random.Random(0))
         return self.files
 
-    def open(self, *, clean: bool = True, cache: RecentBatches | None = None, **arguments: int) -> Log:
-        given = {
-            "recovery_point": self.checkpoint,
-            "log_start_offset": self.log_start,
-            "wall_ms": START_MS,
-            **arguments,
-        }
+    def open(self, *, clean: bool = True, cache: RecentBatches | None = None, high_watermark: int = 0) -> Log:
         self.log = Log.open(
             self.files,
             DIRECTORY,
@@ -80,11 +70,14 @@ class LogBench:
             clean=clean,
             cache=cache,
             on_recovery_point_lowered=self._lower,
-            **given,  # type: ignore[arg-type]
+            recovery_point=self.checkpoint,
+            log_start_offset=self.log_start,
+            high_watermark=high_watermark,
+            wall_ms=START_MS,
         )
         return self.log
 
-    def _lower(self, log: Log, offset: int) -> None:
+    def _lower(self, log: DurableLog, offset: int) -> None:
         self.checkpoint = min(self.checkpoint, offset)
 
     def append(self, *batches: bytes) -> None:
@@ -101,11 +94,13 @@ class LogBench:
             state.producers.update(header)
         state.log_end_offset = headers[-1].next_offset
 
-    def fill(self, count: int, *, epoch: int = 0, records: int = 1, **arguments: int) -> list[bytes]:
+    def fill(
+        self, count: int, *, epoch: int = 0, records: int = 1, timestamp: int = START_MS, size: int = 50
+    ) -> list[bytes]:
         """Append so many batches at the end, each on its own; returns them."""
         made = []
         for _ in range(count):
-            made.append(batch(self.log.end_offset, records, epoch=epoch, **arguments))  # type: ignore[arg-type]
+            made.append(batch(self.log.end_offset, records, epoch=epoch, timestamp=timestamp, size=size))
             self.append(made[-1])
         return made
 
@@ -128,10 +123,10 @@ class LogBench:
         if clean:
             self.checkpoint = self.log.recovery_point
 
-    def reopen(self, *, clean: bool, **arguments: int) -> Log:
+    def reopen(self, *, clean: bool) -> Log:
         """End and begin again: after `clean=False` the log has to be recovered."""
         self.close(clean=clean)
-        return self.open(clean=clean, **arguments)
+        return self.open(clean=clean)
 
     def cold(self) -> None:
         """Make the next reads come from the disk."""

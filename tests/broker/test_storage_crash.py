@@ -8,7 +8,7 @@ at that offset once; epochs and offsets rise; producer state is that of the log;
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from odradek_broker.core.partition.epochs import EpochCache
@@ -69,12 +69,15 @@ class CrashingFile:
     def __init__(self, files: CrashingFiles, file: File) -> None:
         self._files = files
         self._file = file
-        self.path = file.path
         self.pread = file.pread
         self.size = file.size
         self.close = file.close
 
-    def pwritev(self, buffers: list[Buffer], offset: int) -> int:
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         self._files.step()
         return self._file.pwritev(buffers, offset)
 
@@ -259,8 +262,9 @@ def crash(tell: Callable[[Story], None], settings: LogSettings, steps: int, seed
 @pytest.mark.parametrize("power", [True, False], ids=["power-loss", "kill"])
 @pytest.mark.parametrize("tell", STORIES, ids=lambda tell: tell.__name__)
 def test_a_crash_at_every_step_loses_nothing_durable(tell: Callable[[Story], None], power: bool, mode: str) -> None:
-    """For every step of the story, with one of the disks that a power loss may leave."""
+    """For every step of the story, with one of the disks that a power loss may leave (every third in easier cases)."""
+    stride = 1 if power and mode == "default" else 3
     steps = 0
     while crash(tell, SETTINGS[mode], steps, seed=steps * 31 + 7, power=power):
-        steps += 1
+        steps += stride
     assert steps > 50

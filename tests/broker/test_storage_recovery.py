@@ -112,7 +112,8 @@ def test_everything_before_a_damaged_batch_is_kept(bench: LogBench, damaged: int
     assert bench.names(".log")[-1] <= damaged
     assert all(offset <= damaged for offset in bench.log.snapshot_offsets)
     bench.fill(20, epoch=2)
-    assert offsets(bench.reopen(clean=False) and bench.read_all()) == list(range(damaged + 20))
+    bench.reopen(clean=False)
+    assert offsets(bench.read_all()) == list(range(damaged + 20))
 
 
 def test_damage_below_the_recovery_point_is_reported_as_such(bench: LogBench) -> None:
@@ -229,7 +230,8 @@ def test_a_log_that_ends_below_its_start_is_begun_anew(bench: LogBench) -> None:
     assert bench.names(".log") == [4]
     assert bench.epochs() == ()
     bench.fill(2, epoch=1)
-    assert offsets(bench.reopen(clean=False) and bench.read_all()) == [4, 5]
+    bench.reopen(clean=False)
+    assert offsets(bench.read_all()) == [4, 5]
 
 
 @pytest.mark.parametrize(("checkpoint", "expected"), [(0, 2), (5, 5), (99, 8)])

@@ -10,9 +10,11 @@ from tests.broker.log_bench import START_MS, LogBench, batch, offsets
 DAY_MS = 86_400_000
 
 
-def filled(**settings: int) -> LogBench:
+def filled(file_delete_delay_ms: int = 60_000) -> LogBench:
     """Thirty records in segments of eight, one day apart each."""
-    bench = LogBench(LogSettings(segment_bytes=1000, segment_ms=1 << 60, retention_ms=-1, **settings))
+    bench = LogBench(
+        LogSettings(segment_bytes=1000, segment_ms=1 << 60, retention_ms=-1, file_delete_delay_ms=file_delete_delay_ms)
+    )
     bench.open()
     for place in range(30):
         bench.fill(1, timestamp=START_MS + place * DAY_MS)
@@ -33,8 +35,10 @@ def retain(bench: LogBench, wall_ms: int, high_watermark: int) -> int | None:
     return start
 
 
-def with_retention(bench: LogBench, **settings: int) -> None:
-    bench.log.settings = LogSettings(segment_bytes=1000, segment_ms=1 << 60, **{"retention_ms": -1, **settings})
+def with_retention(bench: LogBench, retention_ms: int = -1, retention_bytes: int = -1) -> None:
+    bench.log.settings = LogSettings(
+        segment_bytes=1000, segment_ms=1 << 60, retention_ms=retention_ms, retention_bytes=retention_bytes
+    )
 
 
 @pytest.mark.parametrize("reopened", [False, True])

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 from odradek_broker.core.partition.producers import ProducerStates
+from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.errors import LogDirectoryFailed
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.errors import ErrorCode
@@ -165,10 +166,12 @@ def test_the_recovery_point_is_lowered_before_the_cut(bench: LogBench) -> None:
     seen: list[tuple[int, int]] = []
     lower = bench.log.on_recovery_point_lowered
     assert lower is not None
-    bench.log.on_recovery_point_lowered = lambda log, offset: (
-        seen.append((offset, log.end_offset)),
-        lower(log, offset),
-    )[0]
+
+    def watch(log: DurableLog, offset: int) -> None:
+        seen.append((offset, log.end_offset))
+        lower(log, offset)
+
+    bench.log.on_recovery_point_lowered = watch
     bench.truncate(13)
     assert seen == [(13, 20)]
     assert (bench.checkpoint, bench.log.recovery_point) == (13, 13)

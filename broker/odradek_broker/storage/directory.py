@@ -17,26 +17,25 @@ from functools import partial
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSET_CHECKPOINT,
-    META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     CorruptFile,
     MetaProperties,
     decode_clean_shutdown,
-    decode_meta_properties,
     decode_offset_checkpoint,
     decode_partition_metadata,
     encode_clean_shutdown,
-    encode_meta_properties,
     encode_offset_checkpoint,
 )
-from odradek_proto.topics import TopicPartition, parse_partition_directory, partition_directory, topic_id_to_text
+from odradek_proto.topics import TopicPartition, parse_partition_directory, partition_directory
 from odradek_proto.transport.ports import File, Files
 
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, replace_file
 from odradek_broker.storage.cache import RecentBatches
-from odradek_broker.storage.errors import LogDirectoryFailed, LogDirectoryLocked, WrongLogDirectory
+from odradek_broker.storage.durable import DurableLog
+from odradek_broker.storage.errors import LogDirectoryFailed, LogDirectoryLocked
+from odradek_broker.storage.identity import settle_properties
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 
@@ -96,7 +95,7 @@ class LogDirectory:
         except BlockingIOError:
             raise LogDirectoryLocked(f"{path}: another process uses this log directory (it holds {LOCK})") from None
         try:
-            properties = _settle_properties(files, path, node_id, cluster_id, rng)
+            properties = settle_properties(files, path, node_id, cluster_id, rng)
             directory = cls(files, path, lock, properties, cache or RecentBatches(), rng)
             directory._read(wall_ms)
         except BaseException:
@@ -263,7 +262,7 @@ class LogDirectory:
         }
         self._write(LOG_START_OFFSET_CHECKPOINT, {**self.log_starts, **needed})
 
-    def _lower_recovery_point(self, log: Log, offset: int) -> None:
+    def _lower_recovery_point(self, log: DurableLog, offset: int) -> None:
         """Before a log is cut below what the checkpoint says: the next start must not believe it (R-230)."""
         if self._written_recovery_points.get(log.topic_partition, 0) > offset:
             self._written_recovery_points[log.topic_partition] = offset
@@ -317,37 +316,3 @@ class LogDirectory:
             except LogDirectoryFailed:
                 complete = False
         return complete
-
-
-def _settle_properties(
-    files: Files, path: str, node_id: int, cluster_id: str | None, rng: random.Random
-) -> MetaProperties:
-    """Compare `meta.properties` with who we are, or write it into a new directory. Raises `WrongLogDirectory`."""
-    content = read_file(files, f"{path}/{META_PROPERTIES}")
-    if content is None:
-        made = MetaProperties(node_id, cluster_id or _new_id(rng), _new_id(rng))
-        replace_file(files, path, META_PROPERTIES, encode_meta_properties(made), durable=True)
-        return made
-    try:
-        properties = decode_meta_properties(content)
-    except CorruptFile as error:
-        raise WrongLogDirectory(f"{path}/{META_PROPERTIES}: {error}") from None
-    if properties.node_id != node_id:
-        raise WrongLogDirectory(f"{path} belongs to node {properties.node_id}, not to node {node_id}")
-    if cluster_id is not None and properties.cluster_id != cluster_id:
-        raise WrongLogDirectory(f"{path} belongs to cluster {properties.cluster_id}, not to cluster {cluster_id}")
-    if properties.directory_id is None:
-        properties = MetaProperties(node_id, properties.cluster_id, _new_id(rng))
-        replace_file(files, path, META_PROPERTIES, encode_meta_properties(properties), durable=True)
-    return properties
-
-
-def _new_id(rng: random.Random) -> str:
-    """A random id of 16 bytes as text: of version 4, and with a letter in front, as Kafka makes them."""
-    while True:
-        raw = bytearray(rng.getrandbits(128).to_bytes(16, "big"))
-        raw[6] = (raw[6] & 0x0F) | 0x40
-        raw[8] = (raw[8] & 0x3F) | 0x80
-        text = topic_id_to_text(bytes(raw))
-        if not text.startswith("-"):
-            return text

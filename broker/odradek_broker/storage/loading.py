@@ -7,7 +7,6 @@ recovery point on is read and checked, and the log is cut at the first thing tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from odradek_proto.formats import (
     DELETED_SUFFIX,
@@ -24,6 +23,7 @@ from odradek_proto.formats import (
 )
 from odradek_proto.records import CorruptBatch
 from odradek_proto.transport.ports import Files
+from odradek_proto.values import Value
 
 from odradek_broker.core.partition.epochs import EpochCache
 from odradek_broker.core.partition.producers import ProducerStates
@@ -38,8 +38,7 @@ SWAP_SUFFIX = ".swap"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(Value, frozen=True):
     """What opening a log found. Everything is zero after a clean shutdown.
 
     `cut_offset` is where the log ends because of damage, None without any. `below_recovery_point` says that the damage
@@ -55,8 +54,7 @@ class Recovery:
     below_recovery_point: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryContent:
+class DirectoryContent(Value, frozen=True):
     """Base offsets of the segments, those whose index files are missing or torn, and the offsets of the snapshots."""
 
     bases: Sequence[int]

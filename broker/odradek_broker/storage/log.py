@@ -8,59 +8,31 @@ that say "blocking": those capture what they need first, so that they may run in
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, encode_leader_epochs
-from odradek_proto.records import BatchHeader, Buffer, CorruptBatch
+from odradek_proto.records import Buffer
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Files
 
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.core.partition.producers import ProducerStates
+from odradek_broker.storage.appending import AppendableLog
 from odradek_broker.storage.atomic import replace_file
-from odradek_broker.storage.cache import RecentBatches, slice_buffers
-from odradek_broker.storage.errors import AppendOutOfOrder, DiskFull, LogCorrupted, LogDirectoryFailed
+from odradek_broker.storage.cache import RecentBatches
+from odradek_broker.storage.durable import DurableLog
+from odradek_broker.storage.errors import LogCorrupted
 from odradek_broker.storage.lookup import TimestampAndOffset, largest_timestamp, offset_for_timestamp
-from odradek_broker.storage.opening import Opened, open_files
+from odradek_broker.storage.opening import open_files
 from odradek_broker.storage.reading import read_batches
 from odradek_broker.storage.retention import new_log_start, segments_below
-from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
 from odradek_broker.storage.settings import LogSettings
 from odradek_broker.storage.snapshots import replay
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
+class Log(AppendableLog):
+    """One replica's log, made by `Log.open`. What `append`, `flush` and `close` do is said in the classes below it."""
 
-class Log:
-    """One replica's log, made by `Log.open`.
-
-    Always: log_start_offset <= recovery_point <= end_offset. After `failed` is set nothing is written any more.
-    """
-
-    __slots__ = (
-        "_end_offset",
-        "_epochs_dirty",
-        "_failed",
-        "_files",
-        "_floor",
-        "_flushed",
-        "_generation",
-        "_segments",
-        "_snapshots",
-        "_tail",
-        "_unflushed_since_ms",
-        "_wall_ms",
-        "directory",
-        "log_start_offset",
-        "on_recovery_point_lowered",
-        "recovery",
-        "segment_jitter_ms",
-        "settings",
-        "state",
-        "topic_partition",
-    )
+    __slots__ = ()
 
     @classmethod
     def open(
@@ -78,7 +50,7 @@ class Log:
         wall_ms: int,
         cache: RecentBatches | None = None,
         segment_jitter_ms: int = 0,
-        on_recovery_point_lowered: Callable[[Log, int], None] | None = None,
+        on_recovery_point_lowered: Callable[[DurableLog, int], None] | None = None,
     ) -> Log:
         """Open a log, recover it when it was not closed cleanly, create it when it is absent. Blocking.
 
@@ -101,198 +73,6 @@ class Log:
         log.segment_jitter_ms = segment_jitter_ms
         log.on_recovery_point_lowered = on_recovery_point_lowered
         return log
-
-    def __init__(
-        self, files: Files, directory: str, opened: Opened, settings: LogSettings, wall_ms: int, cache: RecentBatches
-    ) -> None:
-        self.directory = directory
-        self.settings = settings
-        self.state = opened.state
-        self.topic_partition = opened.state.topic_partition
-        self.recovery = opened.recovery
-        self.log_start_offset = opened.state.log_start_offset
-        self.segment_jitter_ms = 0
-        self.on_recovery_point_lowered: Callable[[Log, int], None] | None = None
-        self._files = files
-        self._segments = opened.segments
-        self._snapshots = opened.snapshots
-        self._tail = cache.tail()
-        self._end_offset = opened.state.log_end_offset
-        self._generation = 0  # rises with every cut
-        self._floor = opened.recovery_point  # the recovery point of this generation before its first flush
-        self._flushed = (0, opened.recovery_point)  # (generation, offset) of the last flush
-        self._epochs_dirty = False
-        self._failed: LogDirectoryFailed | None = None
-        self._unflushed_since_ms: int | None = None
-        self._wall_ms = wall_ms  # as it was last told
-
-    # --- What it is ------------------------------------------------------------------------------------------------
-
-    @property
-    def end_offset(self) -> int:
-        """The log end offset as storage counts it."""
-        return self._end_offset
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below is known to be on the disk (R-1).
-
-        A flush in another thread speaks for the log as it was when the flush began; if the log was cut since, its word
-        does not count. Whoever hears that a flush ended reads this, not what the flush returned.
-        """
-        generation, offset = self._flushed
-        return max(offset if generation == self._generation else self._floor, self.log_start_offset)
-
-    @property
-    def size_bytes(self) -> int:
-        return self._segments.size
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        return self._segments.all
-
-    @property
-    def first_segment_base(self) -> int:
-        """A log start offset at or below it needs no entry in the checkpoint (R-3)."""
-        return self._segments.first.base_offset
-
-    @property
-    def snapshot_offsets(self) -> tuple[int, ...]:
-        return self._snapshots.offsets
-
-    @property
-    def failed(self) -> LogDirectoryFailed | None:
-        return self._failed
-
-    @contextmanager
-    def _failing(self, act: str) -> Iterator[None]:
-        """Turn what the disk says into `LogDirectoryFailed`, for good."""
-        if self._failed is not None:
-            raise self._failed
-        try:
-            yield
-        except OSError as error:
-            self._failed = LogDirectoryFailed(f"{self.topic_partition}: {act} failed: {error}")
-            raise self._failed from error
-        except CorruptBatch as error:
-            raise LogCorrupted(self._segments.active.path, error.position, self._end_offset, error.reason) from None
-
-    # --- Append ----------------------------------------------------------------------------------------------------
-
-    def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], wall_ms: int | None = None) -> None:
-        """Write batches at the end of the log: one vectored write, one more for each segment that begins on the way.
-
-        The buffers, one behind the other, are exactly these batches, offsets and epochs stamped; they belong to the log
-        from now on and must not change. Raises `AppendOutOfOrder` below the log end offset, `DiskFull` (the log is as
-        before) and `LogDirectoryFailed`.
-        """
-        if self._failed is not None:
-            raise self._failed
-        if wall_ms is not None:
-            self._wall_ms = wall_ms
-        end = self._end_offset
-        size = 0
-        for header in headers:
-            if header.base_offset < end:
-                raise AppendOutOfOrder(
-                    f"{self.topic_partition}: batch at {header.base_offset} below the log end offset {end}"
-                )
-            end = header.base_offset + header.last_offset_delta + 1
-            size += header.length + 12
-        active = self._segments.active
-        before = (active, active.size, active.next_offset)
-        try:
-            if self._must_roll(active, headers, size, end):
-                self._append_in_parts(headers, buffers)
-            else:
-                active.append(headers, buffers, size)
-        except (OSError, ValueError) as error:
-            self._undo(before, error)
-        self._end_offset = end
-        self._tail.enter(headers, buffers, size, end)
-
-    def _must_roll(self, active: Segment, headers: Sequence[BatchHeader], size: int, end: int) -> bool:
-        """Whether these batches do not all belong into the active segment (R-225)."""
-        settings = self.settings
-        if active.size + size > settings.segment_bytes and (active.size or len(headers) > 1):
-            return True
-        if end - 1 - active.base_offset > LARGEST_RELATIVE_OFFSET:
-            return True
-        if not active.size:
-            return False
-        if (len(active.index) + len(headers)) * 12 > settings.segment_index_bytes:
-            return True  # 12: an entry of the time index, the larger one
-        timestamp = headers[-1].max_timestamp
-        if active.first_timestamp >= 0 and timestamp >= 0:
-            waited = timestamp - active.first_timestamp
-        else:
-            waited = self._wall_ms - active.created_ms
-        return waited > settings.segment_ms - self.segment_jitter_ms
-
-    def _append_in_parts(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer]) -> None:
-        """Append batch after batch to where each belongs, writing what lies together at once."""
-        place = position = 0
-        while place < len(headers):
-            active = self._segments.active
-            if self._must_roll(active, headers[place : place + 1], headers[place].size, headers[place].next_offset):
-                self._roll(headers, place)
-                active = self._segments.active
-            stop, size = place + 1, headers[place].size
-            while stop < len(headers):
-                larger = size + headers[stop].size
-                if self._must_roll(active, headers[place : stop + 1], larger, headers[stop].next_offset):
-                    break
-                stop, size = stop + 1, larger
-            part = slice_buffers(buffers, position, position + size)
-            active.append(headers[place:stop], part, size)
-            place, position = stop, position + size
-
-    def _roll(self, headers: Sequence[BatchHeader], done: int) -> None:
-        """Begin a new segment where the active one ends (R-225, R-226); the first `done` headers are written already.
-
-        Unlike Kafka, the base offset is the end of the segment before also when the next batch begins higher: segments
-        touch, and recovery can see that a segment's end is missing. Only a gap that no index could span is left open.
-        """
-        active = self._segments.active
-        base_offset = active.next_offset
-        if headers and headers[done].last_offset - base_offset > LARGEST_RELATIVE_OFFSET:
-            base_offset = headers[done].base_offset
-        producers = self.state.producers
-        if done:
-            entries, end_offset = producers.entries(), producers.end_offset
-            producers = ProducerStates(producers.expiration_ms)
-            producers.restore(entries, end_offset)
-            for header in headers[:done]:
-                producers.update(header)
-        self._segments.roll(base_offset, self._wall_ms)
-        if base_offset > self.log_start_offset:
-            self._snapshots.write(base_offset, producers)
-
-    def _undo(self, before: tuple[Segment, int, int], error: OSError | ValueError) -> None:
-        """Take back an append that failed in the middle, then raise what it means."""
-        segment, size, next_offset = before
-        with self._failing("taking back an append"):
-            place = self._segments.all.index(segment) if segment in self._segments.all else None
-            if place is None:  # an empty active segment was made anew
-                self._segments.active.cut(0, self._segments.active.base_offset)
-            elif segment is not self._segments.active or segment.size != size:
-                self._segments.cut(place, size, next_offset)
-                self._snapshots.drop(lambda offset: offset > self._end_offset)
-            segment = self._segments.active
-            segment.file.truncate(segment.size)
-        if not isinstance(error, OSError):
-            raise error
-        if error.errno in NO_ROOM:
-            raise DiskFull(f"{self.topic_partition}: no room for an append: {error}") from error
-        self._failed = LogDirectoryFailed(f"{self.topic_partition}: append failed: {error}")
-        raise self._failed from error
-
-    def roll(self, wall_ms: int) -> None:
-        """Begin a new segment now, unless the active one is empty. Raises `LogDirectoryFailed`."""
-        self._wall_ms = wall_ms
-        if self._segments.active.size:
-            with self._failing("roll"):
-                self._roll((), 0)
 
     # --- Read ------------------------------------------------------------------------------------------------------
 
@@ -442,75 +222,3 @@ class Log:
         self._wall_ms = wall_ms
         with self._failing("removing segments"):
             self._segments.purge(wall_ms)
-
-    # --- Flush -----------------------------------------------------------------------------------------------------
-
-    def needs_flush(self, now_ms: int) -> bool:
-        """Whether `flush.messages`, `flush.ms` or a roll ask for a flush (R-226, R-238)."""
-        recovery_point = self.recovery_point
-        unflushed = self._end_offset - recovery_point
-        if unflushed <= 0:
-            self._unflushed_since_ms = None
-            return False
-        if unflushed >= self.settings.flush_messages or recovery_point < self._segments.active.base_offset:
-            return True
-        if self._unflushed_since_ms is None:
-            self._unflushed_since_ms = now_ms
-        return now_ms - self._unflushed_since_ms >= self.settings.flush_ms
-
-    def flush(self) -> int:
-        """Make the log durable up to its present end; returns the recovery point then. Blocking, safe in a thread.
-
-        One flush at a time. What is appended meanwhile is for the next one. Raises `LogDirectoryFailed`, after which
-        nothing is tried again.
-        """
-        with self._failing("flush"):
-            self._flush_files()
-        return self.recovery_point
-
-    def _flush_files(self) -> None:
-        generation, end, segments = self._generation, self._end_offset, self._segments.all
-        for segment in segments:
-            if segment.dirty:
-                segment.dirty = False
-                segment.fsync()
-                if segment is not segments[-1]:
-                    segment.fsync_indexes()
-        for offset in sorted(self._snapshots.dirty):
-            self._snapshots.dirty.discard(offset)
-            self._snapshots.fsync(offset)
-        if self._epochs_dirty:
-            self._epochs_dirty = False
-            self._fsync_epochs()
-        if self._segments.directory_dirty:
-            self._segments.directory_dirty = False
-            self._files.fsync_dir(self.directory)
-        self._unflushed_since_ms = None
-        self._flushed = (generation, end)
-
-    def _fsync_epochs(self) -> None:
-        file = self._files.open(f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")
-        try:
-            file.fsync()
-        finally:
-            file.close()
-        self._segments.directory_dirty = True
-
-    # --- End -------------------------------------------------------------------------------------------------------
-
-    def close(self, *, clean: bool) -> None:
-        """Close the files. With `clean` everything is complete and durable first, a producer snapshot too. Blocking."""
-        try:
-            if clean:
-                with self._failing("closing"):
-                    active = self._segments.active
-                    active.drop_garbage()
-                    active.seal()
-                    if self._end_offset > self.log_start_offset:
-                        self._snapshots.write(self._end_offset, self.state.producers)
-                    active.dirty = True
-                    active.fsync_indexes()
-                    self._flush_files()
-        finally:
-            self._tail.clear()
-            self._segments.close()

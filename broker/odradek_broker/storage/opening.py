@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek_proto.formats import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
@@ -16,6 +14,7 @@ from odradek_proto.formats import (
 from odradek_proto.records import CorruptBatch
 from odradek_proto.topics import TopicPartition, topic_id_to_text
 from odradek_proto.transport.ports import Files
+from odradek_proto.values import Value
 
 from odradek_broker.core.partition.epochs import EpochCache, EpochEntry
 from odradek_broker.core.partition.messages import ReplicaLog
@@ -29,8 +28,7 @@ from odradek_broker.storage.settings import LogSettings
 from odradek_broker.storage.snapshots import Snapshots, replay
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Value, frozen=True):
     """What a log is made of."""
 
     state: ReplicaLog

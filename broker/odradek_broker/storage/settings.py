@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from odradek_proto.values import Value
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 NEVER = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+class LogSettings(Value, frozen=True):
     """Defaults are Kafka's. `flush_before_ack` is ours: `odradek.fsync=before-ack`."""
 
     segment_bytes: int = 1 << 30
