@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
+from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.node import Node
+from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.settings import BrokerSettings
+from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop
@@ -13,6 +18,16 @@ from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
 
 GRPC_PORT, CONTROLLER_PORT = 50051, 50061
 LOG_DIRECTORY = "/data"
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A broker whose process ended by an error of its own."""
+
+    broker_id: int
+    incarnation: int
+    time_us: int
+    error: BaseException
 
 
 class SimCluster:
@@ -27,7 +42,10 @@ class SimCluster:
         self.machines: dict[int, SimNode] = {
             node_id: SimNode(f"b{node_id}", loop, self.fabric) for node_id in range(1, brokers + 1)
         }
-        self.nodes: dict[int, Node] = {}  # of the incarnation that runs now
+        self.clients: list[SimNode] = []
+        self.crashes: list[Crash] = []
+        self.nodes: dict[int, Node] = {}  # of the incarnation that ran last
+        self._stops: dict[int, asyncio.Event] = {}
         self._base = replace(
             settings or BrokerSettings(),
             cluster_id="c2ltdWxhdGVkLWNsdXN0ZXI",
@@ -48,22 +66,77 @@ class SimCluster:
             listeners=f"GRPC://{name}:{GRPC_PORT},CONTROLLER://{name}:{CONTROLLER_PORT}",
         )
 
+    # --- processes
+
     def start(self, broker_id: int) -> None:
         """Start this broker's process on what its disk holds."""
-        settings = self.settings_of(broker_id)
+        settings, machine = self.settings_of(broker_id), self.machines[broker_id]
 
         async def main(ports: NodePorts) -> None:
             node = Node(settings, clock=ports.clock, files=ports.files, network=ports.network)
-            self.nodes[broker_id] = node
-            await node.start()
-            await node.failed
+            stop = asyncio.Event()
+            self.nodes[broker_id], self._stops[broker_id] = node, stop
+            try:
+                await node.start()
+                await self._until_failed_or_told(node, stop)
+            except Exception as error:
+                if machine.is_running and machine.incarnation == ports.incarnation:
+                    self.crashes.append(Crash(broker_id, ports.incarnation, self.loop.now_us, error))
+                raise
 
-        self.machines[broker_id].start(main)
+        machine.start(main)
+
+    async def _until_failed_or_told(self, node: Node, stop: asyncio.Event) -> None:
+        told = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((told, node.failed), return_when=asyncio.FIRST_COMPLETED)
+        if node.failed.done():
+            node.failed.result()
+        await node.stop()
 
     def start_all(self) -> None:
         for broker_id in self.machines:
             self.start(broker_id)
 
+    def stop(self, broker_id: int) -> None:
+        """SIGTERM: ask the broker to shut down as it does when it is told to. Nothing happens before it has begun."""
+        if self.machines[broker_id].is_running and broker_id in self._stops:
+            self._stops[broker_id].set()
+
     def client(self, name: str) -> SimNode:
         """A machine for a client; `start` runs the client's program there."""
-        return SimNode(name, self.loop, self.fabric)
+        machine = SimNode(name, self.loop, self.fabric)
+        self.clients.append(machine)
+        return machine
+
+    # --- views for those who see everything: nemeses and checkers
+
+    def running(self) -> Iterator[tuple[int, Node]]:
+        """The brokers whose process has come so far as to have a node, paused ones included."""
+        for broker_id, machine in self.machines.items():
+            if machine.is_running and broker_id in self.nodes:
+                yield broker_id, self.nodes[broker_id]
+
+    def hosted(self, broker_id: int) -> dict[TopicPartition, HostedReplica]:
+        """The replicas that a running broker has opened; none before it has loaded them all."""
+        node = self.nodes.get(broker_id)
+        if node is None or not self.machines[broker_id].is_running or node.replicas is None:
+            return {}
+        return node.replicas.replicas
+
+    def newest_image(self) -> MetadataImage:
+        """The furthest committed metadata that a running broker knows."""
+        images = [node.feed.image for _, node in self.running()]
+        return max(images, key=lambda image: image.offset, default=MetadataImage())
+
+    def leader_of(self, tp: TopicPartition) -> int:
+        registration = self.newest_image().partition(tp)
+        return NO_LEADER if registration is None else registration.leader
+
+    def controller(self) -> int:
+        """The leader of the newest quorum epoch, -1 for none."""
+        found = [
+            (node.quorum.epoch, broker_id)
+            for broker_id, node in self.running()
+            if node.quorum is not None and node.quorum.is_leader
+        ]
+        return max(found, default=(0, -1))[1]

@@ -1,0 +1,50 @@
+"""`python -m odradek_chaos.worlds.simulated SEED [options]`: run one seed, print what it expands to and what it gave."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import fields
+
+from odradek_chaos.worlds.simulated.options import Options
+from odradek_chaos.worlds.simulated.run import SeedResult, run_seed
+
+
+def summary(result: SeedResult) -> str:
+    faults = ", ".join(f"{count} {name}" for name, count in result.faults.items())
+    return (
+        f"seed {result.seed}: {result.virtual_ms / 1000:.1f} virtual seconds, {result.events} events, {faults}; "
+        f"{result.acknowledged} records acknowledged, {result.failed} unknown, {result.read} read back, "
+        f"{result.compared} compared on the disks; well again after {result.recovered_ms} ms; "
+        f"trace {result.trace_hash}; {len(result.findings)} findings"
+    )
+
+
+def parse(arguments: list[str]) -> tuple[argparse.Namespace, Options]:
+    parser = argparse.ArgumentParser(prog="python -m odradek_chaos.worlds.simulated", description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--trace", action="store_true", help="print every event of the brokers and every fault")
+    for item in fields(Options):
+        name = "--" + item.name.replace("_", "-")
+        if isinstance(item.default, bool):
+            parser.add_argument(name, action="store_true")
+        elif isinstance(item.default, tuple):
+            parser.add_argument(name, type=lambda text: tuple(text.split(",")), default=item.default)
+        else:
+            parser.add_argument(name, type=type(item.default), default=item.default)
+    given = parser.parse_args(arguments)
+    return given, Options(**{item.name: getattr(given, item.name) for item in fields(Options)})
+
+
+def main(arguments: list[str]) -> int:
+    given, options = parse(arguments)
+    result = run_seed(given.seed, options)
+    if given.trace:
+        print("\n".join(moment.line() for moment in result.timeline.in_order()))
+    print(result.report())
+    print(summary(result))
+    return 3 if result.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,159 @@
+"""The clients of a run: writers with the product's producer, a reader that reads along, and the last full read.
+
+Each client has a machine of its own, whose links can be cut as those of brokers. The clients are the product's,
+unchanged; what they were told goes into one ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
+
+from odradek import Admin, Consumer, Producer
+from odradek.descriptions import NewTopic
+from odradek.errors import BootstrapError, OdradekError
+from odradek_proto.topics import TopicPartition
+
+from odradek_chaos.workload import Ledger, Writer
+from odradek_chaos.worlds.simulated.clock import SimClock
+from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.world import TOPIC, World
+
+RETRY_MS = 50
+Record = tuple[str, int, int, bytes]  # topic, partition, offset, value
+Program = Callable[[NodePorts], Coroutine[Any, Any, None]]
+
+
+class Load:
+    """Everybody who uses the cluster of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ledger = Ledger(SimClock(world.loop, world.loop.fork_rng("ledger")))
+        self.writers: list[Writer] = []
+        self.positions: dict[int, int] = {}  # of the reader: partition to the next offset
+        self._machines: dict[str, SimNode] = {}
+
+    # --- programs
+
+    async def create_topic(self) -> None:
+        """Returns when the topic is there; everything may go wrong until then."""
+
+        async def program(ports: NodePorts) -> None:
+            async with Admin(self.world.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
+                topic = NewTopic(TOPIC, partitions=self.world.plan.options.partitions, replication_factor=3)
+                await admin.create_topics([topic])
+
+        await self._run("admin", program)
+
+    def start_writers(self) -> None:
+        for number in range(1, self.world.plan.options.writers + 1):
+            self._start(f"w{number}", self._write)
+
+    def start_reader(self) -> None:
+        self._start("r1", self._read_along)
+
+    async def stop_writers(self) -> None:
+        """Returns when nothing is on its way any more."""
+        for writer in self.writers:
+            writer.stop()
+        for name, machine in self._machines.items():
+            if name.startswith("w"):
+                await machine.wait()
+
+    async def read_everything(self) -> list[Record]:
+        """All records up to the ends, by a client that has seen nothing before."""
+        records: list[Record] = []
+
+        async def program(ports: NodePorts) -> None:
+            async with Consumer(
+                self.world.cluster.bootstrap,
+                TOPIC,
+                auto_offset_reset="earliest",
+                clock=ports.clock,
+                network=ports.network,
+            ) as consumer:
+                async for batch in consumer.batches(until="end"):
+                    for record in batch:
+                        assert record.value is not None, record
+                        records.append((record.topic, record.partition, record.offset, record.value))
+
+        await self._run("last", program)
+        return records
+
+    async def _write(self, ports: NodePorts) -> None:
+        plan = self.world.plan
+        acks: Literal["all", 0, 1] = "all" if plan.options.acks == "all" else 1 if plan.options.acks == "1" else 0
+        async with Producer[bytes, bytes](
+            self.world.cluster.bootstrap,
+            clock=ports.clock,
+            network=ports.network,
+            acks=acks,
+            request_timeout_ms=2_000,
+            delivery_timeout_ms=60_000,
+            max_in_flight_requests_per_connection=5,
+        ) as producer:
+            writer = Writer(
+                producer,
+                self.ledger,
+                ports.clock,
+                TOPIC,
+                plan.options.partitions,
+                ports.node,
+                acks=acks,
+                in_flight=plan.in_flight,
+                pause_ms=plan.write_pause_ms,
+            )
+            self.writers.append(writer)
+            await writer.run()
+
+    async def _read_along(self, ports: NodePorts) -> None:
+        async with Consumer(
+            self.world.cluster.bootstrap, clock=ports.clock, network=ports.network, fetch_max_wait_ms=200
+        ) as consumer:
+            partitions = [TopicPartition(TOPIC, number) for number in range(self.world.plan.options.partitions)]
+            consumer.assign(partitions)
+            for partition in partitions:
+                consumer.seek(partition, 0)
+                self.positions[partition.partition] = 0
+            async for batch in consumer.batches():
+                for record in batch:
+                    assert record.value is not None, record
+                    self._take(record.partition, record.offset)
+                    self.ledger.deliver(TOPIC, record.partition, record.value, ports.node, record.offset)
+
+    def _take(self, partition: int, offset: int) -> None:
+        expected = self.positions[partition]
+        if offset != expected:
+            sentence = f"the reader was given offset {offset} after {expected - 1}"
+            self.world.report("skipped", sentence, partition=f"{TOPIC}-{partition}")
+        self.positions[partition] = offset + 1
+
+    # --- running them
+
+    def _start(self, name: str, program: Program) -> SimNode:
+        machine = self._machines.get(name)
+        if machine is None:
+            machine = self._machines[name] = self.world.cluster.client(name)
+
+        async def main(ports: NodePorts) -> None:
+            try:
+                await self._keep_trying(program, ports)
+            except (OdradekError, ExceptionGroup) as error:
+                self.world.report("client-failed", f"{name}: {error!r}", partition=name)
+
+        machine.start(main)
+        return machine
+
+    async def _keep_trying(self, program: Program, ports: NodePorts) -> None:
+        """A client that finds no broker at its start asks again, as its supervisor would have it do."""
+        while True:
+            try:
+                await program(ports)
+            except BootstrapError:
+                await ports.clock.sleep(RETRY_MS)
+            else:
+                return
+
+    async def _run(self, name: str, program: Program) -> None:
+        await self._start(name, program).wait()

@@ -1,0 +1,126 @@
+"""What a seed expands to: the settings of the brokers, the load, the nemeses and how often each strikes.
+
+Two rules. The seed alone decides what `Options` leave open, so (seed, options) is a whole bug report. And the
+truncation mode is no part of the draw: the same seed meets the same faults in every mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from random import Random
+
+from odradek_broker.settings import BrokerSettings
+
+SAFE_NEMESES = ("kill", "double-kill", "pause", "cut", "stall", "reset", "slow", "lose-calls", "skew", "stop")
+ALL_NEMESES = (*SAFE_NEMESES, "power", "blackout")
+AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
+SMALLEST_PACE_MS, LARGEST_PACE_MS = 400, 2_500  # mean time between two strikes of one nemesis
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What whoever runs a seed decides. Times in virtual milliseconds."""
+
+    faults_ms: int = 8_000  # how long there are faults; checking that all is well again comes on top
+    partitions: int = 3
+    writers: int = 2
+    min_insync_replicas: int = 2
+    acks: str = "all"
+    truncation_mode: str = "fetch"
+    fsync: str = "never"
+    fast_restart_keeps_isr: bool = False
+    nemeses: tuple[str, ...] = ()  # empty: the seed takes three of those that acks=all survives
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.nemeses if name not in ALL_NEMESES]
+        if unknown:
+            raise ValueError(f"no nemesis is called {unknown[0]!r}; there are {', '.join(ALL_NEMESES)}")
+        if self.acks not in ("all", "1", "0"):
+            raise ValueError(f"acks must be all, 1 or 0, not {self.acks!r}")
+
+    def arguments(self) -> str:
+        """The command line arguments that say the same; what is as always is left out."""
+        words: list[str] = []
+        for item in fields(self):
+            value, name = getattr(self, item.name), "--" + item.name.replace("_", "-")
+            if value == item.default:
+                continue
+            if isinstance(value, bool):
+                words.append(name)
+            else:
+                words += [name, ",".join(value) if isinstance(value, tuple) else str(value)]
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that one run does by choice. Paces are mean milliseconds between two strikes."""
+
+    options: Options
+    settings: BrokerSettings
+    paces_ms: dict[str, float]
+    link_ms: tuple[float, float]
+    write_pause_ms: float
+    in_flight: int
+
+    def describe(self) -> dict[str, object]:
+        """All of it in one flat mapping; of the broker's settings those that are not the default."""
+        usual = BrokerSettings()
+        changed = {
+            item.name: getattr(self.settings, item.name)
+            for item in fields(BrokerSettings)
+            if getattr(self.settings, item.name) != getattr(usual, item.name)
+        }
+        return {
+            **asdict(self.options),
+            "nemeses": {name: round(pace) for name, pace in self.paces_ms.items()},
+            "link_ms": self.link_ms,
+            "write_pause_ms": round(self.write_pause_ms, 1),
+            "in_flight": self.in_flight,
+            "settings": changed,
+        }
+
+
+def expand(rng: Random, options: Options) -> Plan:
+    """Draw the rest. Each draw is made whatever the options say, so that options do not shift the chance of others."""
+    settings = _settings(rng, options)
+    drawn = tuple(sorted(rng.sample(SAFE_NEMESES, AT_ONCE), key=SAFE_NEMESES.index))
+    if not any(name in drawn for name in ("kill", "double-kill")):
+        drawn = (*drawn, "kill")  # a run in which nobody dies elects too rarely
+    paces = {name: rng.uniform(SMALLEST_PACE_MS, LARGEST_PACE_MS) for name in ALL_NEMESES}
+    low = rng.choice((0.05, 0.2, 1.0))
+    return Plan(
+        options=options,
+        settings=settings,
+        paces_ms={name: paces[name] for name in (options.nemeses or drawn)},
+        link_ms=(low, low * rng.choice((1.5, 4, 10))),
+        write_pause_ms=rng.uniform(10, 60),
+        in_flight=rng.choice((1, 5, 50)),
+    )
+
+
+def _settings(rng: Random, options: Options) -> BrokerSettings:
+    heartbeat_ms, session_ms = rng.choice(((200, 1_000), (500, 2_500), (2_000, 9_000)))
+    election_ms, fetch_ms = rng.choice(((300, 600), (1_000, 2_000)))
+    return BrokerSettings(
+        min_insync_replicas=options.min_insync_replicas,
+        odradek_truncation_mode=options.truncation_mode,
+        odradek_fsync=options.fsync,
+        odradek_legacy_fast_restart_keeps_isr=options.fast_restart_keeps_isr,
+        broker_heartbeat_interval_ms=heartbeat_ms,
+        broker_session_timeout_ms=session_ms,
+        controller_quorum_election_timeout_ms=election_ms,
+        controller_quorum_election_backoff_max_ms=election_ms,
+        controller_quorum_fetch_timeout_ms=fetch_ms,
+        replica_lag_time_max_ms=rng.choice((800, 3_000, 10_000)),
+        replica_fetch_wait_max_ms=rng.choice((50, 500)),
+        replica_fetch_backoff_ms=rng.choice((20, 1_000)),
+        replica_fetch_max_bytes=rng.choice((300, 1_048_576)),  # tiny: one batch an answer
+        replica_high_watermark_checkpoint_interval_ms=rng.choice((100, 1_000, 5_000)),
+        log_flush_offset_checkpoint_interval_ms=rng.choice((500, 60_000)),
+        log_segment_bytes=rng.choice((20_000, 1 << 30)),
+        log_index_interval_bytes=rng.choice((100, 4_096)),
+        odradek_cache_bytes=rng.choice((2_000, 16_777_216)),
+        odradek_session_grace_ms=rng.choice((50, 300)),
+        leader_imbalance_check_interval_seconds=rng.choice((1, 300)),
+    )

@@ -1,0 +1,283 @@
+"""Run one seed: a cluster, its clients, three nemeses or more at once, then peace, then every check there is.
+
+    start      brokers come up, the topic is made, writers and the reader begin
+    faults     for `faults_ms` the nemeses strike; the invariants are looked at all the time
+    peace      all faults end; every ISR must fill, every partition acknowledge, the reader reach the end, in time
+    evidence   a fresh client reads everything; the ledger, the read and the audit of the disks must agree
+
+A run stops at its first finding: what follows a broken invariant is of little use, and the seed can be run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek_audit.history import DELIVER, History
+from odradek_audit.local import audit_disk
+
+from odradek_chaos.verify import verify
+from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
+from odradek_chaos.worlds.simulated.invariants import Finding
+from odradek_chaos.worlds.simulated.load import Load, Record
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.nemesis import nemeses_of
+from odradek_chaos.worlds.simulated.options import Options, Plan, expand
+from odradek_chaos.worlds.simulated.process import SimulationError
+from odradek_chaos.worlds.simulated.timeline import Timeline
+from odradek_chaos.worlds.simulated.views import ClusterDisk
+from odradek_chaos.worlds.simulated.world import LogWatch, World
+
+POLL_S = 0.02
+PEACE_MS = 20_000  # L2, L4: acknowledgements and full ISRs within this, plus the session timeout
+REACH_END_MS = 30_000  # L5
+START_MS = 30_000
+TIME_LIMIT_S = 600.0  # of the whole run: something waits for ever
+
+
+class Stopped(Exception):
+    """There is a finding: the run ends here."""
+
+
+@dataclass(slots=True)
+class SeedResult:
+    """What one seed gave. `virtual_ms` is the length of the run in virtual time."""
+
+    seed: int
+    plan: Plan
+    timeline: Timeline
+    trace_hash: str = ""
+    virtual_ms: int = 0
+    events: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    acknowledged: int = 0
+    failed: int = 0
+    read: int = 0
+    compared: int = 0  # records that the audit compared between replicas
+    recovered_ms: int = -1  # from the end of the faults to full ISRs and an acknowledgement of every partition
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def command(self) -> str:
+        """The one command that runs this again."""
+        arguments = self.plan.options.arguments()
+        return f"python -m odradek_chaos.worlds.simulated {self.seed}{' ' + arguments if arguments else ''}"
+
+    def report(self) -> str:
+        """A failure as a text: the check, the events around it, what the seed expands to, how to repeat it."""
+        lines = [f"seed {self.seed}: {finding}" for finding in self.findings]
+        if self.findings:
+            first = self.findings[0]
+            partition = first.partition if first.partition.rpartition("-")[2].isdigit() else ""
+            lines += ["", *self.timeline.around(first.time_us, partition=partition), ""]
+        lines += [f"{name} = {value}" for name, value in self.plan.describe().items()]
+        lines += ["", f"again: {self.command}"]
+        return "\n".join(lines)
+
+
+def run_seed(seed: int, options: Options | None = None) -> SeedResult:
+    """Run one seed to its end, or to its first finding. Same seed and options, same result and trace hash."""
+    loop = SimLoop(seed)
+    plan = expand(loop.fork_rng("plan"), options or Options())
+    world = World(loop, plan)
+    result = SeedResult(seed, plan, world.timeline, findings=world.findings)
+    load = Load(world)
+    with _listening(world):
+        try:
+            loop.run(_story(world, load, result), limit_s=TIME_LIMIT_S)
+        except Stopped:
+            pass
+        except SimulationError as error:
+            world.report(type(error).__name__.lower(), str(error))
+        result.trace_hash, result.virtual_ms, result.events = loop.trace_digest(), world.now_ms, loop.events
+        _end(world)
+    for context in loop.unhandled:
+        world.report("unhandled-exception", f"{context.get('message')}: {context.get('exception')!r}")
+    result.faults = dict(sorted(world.faults.items()))
+    result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
+    loop.close()
+    return result
+
+
+@contextlib.contextmanager
+def _listening(world: World) -> Iterator[None]:
+    """Take what the product logs: errors are findings, and nothing is printed."""
+    watch, root = LogWatch(world), logging.getLogger()
+    before, root.handlers = root.handlers, [watch]
+    try:
+        yield
+    finally:
+        root.handlers = before
+
+
+def _end(world: World) -> None:
+    """Kill whoever still runs, so that nothing is left to the garbage collector."""
+    if world.loop.is_closed():
+        return
+
+    async def kill_all() -> None:
+        for machine in (*world.cluster.machines.values(), *world.cluster.clients):
+            machine.kill()
+        await asyncio.sleep(0.001)
+
+    world.loop.run(kill_all())
+
+
+# --- the story ---------------------------------------------------------------------------------------------------
+
+
+async def _story(world: World, load: Load, result: SeedResult) -> None:
+    world.cluster.start_all()
+    world.watch()
+    await _within(world, load.create_topic(), START_MS, "the topic was not created")
+    load.start_writers()
+    load.start_reader()
+    await _faults(world)
+    world.heal()
+    await _peace(world, load, result)
+    await _evidence(world, load, result)
+
+
+async def _faults(world: World) -> None:
+    world.faulty = True
+    tasks = [asyncio.ensure_future(nemesis.run()) for nemesis in nemeses_of(world)]
+    end_ms = world.now_ms + world.plan.options.faults_ms
+    await _until(world, lambda: world.now_ms >= end_ms)
+    world.faulty = False
+    for task in tasks:
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+async def _peace(world: World, load: Load, result: SeedResult) -> None:
+    """Liveness, L1, L2, L4: with all faults healed, everything is well again in bounded time."""
+    healed_ms = world.now_ms
+    limit_ms = PEACE_MS + world.plan.settings.broker_session_timeout_ms
+
+    def acknowledged_anew() -> bool:
+        progress = load.ledger.progress
+        return all(
+            (known := progress.get((tp.topic, tp.partition))) is not None
+            and known.last_ack_ms is not None
+            and known.last_ack_ms > healed_ms
+            for tp in world.partitions
+        )
+
+    try:
+        await _until(world, lambda: not not_in_sync(world) and acknowledged_anew(), limit_ms)
+    except TimeoutError:
+        sentence = f"{limit_ms} ms after the faults ended: {not_in_sync(world) or 'no acknowledgement'}"
+        world.report("not-healthy-again", sentence)
+        raise Stopped from None
+    result.recovered_ms = world.now_ms - healed_ms
+
+
+def not_in_sync(world: World) -> str:
+    """The first partition without a leader or a full ISR, as a sentence; empty when there is none."""
+    image = world.cluster.newest_image()
+    for tp in world.partitions:
+        registration = image.partition(tp)
+        if registration is None:
+            return f"{tp} is unknown"
+        if registration.leader < 0 or len(registration.isr) < len(registration.replicas):
+            return f"{tp} has leader {registration.leader} and ISR {list(registration.isr)}"
+    return ""
+
+
+async def _evidence(world: World, load: Load, result: SeedResult) -> None:
+    await _within(world, load.stop_writers(), REACH_END_MS, "the writers did not end")
+    records: list[Record] = []
+
+    async def read() -> None:
+        records.extend(await load.read_everything())
+
+    await _within(world, read(), REACH_END_MS, "the last read did not end")
+    result.read = len(records)
+    _judge_read(world, load, records)
+    ends = _ends(records)
+    try:
+        await _until(world, lambda: all(load.positions.get(p, 0) >= end for p, end in ends.items()), REACH_END_MS)
+    except TimeoutError:
+        world.report("reader-behind", f"the reader is at {load.positions}, the partitions end at {ends}")
+    try:
+        await _until(world, lambda: not _differing_ends(world), REACH_END_MS)
+    except TimeoutError:
+        world.report("not-converged", _differing_ends(world))
+    _judge_disks(world, load, result)
+
+
+def _judge_read(world: World, load: Load, records: list[Record]) -> None:
+    verdict = verify(load.ledger.events, records)
+    for anomaly, found in sorted(verdict.anomalies.items()):
+        if anomaly in ("lost", "misplaced") and world.plan.options.acks != "all":
+            continue  # not owed (B.2)
+        world.report(anomaly, f"{found.count} times: {found.examples[0]}")
+    there = {(partition, offset): value for _, partition, offset, value in records}
+    for event in load.ledger.events:
+        if event.type == DELIVER and there.get((event.partition, event.offset), event.value) != event.value:
+            sentence = f"offset {event.offset} was delivered as {event.value!r} and is another record now"
+            world.report("inconsistent-read", sentence, partition=f"{event.topic}-{event.partition}")
+
+
+def _ends(records: list[Record]) -> dict[int, int]:
+    ends: dict[int, int] = {}
+    for _, partition, offset, _ in records:
+        ends[partition] = max(ends.get(partition, 0), offset + 1)
+    return ends
+
+
+def _differing_ends(world: World) -> str:
+    """Where replicas at rest differ in log end offset or high watermark; empty when nowhere (G5)."""
+    for tp in world.partitions:
+        states = {
+            broker_id: (hosted[tp].state.log_end_offset, hosted[tp].state.high_watermark)
+            for broker_id in world.cluster.machines
+            if tp in (hosted := world.cluster.hosted(broker_id))
+        }
+        if len(states) < len(world.cluster.machines) or len(set(states.values())) > 1:
+            return f"{tp}: log end offset and high watermark by broker are {states}"
+    return ""
+
+
+def _judge_disks(world: World, load: Load, result: SeedResult) -> None:
+    """The audit over the simulated disks, through the same code that reads real directories."""
+    disk = ClusterDisk({machine.name: machine.disk for machine in world.cluster.machines.values()})
+    replicas = {name: f"/{name}{LOG_DIRECTORY}" for name in disk.machines}
+    history = History(load.ledger.events) if world.plan.options.acks == "all" else None
+    report = audit_disk(disk, replicas, history=history, settled=True)
+    result.compared = report.compared_records
+    for finding in report.findings:
+        partition = f"{finding.topic}-{finding.partition}"
+        world.report(f"audit-{finding.check}", f"{finding.replica}: {finding.sentence}", partition=partition)
+
+
+# --- waiting -----------------------------------------------------------------------------------------------------
+
+
+async def _until(world: World, condition: Callable[[], bool], limit_ms: int | None = None) -> None:
+    """Wait in virtual time. Raises `Stopped` at a finding, `TimeoutError` at the limit."""
+    end_ms = None if limit_ms is None else world.now_ms + limit_ms
+    while not condition():
+        if world.findings:
+            raise Stopped
+        if end_ms is not None and world.now_ms >= end_ms:
+            raise TimeoutError
+        await asyncio.sleep(POLL_S)
+    if world.findings:
+        raise Stopped
+
+
+async def _within(world: World, work: Coroutine[Any, Any, None], limit_ms: int, otherwise: str) -> None:
+    task = asyncio.ensure_future(work)
+    try:
+        await _until(world, task.done, limit_ms)
+    except TimeoutError:
+        world.report("stuck", f"{otherwise} within {limit_ms} ms")
+        raise Stopped from None
+    task.result()
