@@ -1,0 +1,170 @@
+"""`odradek log`: read the files of a log directory, of odradek or of Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek_broker.commands.failing import FINDINGS, USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from odradek_broker.commands.log_checks import Problem
+
+app = typer.Typer(
+    help="Read the files of a log directory, Apache Kafka's too.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+class OutputFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, partition directories, log directories.")]
+Output = Annotated[OutputFormat, typer.Option("--output", help="How to print the result.")]
+Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
+
+
+@app.command("dump")
+def dump(
+    paths: Paths,
+    records: Annotated[bool, typer.Option("--records", "--print-data-log", help="The records inside, too.")] = False,
+    segments_only: Annotated[
+        bool, typer.Option("--segments", help="Of directories, only the segments (.log).")
+    ] = False,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+) -> None:
+    """Print what is in segments, indexes, snapshots and checkpoints, with kafka-dump-log's names.
+
+    Every batch's CRC is checked. Exit code 3 when something is not valid.
+    """
+    from odradek_broker.commands.log_rows import rows_of
+
+    chosen = OutputFormat.JSON if as_json else output
+    sound = True
+    collected: list[dict[str, Any]] = []
+    for path in _files(paths, segments_only=segments_only):
+        if chosen is OutputFormat.TABLE:
+            print(f"Dumping {path}")
+        try:
+            for row in rows_of(path, records=records):
+                sound &= bool(row.get("isvalid", True))
+                match chosen:
+                    case OutputFormat.TABLE:
+                        print(_line(row))
+                    case OutputFormat.JSONL:
+                        print(json.dumps({"file": str(path), **row}, ensure_ascii=False))
+                    case OutputFormat.JSON:
+                        collected.append({"file": str(path), **row})
+        except ValueError as error:
+            raise CommandFailed(str(error), exit_code=USAGE) from error
+    if chosen is OutputFormat.JSON:
+        print(json.dumps(collected, indent=2, ensure_ascii=False))
+    raise typer.Exit(0 if sound else FINDINGS)
+
+
+@app.command("verify")
+def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = False) -> None:
+    """Check segments: CRCs, offsets, leader epochs, and that every record can be read. Exit code 3 on a problem."""
+    from odradek_broker.commands.log_checks import verify_directory
+
+    directories = _partition_directories(paths)
+    problems: list[Problem] = []
+    batches = records = 0
+    for directory in directories:
+        result = verify_directory(directory)
+        batches, records = batches + result.batches, records + result.records
+        problems += result.problems
+    _tell(problems, f"{records} records in {batches} batches of {len(directories)} partitions", output, as_json)
+
+
+@app.command("diff")
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A partition's directory, or a log directory.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The same partition's on another broker.")],
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+) -> None:
+    """Compare two replicas batch by batch and name the first place where they differ. Exit code 3 if there is one.
+
+    That one of them ends earlier is no difference. For whole clusters, with a verdict: `odradek audit run`.
+    """
+    from odradek_broker.commands.log_checks import diff_directories
+
+    pairs = _pairs(first, second)
+    problems: list[Problem] = []
+    compared = 0
+    for left, right in pairs:
+        result = diff_directories(left, right)
+        compared += result.batches
+        problems += result.problems
+        for note in result.notes:
+            print(note, file=sys.stderr)
+    _tell(problems, f"{compared} batches of {len(pairs)} partitions compared", output, as_json)
+
+
+def _files(paths: list[Path], *, segments_only: bool) -> Iterator[Path]:
+    """The files that are meant, those of directories sorted."""
+    from odradek_broker.commands.log_rows import is_known
+
+    for path in paths:
+        if not path.exists():
+            raise CommandFailed(f"there is nothing at {path}")
+        if path.is_file():
+            yield path
+            continue
+        found = [file for file in sorted(path.rglob("*")) if file.is_file() and is_known(file)]
+        if not found:
+            raise CommandFailed(f"{path} holds no file of a log directory", hint="name a broker's log.dirs")
+        yield from (file for file in found if not segments_only or file.suffix == ".log")
+
+
+def _partition_directories(paths: list[Path]) -> list[Path]:
+    directories = sorted({file.parent for file in _files(paths, segments_only=True) if file.suffix == ".log"})
+    if not directories:
+        raise CommandFailed("no segments there", hint="name a partition's directory such as data/broker-1/orders-0")
+    return directories
+
+
+def _pairs(first: Path, second: Path) -> list[tuple[Path, Path]]:
+    """Two partition directories, or those with the same names in two log directories."""
+    left, right = ({path.name: path for path in _partition_directories([each])} for each in (first, second))
+    if len(left) == len(right) == 1:
+        return [(next(iter(left.values())), next(iter(right.values())))]
+    shared = sorted(set(left) & set(right))
+    if not shared:
+        raise CommandFailed(f"{first} and {second} have no partition in common")
+    return [(left[name], right[name]) for name in shared]
+
+
+def _tell(problems: list[Problem], summary: str, output: OutputFormat, as_json: bool) -> None:
+    rows = [problem._asdict() for problem in problems]
+    if as_json or output is OutputFormat.JSON:
+        print(json.dumps({"problems": rows, "summary": summary}, indent=2))
+    elif output is OutputFormat.JSONL:
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        for problem in problems:
+            print(f"{problem.file}: {problem.sentence}")
+        print(f"{summary}: {len(problems) or 'no'} problem{'s' if len(problems) != 1 else ''}")
+    raise typer.Exit(FINDINGS if problems else 0)
+
+
+def _line(row: dict[str, Any]) -> str:
+    """`name: value name: value`, as kafka-dump-log prints it; records are set in with a bar."""
+    text = " ".join(
+        f"{name}: {str(value).lower() if isinstance(value, bool) else value}" for name, value in row.items()
+    )
+    return f"| {text}" if "valueSize" in row else text

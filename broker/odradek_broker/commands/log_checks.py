@@ -1,0 +1,131 @@
+"""Checks of one replica's segments, and the comparison of two, for `odradek log verify` and `odradek log diff`.
+
+These are quick looks at one or two directories. The audit knows more rules, and what clients were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek_proto.headers import BatchHeader, CorruptBatch
+from odradek_proto.records import CodecUnavailable, decode_records
+
+from odradek_broker.commands.log_rows import batches
+
+
+class Problem(NamedTuple):
+    """What is wrong, where."""
+
+    file: str
+    position: int
+    offset: int
+    sentence: str
+
+
+class Located(NamedTuple):
+    """A batch and where it stands; the header is None for bytes that are no batch."""
+
+    file: Path
+    position: int
+    header: BatchHeader | None
+    batch: bytes
+    problem: str
+
+
+@dataclass
+class Result:
+    """What was looked at, and what was found."""
+
+    batches: int = 0
+    records: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def all_batches(directory: Path) -> Iterator[Located]:
+    """The batches of a partition's directory, segment by segment."""
+    for file in sorted(directory.glob("*.log")):
+        with open(file, "rb") as opened:
+            for found in batches(opened):
+                yield Located(file, *found)
+
+
+def verify_directory(directory: Path) -> Result:
+    """CRC, form, rising offsets without gaps, leader epochs that do not fall, readable records."""
+    result = Result()
+    expected, epoch = -1, -1
+    for each in all_batches(directory):
+        header = each.header
+        offset = header.base_offset if header is not None else expected
+
+        def note(sentence: str, each: Located = each, offset: int = offset) -> None:
+            where = f"byte {each.position}, offset {offset}"
+            result.problems.append(Problem(str(each.file), each.position, offset, f"{where}: {sentence}"))
+
+        if each.problem:
+            note(each.problem)
+        if header is None:
+            continue
+        result.batches += 1
+        result.records += header.record_count
+        if expected >= 0 and header.base_offset != expected:
+            note(f"offset {expected} was expected" + (": offsets are missing" if header.base_offset > expected else ""))
+        if header.leader_epoch < epoch:
+            note(f"leader epoch {header.leader_epoch} after {epoch}")
+        if not each.problem and (unreadable := _unreadable(each.batch, header)):
+            note(unreadable)
+        expected, epoch = header.next_offset, max(epoch, header.leader_epoch)
+    return result
+
+
+def _unreadable(batch: bytes, header: BatchHeader) -> str:
+    try:
+        decode_records(batch, header)
+    except CorruptBatch as error:
+        return error.reason
+    except CodecUnavailable:
+        return ""
+    return ""
+
+
+def diff_directories(left: Path, right: Path) -> Result:
+    """Walk two replicas from the later of their starts to the earlier of their ends, up to the first difference."""
+    result = Result()
+    a, b = (all_batches(directory) for directory in (left, right))
+    x, y = next(a, None), next(b, None)
+    while x is not None and y is not None:
+        mine, theirs = x.header, y.header
+        if mine is None or theirs is None:
+            broken = x if mine is None else y
+            result.notes.append(f"{broken.file}: {broken.problem}; compared up to there")
+            return result
+        if mine.base_offset < theirs.base_offset and not result.batches:
+            x = next(a, None)  # the other log starts later
+            continue
+        if theirs.base_offset < mine.base_offset and not result.batches:
+            y = next(b, None)
+            continue
+        result.batches += 1
+        if (difference := _difference(mine, theirs, x.batch == y.batch)) is not None:
+            offset = min(mine.base_offset, theirs.base_offset)
+            sentence = f"offset {offset}: {difference} (the other: {y.file} byte {y.position})"
+            result.problems.append(Problem(str(x.file), x.position, offset, sentence))
+            return result
+        x, y = next(a, None), next(b, None)
+    longer = left if x is not None else right
+    if x is not None or y is not None:
+        rest = x or y
+        start = rest.header.base_offset if rest is not None and rest.header is not None else -1
+        result.notes.append(f"{longer} goes on from offset {start}, the other ends there")
+    return result
+
+
+def _difference(x: BatchHeader, y: BatchHeader, same_bytes: bool) -> str | None:
+    if x.base_offset != y.base_offset or x.last_offset != y.last_offset:
+        return f"offsets {x.base_offset}-{x.last_offset} here, {y.base_offset}-{y.last_offset} there"
+    if x.leader_epoch != y.leader_epoch:
+        return f"leader epoch {x.leader_epoch} here, {y.leader_epoch} there"
+    return None if same_bytes else f"other bytes (CRC {x.crc} here, {y.crc} there)"

@@ -1,0 +1,235 @@
+"""The files of a log directory as rows with Kafka's field names, for `odradek log`.
+
+Rules of this module. It reads what `odradek_proto` can read and nothing of the broker: files of Apache Kafka are as
+good as ours. A file is read batch by batch, so a segment may be larger than memory. Wrong bytes become a row with
+`isvalid` false and a reason, and reading goes on behind them where the next batch can be found.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from odradek_proto import formats
+from odradek_proto.headers import HEADER_SIZE, BatchHeader, CorruptBatch, check_batch, read_header
+from odradek_proto.records import CodecUnavailable, Record, decode_records
+
+Row = dict[str, Any]
+
+
+def rows_of(path: Path, *, records: bool = False) -> Iterator[Row]:
+    """The rows of one file; with `records` those of a segment's records, too.
+
+    Raises `OSError`, and `ValueError` for a file of an unknown kind.
+    """
+    name = parse_name(path.name)
+    if name == formats.LOG_SUFFIX:
+        yield from segment_rows(path, records=records)
+        return
+    reader = SMALL_FILES.get(path.name) or SMALL_FILES.get(name)
+    if reader is None:
+        raise ValueError(f"{path} is no file of a log directory that this command knows")
+    try:
+        yield from reader(path.read_bytes())
+    except formats.CorruptFile as error:
+        yield {"isvalid": False, "error": str(error)}
+
+
+def parse_name(name: str) -> str:
+    """The suffix of a segment's file (`.log`, `.index`), without `.deleted` and the like; empty for other names."""
+    found = formats.parse_segment_file_name(name)
+    return "." + found.suffix.split(".")[1] if found is not None else ""
+
+
+def is_known(path: Path) -> bool:
+    return path.name in SMALL_FILES or parse_name(path.name) in (*SMALL_FILES, formats.LOG_SUFFIX)
+
+
+def segment_rows(path: Path, *, records: bool = False) -> Iterator[Row]:
+    """A row per batch, with its CRC checked, and behind it one per record."""
+    with open(path, "rb") as file:
+        for position, header, batch, problem in batches(file):
+            if header is None:
+                yield {"position": position, "size": len(batch), "isvalid": False, "error": problem}
+                continue
+            yield batch_row(position, header, problem)
+            if records and not problem:
+                yield from _records(batch, header)
+
+
+def batches(file: BinaryIO) -> Iterator[tuple[int, BatchHeader | None, bytes, str]]:
+    """(position, header, bytes, what is wrong with it or empty) of each batch.
+
+    The header is None for a last stretch of bytes in which no batch can be found; nothing comes behind it.
+    """
+    position = 0
+    while True:
+        file.seek(position)
+        start = file.read(HEADER_SIZE)
+        if not start:
+            return
+        try:
+            header = read_header(start)
+        except CorruptBatch as error:
+            rest = start + file.read()
+            if any(rest):  # zeros are what a preallocated file has behind its last batch
+                yield position, None, rest, error.reason
+            return
+        batch = start + file.read(header.size - HEADER_SIZE)
+        if len(batch) < header.size:
+            yield position, None, batch, f"torn: {len(batch)} of {header.size} bytes"
+            return
+        try:
+            check_batch(batch, compacted=True)
+        except CorruptBatch as error:
+            yield position, header, batch, error.reason
+        else:
+            yield position, header, batch, ""
+        position += header.size
+
+
+def batch_row(position: int, header: BatchHeader, problem: str) -> Row:
+    """A batch as kafka-dump-log describes it."""
+    time = "LogAppendTime" if header.timestamp_type_log_append else "CreateTime"
+    row: Row = {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.record_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": header.last_sequence,
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.leader_epoch,
+        "isTransactional": header.is_transactional,
+        "isControl": header.is_control,
+        "position": position,
+        time: header.max_timestamp,
+        "size": header.size,
+        "magic": header.magic,
+        "compresscodec": _codec(header),
+        "crc": header.crc,
+        "isvalid": not problem,
+    }
+    if problem:
+        row["error"] = problem
+    return row
+
+
+def _codec(header: BatchHeader) -> str:
+    try:
+        return header.codec.name.lower()
+    except CorruptBatch:
+        return f"unknown ({header.attributes & 7})"
+
+
+def _records(batch: bytes, header: BatchHeader) -> Iterator[Row]:
+    try:
+        found = decode_records(batch, header)
+    except CorruptBatch as error:
+        yield {"offset": header.base_offset, "isvalid": False, "error": error.reason}
+        return
+    except CodecUnavailable as error:
+        yield {"offset": header.base_offset, "isvalid": True, "error": f"not decoded: {error}"}
+        return
+    for number, record in enumerate(found):
+        sequence = header.base_sequence + number if header.base_sequence >= 0 else -1
+        yield _record_row(record, sequence)
+
+
+def _record_row(record: Record, sequence: int) -> Row:
+    return {
+        "offset": record.offset,
+        "CreateTime": record.timestamp,
+        "keySize": -1 if record.key is None else len(record.key),
+        "valueSize": -1 if record.value is None else len(record.value),
+        "sequence": sequence,
+        "headerKeys": [name for name, _ in record.headers],
+        **_text("key", record.key),
+        **_text("payload", record.value),
+    }
+
+
+def _text(name: str, value: bytes | None) -> Row:
+    """Bytes as text, or as base64 under another name."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_b64": base64.b64encode(value).decode("ascii")}
+
+
+def _offset_index(data: bytes) -> Iterator[Row]:
+    for entry in formats.decode_offset_index(data):
+        yield {"relativeOffset": entry.relative_offset, "position": entry.position}
+
+
+def _time_index(data: bytes) -> Iterator[Row]:
+    for entry in formats.decode_time_index(data):
+        yield {"timestamp": entry.timestamp, "relativeOffset": entry.relative_offset}
+
+
+def _transaction_index(data: bytes) -> Iterator[Row]:
+    for entry in formats.decode_transaction_index(data):
+        yield {
+            "producerId": entry.producer_id,
+            "firstOffset": entry.first_offset,
+            "lastOffset": entry.last_offset,
+            "lastStableOffset": entry.last_stable_offset,
+        }
+
+
+def _producer_snapshot(data: bytes) -> Iterator[Row]:
+    for entry in formats.decode_producer_snapshot(data):
+        yield {
+            "producerId": entry.producer_id,
+            "producerEpoch": entry.producer_epoch,
+            "lastSequence": entry.last_sequence,
+            "lastOffset": entry.last_offset,
+            "offsetDelta": entry.offset_delta,
+            "timestamp": entry.timestamp,
+            "coordinatorEpoch": entry.coordinator_epoch,
+            "currentTxnFirstOffset": entry.current_txn_first_offset,
+        }
+
+
+def _offsets(data: bytes) -> Iterator[Row]:
+    for partition, offset in formats.decode_offset_checkpoint(data).items():
+        yield {"topic": partition.topic, "partition": partition.partition, "offset": offset}
+
+
+def _epochs(data: bytes) -> Iterator[Row]:
+    for entry in formats.decode_leader_epochs(data):
+        yield {"epoch": entry.epoch, "startOffset": entry.start_offset}
+
+
+def _partition_metadata(data: bytes) -> Iterator[Row]:
+    from odradek_proto.topics import topic_id_to_text
+
+    yield {"topicId": topic_id_to_text(formats.decode_partition_metadata(data))}
+
+
+def _meta_properties(data: bytes) -> Iterator[Row]:
+    found = formats.decode_meta_properties(data)
+    yield {"nodeId": found.node_id, "clusterId": found.cluster_id, "directoryId": found.directory_id}
+
+
+def _clean_shutdown(data: bytes) -> Iterator[Row]:
+    yield {"brokerEpoch": formats.decode_clean_shutdown(data)}
+
+
+SMALL_FILES: Final[dict[str, Callable[[bytes], Iterator[Row]]]] = {
+    formats.OFFSET_INDEX_SUFFIX: _offset_index,
+    formats.TIME_INDEX_SUFFIX: _time_index,
+    formats.TRANSACTION_INDEX_SUFFIX: _transaction_index,
+    formats.PRODUCER_SNAPSHOT_SUFFIX: _producer_snapshot,
+    formats.REPLICATION_OFFSET_CHECKPOINT: _offsets,
+    formats.RECOVERY_POINT_CHECKPOINT: _offsets,
+    formats.LOG_START_OFFSET_CHECKPOINT: _offsets,
+    formats.LEADER_EPOCH_CHECKPOINT: _epochs,
+    formats.PARTITION_METADATA: _partition_metadata,
+    formats.META_PROPERTIES: _meta_properties,
+    formats.CLEAN_SHUTDOWN: _clean_shutdown,
+}
