@@ -17,10 +17,10 @@ checkpoint has no entries, as in Kafka.
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from odradek_proto.topics import TopicPartition, topic_id_from_text, topic_id_to_text, validate_topic_name
+from odradek_proto.values import Value
 
 REPLICATION_OFFSET_CHECKPOINT: Final = "replication-offset-checkpoint"  # high watermarks
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
@@ -45,8 +45,7 @@ class EpochStart(NamedTuple):
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(Value, frozen=True):
     """Whose log directory it is: node, cluster, and the directory's own id (text, 22 characters) where there is one."""
 
     node_id: int

@@ -7,8 +7,9 @@ accept. Topic ids are 16 bytes, written as Kafka writes them: URL-safe base64 wi
 import base64
 import binascii
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from odradek_proto.values import Value
 
 LONGEST_TOPIC_NAME: Final = 249
 TOPIC_ID_SIZE: Final = 16
@@ -27,8 +28,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class OffsetAndEpoch:
+class OffsetAndEpoch(Value, frozen=True, order=True):
     """A point in a log: an offset and the leader epoch that goes with it.
 
     Which of the two comes first decides the order: the offset.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from odradek_broker.core.partition.messages import PartitionSettings
 from odradek_broker.core.purgatory import ProducePurgatory
 from odradek_proto.errors import ErrorCode
+from odradek_proto.values import replace
 
 from tests.scripts.in_memory import WALL_MS, header, registration, replica_log
 from tests.scripts.roles import append, fetch, leader

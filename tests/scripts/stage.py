@@ -20,7 +20,6 @@ read 0 from=2 [epoch=1], latest 0            a consumer's fetch; ListOffsets
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.leader import LeaderPartition
@@ -32,6 +31,7 @@ from odradek_broker.core.partition.messages import (
 )
 from odradek_broker.core.partition.policy import policy_for
 from odradek_proto.errors import ErrorCode
+from odradek_proto.values import replace
 
 from tests.scripts.exchange import Exchange
 from tests.scripts.in_memory import WALL_MS, Batch, Brokers, header

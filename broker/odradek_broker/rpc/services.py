@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek_proto.transport.ports import Handlers
+from odradek_proto.values import Value
 
 from odradek_broker.rpc.admin import ForwardAdmin, admin_handlers
 from odradek_broker.rpc.data import DataService
@@ -18,8 +17,7 @@ REPLICATION = "odradek.v1.Replication"
 ADMIN = "odradek.v1.Admin"
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerServices:
+class BrokerServices(Value, frozen=True):
     data: DataService
     metadata: MetadataService
     offsets: OffsetsService

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext, Handlers, Stream
 from odradek_proto.v1 import controller_pb2
+from odradek_proto.values import Value
 
 from odradek_broker.core.controller.alter_partition import alter_partition
 from odradek_broker.core.controller.heartbeats import process_heartbeat
@@ -175,8 +175,7 @@ class ControllerService:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
+class _Opened(Value, frozen=True):
     """A stream that the sessions of a term count."""
 
     term: Term

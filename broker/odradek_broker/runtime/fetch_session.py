@@ -21,6 +21,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import Buffer, Clock, Stream, StreamClosed, TimerHandle
 from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.values import Value
 
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
 from odradek_broker.runtime.hosted import HostedReplica
@@ -49,8 +50,7 @@ class _Wanted:
     told_log_start: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
+class SessionLimits(Value, frozen=True):
     """Bounds of one session, from the broker's settings."""
 
     max_answer_bytes: int

@@ -15,6 +15,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import PREFIX_SIZE, BatchHeader, CorruptBatch, check_batch, stamped_prefix
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Buffer, Clock, TimerHandle
+from odradek_proto.values import Value
 
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
@@ -59,8 +60,7 @@ class FetchWaiter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceAnswer:
+class ProduceAnswer(Value, frozen=True):
     """What the producer of one batch is told."""
 
     error: ErrorCode

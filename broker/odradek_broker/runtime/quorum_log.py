@@ -7,7 +7,6 @@ come from memory; only a node that has just started, or has been away for long, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from odradek_proto.records import (
     BatchHeader,
@@ -21,6 +20,7 @@ from odradek_proto.records import (
 )
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Files
+from odradek_proto.values import Value
 
 from odradek_broker.core.partition.messages import ReplicaLog, WriteEpochs
 from odradek_broker.core.quorum.messages import AppendFetched, AppendLeaderChange, AppendRecords, TruncateLog
@@ -34,8 +34,7 @@ READ_BYTES = 1 << 20  # at once, while committed records are handed out
 LogEffect = AppendLeaderChange | AppendRecords | AppendFetched | TruncateLog | WriteEpochs
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedBatch:
+class CommittedBatch(Value, frozen=True):
     """The records of one batch; none for a control batch."""
 
     base_offset: int

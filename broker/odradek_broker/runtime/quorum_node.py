@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock, Files, Handlers, Network, TimerHandle
 from odradek_proto.v1 import admin_pb2
+from odradek_proto.values import replace
 
 from odradek_broker.core.partition.messages import Transition, WriteEpochs
 from odradek_broker.core.quorum.core import QuorumCore

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from odradek_proto.errors import ErrorCode
@@ -21,6 +20,7 @@ from odradek_proto.transport.ports import (
     NetworkError,
     PeerUnavailable,
 )
+from odradek_proto.values import replace
 
 from odradek_broker.core.quorum.messages import Answer, Fetch, Request, Send, Unanswered
 from odradek_broker.runtime.quorum_settings import QuorumSettings

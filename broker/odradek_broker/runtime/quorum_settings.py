@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from odradek_proto.values import Value
 
 from odradek_broker.core.quorum.messages import QuorumConfig
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumSettings:
+class QuorumSettings(Value, frozen=True):
     """Who the node is and how long it waits. A `node_id` that is no voter makes an observer. Times in milliseconds."""
 
     node_id: int

@@ -4,13 +4,13 @@ nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from google.protobuf.message import DecodeError, Message
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader, CorruptBatch, check_batch, iter_batches
 from odradek_proto.v1 import quorum_pb2 as pb
+from odradek_proto.values import Value
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.quorum.messages import (
@@ -36,8 +36,7 @@ class UnreadableMessage(Exception):
     """Bytes that are no message of the quorum, or batches in it that are corrupt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(Value, frozen=True):
     cluster_id: str
     request: Request
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream
 from odradek_proto.v1 import controller_pb2
+from odradek_proto.values import Value
 
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
@@ -41,8 +41,7 @@ class RegistrationRefused(Exception):
     """The controller will never take this broker as it is: wrong cluster, invalid registration."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
+class SessionSettings(Value, frozen=True):
     """Times in milliseconds."""
 
     heartbeat_interval_ms: int = 2_000  # broker.heartbeat.interval.ms

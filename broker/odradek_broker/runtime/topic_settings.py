@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from odradek_proto.values import Value
 
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.messages import PartitionSettings
@@ -28,8 +29,7 @@ BROKER_NAME: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Layers:
+class _Layers(Value, frozen=True):
     """The dynamic settings of one topic, nearest first."""
 
     topic: Mapping[str, str]

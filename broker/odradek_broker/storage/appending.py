@@ -10,7 +10,7 @@ from odradek_proto.records import BatchHeader, Buffer
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.cache import slice_buffers
 from odradek_broker.storage.durable import DurableLog
-from odradek_broker.storage.errors import AppendOutOfOrder, DiskFull, LogDirectoryFailed
+from odradek_broker.storage.errors import AppendOutOfOrder, DiskFull
 from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -126,8 +126,7 @@ class AppendableLog(DurableLog):
             raise error
         if error.errno in NO_ROOM:
             raise DiskFull(f"{self.topic_partition}: no room for an append: {error}") from error
-        self._failed = LogDirectoryFailed(f"{self.topic_partition}: append failed: {error}")
-        raise self._failed from error
+        raise self._fail("append", error) from error
 
     def roll(self, wall_ms: int) -> None:
         """Begin a new segment now, unless the active one is empty. Raises `LogDirectoryFailed`."""

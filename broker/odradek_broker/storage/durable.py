@@ -27,6 +27,7 @@ class DurableLog:
     """
 
     __slots__ = (
+        "_closed",
         "_end_offset",
         "_epochs_dirty",
         "_failed",
@@ -70,6 +71,7 @@ class DurableLog:
         self._flushed = (0, opened.recovery_point)  # (generation, offset) of the last flush
         self._epochs_dirty = False
         self._failed: LogDirectoryFailed | None = None
+        self._closed = False
         self._unflushed_since_ms: int | None = None
         self._wall_ms = wall_ms  # as it was last told
 
@@ -111,6 +113,10 @@ class DurableLog:
     def failed(self) -> LogDirectoryFailed | None:
         return self._failed
 
+    def _fail(self, act: str, error: OSError) -> LogDirectoryFailed:
+        self._failed = LogDirectoryFailed(f"{self.topic_partition}: {act} failed: {error}")
+        return self._failed
+
     @contextmanager
     def _failing(self, act: str) -> Iterator[None]:
         """Turn what the disk says into `LogDirectoryFailed`, for good."""
@@ -119,8 +125,7 @@ class DurableLog:
         try:
             yield
         except OSError as error:
-            self._failed = LogDirectoryFailed(f"{self.topic_partition}: {act} failed: {error}")
-            raise self._failed from error
+            raise self._fail(act, error) from error
         except CorruptBatch as error:
             raise LogCorrupted(self._segments.active.path, error.position, self._end_offset, error.reason) from None
 
@@ -142,11 +147,18 @@ class DurableLog:
     def flush(self) -> int:
         """Make the log durable up to its present end; returns the recovery point then. Blocking, safe in a thread.
 
-        One flush at a time. What is appended meanwhile is for the next one. Raises `LogDirectoryFailed`, after which
-        nothing is tried again.
+        One flush at a time. What is appended meanwhile is for the next one. A log that is closed meanwhile, since its
+        partition was deleted, is no failure. Raises `LogDirectoryFailed`, after which nothing is tried again.
         """
-        with self._failing("flush"):
+        if self._failed is not None:
+            raise self._failed
+        if self._closed:
+            return self.recovery_point
+        try:
             self._flush_files()
+        except OSError as error:
+            if not self._closed:
+                raise self._fail("flush", error) from error
         return self.recovery_point
 
     def _flush_files(self) -> None:
@@ -193,5 +205,6 @@ class DurableLog:
                     active.fsync_indexes()
                     self._flush_files()
         finally:
+            self._closed = True
             self._tail.clear()
             self._segments.close()

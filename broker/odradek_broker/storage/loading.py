@@ -33,6 +33,7 @@ from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.snapshots import Snapshots
 from odradek_broker.storage.walk import walk_verified
 
+LAST_OFFSET = (1 << 63) - 1
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
@@ -150,6 +151,7 @@ class Recoverer:
         self._producers = producers
         self._recovery_point = recovery_point
         self._latest_epoch = -1
+        self._epoch_end = 0  # below it the epoch file agrees that the latest epoch goes on
         self._batches = 0
         self._bytes = 0
 
@@ -218,11 +220,13 @@ class Recoverer:
         Unlike Kafka, an epoch that contradicts the file counts even when it is lower than the newest entry: the
         file may be the one from before a truncation, which the power loss brought back.
         """
-        if epoch < 0:
+        if epoch < 0 or (epoch == self._latest_epoch and offset < self._epoch_end):
             return
         if epoch < self._latest_epoch:
             raise CorruptBatch(f"leader epoch {epoch} after {self._latest_epoch}", position)
         self._latest_epoch = epoch
+        self._epoch_end = next((entry.offset for entry in self._epochs.entries if entry.offset > offset), LAST_OFFSET)
         if self._epochs.epoch_for_offset(offset) != epoch:
             self._epochs.truncate_from_end(offset)
             self._epochs.assign(epoch, offset)
+            self._epoch_end = LAST_OFFSET

@@ -143,8 +143,11 @@ class Segments:
         self.directory_dirty = self.directory_dirty or bool(doomed)
         return sum(segment.size for segment in doomed)
 
-    def purge(self, wall_ms: int) -> None:
-        """Remove what has waited for long enough, and close what nobody reads any more."""
+    def purge(self, wall_ms: int, recovery_point: int) -> None:
+        """Remove what has waited for long enough, and close what nobody reads any more.
+
+        Indexes of segments below the recovery point are closed: no flush in a thread has to do with them any more.
+        """
         waiting: list[tuple[Segment, int | None]] = []
         for segment, due_ms in self._doomed:
             if due_ms is not None and due_ms > wall_ms:
@@ -156,8 +159,8 @@ class Segments:
                     if self._files.exists(path + DELETED_SUFFIX):
                         self._files.remove(path + DELETED_SUFFIX)
         self._doomed = waiting
-        for segment in self.all[:-1]:
-            if not segment.dirty:
+        for place, segment in enumerate(self.all[:-1]):
+            if not segment.dirty and self.end_of(place) <= recovery_point:
                 segment.index.close()
                 segment.time_index.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from odradek_proto.values import Value
 
 ChannelOptions = list[tuple[str, int]]
 
@@ -17,8 +17,7 @@ MAX_STREAMS_PER_CONNECTION = 1_000
 MAX_CONNECTION_IDLE_MS = 600_000  # connections.max.idle.ms, Kafka's default; only connections without a call count
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcOptions:
+class GrpcOptions(Value, frozen=True):
     """Limits of a `GrpcNetwork`. Bytes are those of one message; streams and connections are those of one server."""
 
     max_message_bytes: int = MAX_MESSAGE_BYTES

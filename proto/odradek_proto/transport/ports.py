@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeVar, runtime_checkable
 
+from odradek_proto.values import Value
+
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
@@ -188,8 +190,7 @@ class Stream(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(Value, frozen=True):
     """What the serving side knows about a call."""
 
     peer: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from odradek_broker.core.quorum.leader import Leader
@@ -25,6 +25,7 @@ from odradek_broker.core.quorum.messages import (
     Token,
     Unanswered,
 )
+from odradek_proto.values import replace
 
 from tests.broker.quorum_simulation.invariants import (
     CommittedRecordsAgree,

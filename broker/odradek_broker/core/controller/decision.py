@@ -7,10 +7,10 @@ batch, applies them to that image at once, and gives the answer when the batch i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from odradek_proto.v1 import metadata_pb2
+from odradek_proto.values import Value
 
 from odradek_broker.core.metadata.image import BrokerRegistration
 from odradek_broker.core.metadata.records import MetadataRecord
@@ -18,8 +18,7 @@ from odradek_broker.core.metadata.records import MetadataRecord
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[Answer]):
+class Decision(Value, Generic[Answer], frozen=True):
     """One atomic batch (perhaps none) and what to say once it is committed."""
 
     records: Sequence[MetadataRecord]

@@ -12,10 +12,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
 
 from odradek_proto.v1 import metadata_pb2
+from odradek_proto.values import Value
 
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
 from odradek_broker.core.metadata.records import MetadataRecord
@@ -27,16 +27,14 @@ class Election(Enum):
     UNCLEAN = "unclean"
 
 
-@dataclass(frozen=True, slots=True)
-class EligibleReplicas:
+class EligibleReplicas(Value, frozen=True):
     """Eligible leader replicas and the last known ones (KIP-966)."""
 
     eligible: tuple[int, ...] = ()
     last_known: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionTarget:
+class PartitionTarget(Value, frozen=True):
     """What a partition is to become. None keeps what is."""
 
     acceptable: Callable[[int], bool]  # R-130
@@ -49,8 +47,7 @@ class PartitionTarget:
     unclean_shutdown: Collection[int] = ()  # brokers that came back without a clean shutdown (R-141)
 
 
-@dataclass(frozen=True, slots=True)
-class Elected:
+class Elected(Value, frozen=True):
     leader: int
     unclean: bool = False
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import controller_pb2
+from odradek_proto.values import Value
 
 from odradek_broker.core.controller.decision import Decision, broker_state_record
 from odradek_broker.core.controller.partitions import has_leaderships, remove_broker
@@ -26,8 +26,7 @@ class BrokerState(Enum):
     SHUTDOWN_NOW = "shutdown now"
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatFacts:
+class HeartbeatFacts(Value, frozen=True):
     """What the next state depends on, besides the state."""
 
     want_fence: bool = False

@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from odradek_proto.values import Value
+
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 
@@ -36,22 +38,19 @@ class FenceReason(Enum):
         return self is not FenceReason.SESSION_TIMEOUT
 
 
-@dataclass(frozen=True, slots=True)
-class Dial:
+class Dial(Value, frozen=True):
     """Find out whether anybody listens at the broker's endpoint, and say so to `dial_answered`."""
 
     broker_id: int
     incarnation_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Value, frozen=True):
     broker_id: int
     reason: FenceReason
 
 
-@dataclass(frozen=True, slots=True)
-class SuspectSelf:
+class SuspectSelf(Value, frozen=True):
     """More than half of the brokers fell silent at once: this one is left to its session timeout."""
 
     broker_id: int

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from odradek_proto.values import Value, field
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
+class ControllerSettings(Value, frozen=True):
     """`topic_defaults` holds the node's own values for topic settings, by the topic's names (`retention.ms`)."""
 
     node_id: int

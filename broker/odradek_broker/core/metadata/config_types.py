@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from odradek_proto.values import Value
 
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
@@ -22,8 +23,7 @@ class ConfigType(Enum):
     LIST = "list"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigDefinition:
+class ConfigDefinition(Value, frozen=True):
     """One setting: `check` gets the typed value and returns what is wrong with it, or None."""
 
     name: str

@@ -10,50 +10,43 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from odradek_proto.topics import TopicPartition
+from odradek_proto.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerChanged:
+class BrokerChanged(Value, frozen=True):
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicCreated:
+class TopicCreated(Value, frozen=True):
     name: str
     topic_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeleted:
+class TopicDeleted(Value, frozen=True):
     name: str
     topic_id: bytes
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionChanged:
+class PartitionChanged(Value, frozen=True):
     """Created or changed."""
 
     topic_partition: TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfigChanged:
+class TopicConfigChanged(Value, frozen=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerConfigChanged:
+class BrokerConfigChanged(Value, frozen=True):
     name: str  # the broker id as text; "" is the cluster-wide default
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdsChanged:
+class ProducerIdsChanged(Value, frozen=True):
     next_producer_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterChanged:
+class ClusterChanged(Value, frozen=True):
     cluster_id: str
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from odradek_proto.topics import TopicPartition
+from odradek_proto.values import Value
 
 NO_LEADER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
+class BrokerRegistration(Value, frozen=True):
     """One broker as the controller knows it. `broker_epoch` is the offset of its registration record (KIP-903)."""
 
     broker_id: int
@@ -33,8 +33,7 @@ class BrokerRegistration:
         return not self.fenced and not self.in_controlled_shutdown
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRegistration:
+class PartitionRegistration(Value, frozen=True):
     """One partition's place in the cluster. `partition_epoch` grows by one with each change (R-55)."""
 
     replicas: tuple[int, ...]

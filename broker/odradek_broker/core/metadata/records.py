@@ -7,12 +7,12 @@ record that does not fit the image is damage, never skipped: whoever went on wou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from google.protobuf.message import DecodeError
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import metadata_pb2
+from odradek_proto.values import replace
 
 from odradek_broker.core.metadata.delta import (
     BrokerChanged,

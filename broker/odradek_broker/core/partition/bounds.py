@@ -7,16 +7,14 @@ larger one, and end offsets must not go back (KIP-207, R-26).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek_proto.errors import ErrorCode
+from odradek_proto.values import Value
 
 from odradek_broker.core.partition.fencing import check_leader_epoch
 from odradek_broker.core.partition.messages import NO_OFFSET, ReplicaLog
 
 
-@dataclass(frozen=True, slots=True)
-class ClientBounds:
+class ClientBounds(Value, frozen=True):
     """One leader's log and where its epoch began (-1: hide nothing, L-10).
 
     Transactions do not exist yet, so the last stable offset is the high watermark and `read_committed` has no say.

@@ -1,6 +1,6 @@
 """The words between the core of a partition and the rim: what comes in, what is to be done.
 
-Three kinds of dataclasses. *State* is what a replica keeps. *Inputs* say what happened (a fetch came, an answer came).
+Three kinds of values. *State* is what a replica keeps. *Inputs* say what happened (a fetch came, an answer came).
 *Effects* are orders to the rim, which carries them out in the order given, synchronously, disk before words.
 """
 
@@ -14,6 +14,7 @@ from typing import Protocol
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader
 from odradek_proto.topics import TopicPartition
+from odradek_proto.values import Value
 
 from odradek_broker.core.metadata.image import BrokerRegistration
 from odradek_broker.core.partition.epochs import EpochCache, EpochEntry
@@ -44,8 +45,7 @@ class ReplicaLog:
     flushed_offset: int = 0  # everything below is known to be on the disk; counts only with odradek.fsync=before-ack
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionSettings:
+class PartitionSettings(Value, frozen=True):
     """The settings that the core of a partition reads; the topic's value, else the broker's. Times in ms."""
 
     min_insync_replicas: int = 1
@@ -78,8 +78,7 @@ class BrokerView(Protocol):
 # --- Inputs --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerFetch:
+class FollowerFetch(Value, frozen=True):
     """What a follower said about one partition (R-35 to R-42)."""
 
     replica_id: int
@@ -90,8 +89,7 @@ class FollowerFetch:
     log_start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchDecision:
+class FetchDecision(Value, frozen=True):
     """What a leader (or a follower that serves consumers) says to one fetch of one partition.
 
     With an error or a divergence nothing is read. Otherwise read from `fetch_offset` up to `limit` (exclusive), which
@@ -106,8 +104,7 @@ class FetchDecision:
     diverging: EpochEntry | None = None  # (epoch, end offset)
 
 
-@dataclass(frozen=True, slots=True)
-class AppendDecision:
+class AppendDecision(Value, frozen=True):
     """What a leader says to one produced batch, before anything is written.
 
     Exactly one of three: an error; a duplicate (`duplicate` is true, the offsets are the original ones, R-16); or a
@@ -122,14 +119,12 @@ class AppendDecision:
     required_offset: int = NO_OFFSET  # acks=all waits until the high watermark reaches it (R-14)
 
 
-@dataclass(frozen=True, slots=True)
-class IsrMember:
+class IsrMember(Value, frozen=True):
     broker_id: int
     broker_epoch: int  # -1: none seen
 
 
-@dataclass(frozen=True, slots=True)
-class IsrProposal:
+class IsrProposal(Value, frozen=True):
     """An AlterPartition item (R-49)."""
 
     topic_id: bytes
@@ -140,8 +135,7 @@ class IsrProposal:
     recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class IsrAnswer:
+class IsrAnswer(Value, frozen=True):
     """The controller's answer to one proposal (R-51). The other fields count only when `error` is NONE."""
 
     error: ErrorCode
@@ -152,8 +146,7 @@ class IsrAnswer:
     recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(Value, frozen=True):
     """What a follower asks its leader for one partition."""
 
     topic_partition: TopicPartition
@@ -165,8 +158,7 @@ class FetchRequest:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class EpochRequest:
+class EpochRequest(Value, frozen=True):
     """An OffsetsForLeaderEpoch question of one partition (R-73)."""
 
     topic_partition: TopicPartition
@@ -174,8 +166,7 @@ class EpochRequest:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsRequest:
+class OffsetsRequest(Value, frozen=True):
     """A question for the leader's log end offset and log start offset (R-84), ListOffsets with isolation none."""
 
     topic_partition: TopicPartition
@@ -185,8 +176,7 @@ class OffsetsRequest:
 FollowerRequest = FetchRequest | EpochRequest | OffsetsRequest
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAnswer:
+class FetchAnswer(Value, frozen=True):
     """What the leader answered for one partition. `headers` are the batches in the answer, checked by the rim."""
 
     fetch_offset: int  # of the request that this answers
@@ -201,77 +191,66 @@ class FetchAnswer:
 # --- Effects -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AppendBatches:
+class AppendBatches(Value, frozen=True):
     """Write these batches, which the rim holds, at the end of the log; then call `on_appended`."""
 
     headers: Sequence[BatchHeader]
 
 
-@dataclass(frozen=True, slots=True)
-class WriteEpochs:
+class WriteEpochs(Value, frozen=True):
     """Write the leader epoch file (R-60: before the data that it speaks of)."""
 
     entries: tuple[EpochEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Value, frozen=True):
     """Cut the log: records at `offset` and above go (R-230). The rim then calls `on_truncated(log end offset)`."""
 
     offset: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RestartLog:
+class RestartLog(Value, frozen=True):
     """Drop everything and start empty at `offset` (R-231)."""
 
     offset: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class AdvanceLogStart:
+class AdvanceLogStart(Value, frozen=True):
     """Records below `offset` are gone (R-160, R-162)."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProposeIsr:
+class ProposeIsr(Value, frozen=True):
     proposal: IsrProposal
 
 
-@dataclass(frozen=True, slots=True)
-class HighWatermarkAdvanced:
+class HighWatermarkAdvanced(Value, frozen=True):
     """The high watermark rose: look into both purgatories (R-123, R-124)."""
 
     old: int
     new: int
 
 
-@dataclass(frozen=True, slots=True)
-class IsrChanged:
+class IsrChanged(Value, frozen=True):
     """The committed ISR changed: waiting produce requests are looked at again."""
 
     isr: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestReady:
+class RequestReady(Value, frozen=True):
     """The follower has something to ask now; the rim calls `next_request`."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFailed:
+class PartitionFailed(Value, frozen=True):
     """This replica stops until new metadata comes (R-86, R-91)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(Value, frozen=True):
     """A line of evidence, written before the act: `event` in past tense, facts by name, and the rule behind it."""
 
     event: str

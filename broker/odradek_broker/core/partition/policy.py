@@ -10,13 +10,12 @@ Rule of this module: roles ask the policy for a rule by its name; nobody else lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from odradek_proto.values import Value
 
 from odradek_broker.core.partition.messages import TruncationMode
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaPolicy:
+class ReplicaPolicy(Value, frozen=True):
     """The rules in which the modes differ. Every field reads as "this replica ..."."""
 
     mode: TruncationMode

@@ -7,15 +7,14 @@ before counts as caught up, although new records keep it from ever seeing the ve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from odradek_proto.values import Value
 
 from odradek_broker.core.partition.messages import NO_EPOCH, NO_OFFSET, FollowerFetch
 
 NEVER_MS = -(1 << 62)  # further back than any lag: a replica of which nothing is known is not caught up
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteReplicaStatus:
+class RemoteReplicaStatus(Value, frozen=True):
     """One follower as `cluster status` shows it. `lag_ms` is 0 at the end of the log, None when it was never there."""
 
     broker_id: int

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from odradek_proto.values import Value
+
 from odradek_broker.core.quorum.messages import Fetch, QuorumConfig, Token
 from odradek_broker.core.quorum.roles import earliest
 
@@ -24,8 +26,7 @@ class Position:
     last_caught_up_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingFetch:
+class WaitingFetch(Value, frozen=True):
     fetch: Fetch
     deadline_ms: int
 

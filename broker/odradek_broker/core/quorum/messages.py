@@ -7,11 +7,11 @@ which carries them out in the order given, disk before words.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader
+from odradek_proto.values import Value
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import Transition, WriteEpochs
@@ -29,8 +29,7 @@ of it.
 # --- State ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
+class QuorumState(Value, frozen=True):
     """What a node must not forget (R-201): written and flushed before anything is done or said that follows from it."""
 
     epoch: int = FIRST_EPOCH
@@ -38,8 +37,7 @@ class QuorumState:
     voted_id: int = NO_NODE
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumConfig:
+class QuorumConfig(Value, frozen=True):
     """Who the node is and how long it waits. Voters are fixed; a node that is none of them is an observer. Times in
     ms.
     """
@@ -69,8 +67,7 @@ class QuorumConfig:
 # --- What nodes say to each other ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
+class Vote(Value, frozen=True):
     """Ask for a vote in `epoch`, or, before an election, whether there would be one (R-203, R-215)."""
 
     epoch: int  # of the election; with `pre_vote`, the sender's current one
@@ -80,24 +77,21 @@ class Vote:
     pre_vote: bool
 
 
-@dataclass(frozen=True, slots=True)
-class VoteAnswer:
+class VoteAnswer(Value, frozen=True):
     error: ErrorCode
     leader_id: int
     epoch: int
     granted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BeginEpoch:
+class BeginEpoch(Value, frozen=True):
     """ "I lead in this epoch", to voters that have not fetched yet (R-205)."""
 
     leader_id: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndEpoch:
+class EndEpoch(Value, frozen=True):
     """ "I no longer lead in this epoch", with those who should follow, the best first (R-212)."""
 
     leader_id: int
@@ -105,8 +99,7 @@ class EndEpoch:
     successors: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EpochAnswer:
+class EpochAnswer(Value, frozen=True):
     """The answer to `BeginEpoch` and `EndEpoch`."""
 
     error: ErrorCode
@@ -114,8 +107,7 @@ class EpochAnswer:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(Value, frozen=True):
     """Ask for records. Of a voter, `fetch_offset` acknowledges everything below: it is flushed there (R-207)."""
 
     replica_id: int
@@ -127,8 +119,7 @@ class Fetch:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAnswer:
+class FetchAnswer(Value, frozen=True):
     """`headers` are those of `batches`, which stand one behind the other; the rim has checked their CRCs."""
 
     error: ErrorCode
@@ -165,15 +156,13 @@ class NotLeader(Exception):
 # --- Effects -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PersistState:
+class PersistState(Value, frozen=True):
     """Write `quorum-state` and flush it, before the next effect."""
 
     state: QuorumState
 
 
-@dataclass(frozen=True, slots=True)
-class AppendLeaderChange:
+class AppendLeaderChange(Value, frozen=True):
     """Write the control record that opens an epoch."""
 
     base_offset: int
@@ -182,8 +171,7 @@ class AppendLeaderChange:
     granting: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRecords:
+class AppendRecords(Value, frozen=True):
     """Write the records as one batch with this base offset and leader epoch."""
 
     base_offset: int
@@ -191,52 +179,45 @@ class AppendRecords:
     records: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendFetched:
+class AppendFetched(Value, frozen=True):
     """Write the batches as the leader sent them."""
 
     batches: bytes
     headers: Sequence[BatchHeader]
 
 
-@dataclass(frozen=True, slots=True)
-class TruncateLog:
+class TruncateLog(Value, frozen=True):
     """Cut the log: records at `offset` and above go."""
 
     offset: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FlushLog:
+class FlushLog(Value, frozen=True):
     """Start to flush; `on_flushed` is called with the log end offset that is on the disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Value, frozen=True):
     """Send a request; what comes of it is `on_answer` or `on_unanswered`, with this effect."""
 
     peer_id: int
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Dial:
+class Dial(Value, frozen=True):
     """Find out whether anybody listens at the peer; `on_dialled` says so."""
 
     peer_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Value, frozen=True):
     """Answer a request."""
 
     token: Token
     answer: VoteAnswer | EpochAnswer | FetchAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyRecords:
+class ReplyRecords(Value, frozen=True):
     """Answer a fetch with the batches from `fetch_offset` up to `limit`, which was captured once (R-229)."""
 
     token: Token
@@ -246,38 +227,33 @@ class ReplyRecords:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class HighWatermarkAdvanced:
+class HighWatermarkAdvanced(Value, frozen=True):
     """Records below `new` will never be undone: hand them to the state machine."""
 
     old: int
     new: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeadershipBegan:
+class LeadershipBegan(Value, frozen=True):
     """This node leads `epoch`, and everything in front of it lies below the announced high watermark."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeadershipEnded:
+class LeadershipEnded(Value, frozen=True):
     """Whoever waits for a commit in `epoch` waits in vain."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChanged:
+class LeaderChanged(Value, frozen=True):
     """Who leads, as far as this node knows; `NO_NODE` for nobody."""
 
     leader_id: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Value, frozen=True):
     """What was found cannot be in a sound quorum. The node stops for good instead of making it worse."""
 
     reason: str
