@@ -277,7 +277,7 @@ class Admin(Client):
         cluster = self._require_running()
 
         async def ask() -> broker_pb2.MetadataResponse:
-            return await cluster.call_any(
+            return await cluster.ask_any(
                 METADATA, request, broker_pb2.MetadataResponse, self._config.request_timeout_ms
             )
 
@@ -288,7 +288,7 @@ class Admin(Client):
         cluster = self._require_running()
 
         async def ask() -> R:
-            answer = await cluster.call_any(ADMIN + name, request, kind, self._config.request_timeout_ms)
+            answer = await cluster.ask_any(ADMIN + name, request, kind, self._config.request_timeout_ms)
             _raise_if_nobody_is_in_charge(answer)
             return answer
 

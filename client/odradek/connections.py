@@ -2,7 +2,8 @@
 
 Rules of this module. Any broker answers for metadata, so the question goes to the next one when the first is silent
 for `HEDGE_MS`: a frozen broker must not cost a second. A refresh that is asked for while one runs, or within the
-pause after it, becomes one more. Nobody is asked twice within a refresh.
+pause after it, becomes one more. Nobody is asked twice within a refresh, and
+the same goes for every question that changes nothing.
 """
 
 from __future__ import annotations
@@ -154,57 +155,56 @@ class Cluster:
             await self.clock.sleep(self.search_pause(failures))
 
     async def _refresh(self) -> bool:
-        """Ask brokers, one after the other and a slow one's successor early. Returns whether one answered."""
+        """Ask who leads. Returns whether somebody answered."""
         self._refreshing = True
-        self._failures = {}
         question = pb.MetadataRequest(topics=list(self._topics), allow_auto_topic_creation=self._auto_create)
-        loop = asyncio.get_running_loop()
-        asked: dict[asyncio.Task[pb.MetadataResponse], str] = {}
         answered = False
         try:
-            addresses = iter(self._addresses())
-            while not answered:
-                address = next(addresses, None)
-                if address is not None:
-                    asked[loop.create_task(self._ask(address, question))] = address
-                elif not asked:
-                    break
-                await self._first_of(asked, HEDGE_MS if address is not None else METADATA_TIMEOUT_MS)
-                answered = self._take_answers(asked)
+            answer, address = await self._ask_around(METADATA, question, pb.MetadataResponse, METADATA_TIMEOUT_MS)
+            self._failures = {}
+            self.view.update(answer, address)
+            answered = True
+        except BootstrapError as error:
+            self._failures = error.causes
         finally:
-            for task in asked:
-                task.cancel()
             self._refreshing = False
             self._refreshes += 1
             async with self._refreshed:
                 self._refreshed.notify_all()
         return answered
 
-    async def _first_of(self, asked: dict[asyncio.Task[pb.MetadataResponse], str], timeout_ms: int) -> None:
-        await asyncio.wait(tuple(asked), timeout=timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-
-    def _take_answers(self, asked: dict[asyncio.Task[pb.MetadataResponse], str]) -> bool:
-        for task, address in [*asked.items()]:
-            if not task.done():
-                continue
-            del asked[task]
-            error = task.exception()
-            if error is None:
-                self.view.update(task.result(), address)
-                return True
-            if not isinstance(error, OdradekError):
-                raise error
-            self._failures[address] = error.message
-        return False
+    async def _ask_around(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> tuple[R, str]:
+        """Ask brokers, one after the other and a slow one's successor early; the first answer and who gave it."""
+        loop = asyncio.get_running_loop()
+        asked: dict[asyncio.Task[R], str] = {}
+        causes: dict[str, str] = {}
+        addresses = iter(self._addresses())
+        try:
+            while True:
+                address = next(addresses, None)
+                if address is not None:
+                    asked[loop.create_task(self.call_address(address, method, request, kind, timeout_ms))] = address
+                elif not asked:
+                    raise BootstrapError(causes, hint=_bootstrap_hint(causes))
+                patience_ms = timeout_ms if address is None else HEDGE_MS
+                await asyncio.wait(tuple(asked), timeout=patience_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in asked if task.done()]:
+                    address = asked.pop(task)
+                    error = task.exception()
+                    if error is None:
+                        return task.result(), address
+                    if not isinstance(error, OdradekError):
+                        raise error
+                    causes[address] = error.message
+        finally:
+            for task in asked:
+                task.cancel()
 
     def _addresses(self) -> list[str]:
         """Whom to ask, in order: the brokers that we know of, shuffled, then the bootstrap addresses."""
         known = [self.view.brokers[broker_id] for broker_id in sorted(self.view.brokers)]
         self.clock.rng.shuffle(known)
         return [*dict.fromkeys((*known, *self.config.bootstrap_servers))]
-
-    async def _ask(self, address: str, question: pb.MetadataRequest) -> pb.MetadataResponse:
-        return await self.call_address(address, METADATA, question, pb.MetadataResponse, METADATA_TIMEOUT_MS)
 
     # --- single questions ------------------------------------------------------------------------------------------
 
@@ -236,6 +236,10 @@ class Cluster:
         if address is None:
             raise BrokerUnreachable(f"broker {broker_id} is not part of the cluster at the moment")
         return await self.call_address(address, method, request, kind, timeout_ms)
+
+    async def ask_any(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> R:
+        """One question to whichever broker answers first; only for what may be asked twice. Raises `BootstrapError`."""
+        return (await self._ask_around(method, request, kind, timeout_ms))[0]
 
     async def call_any(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> R:
         """One call to whichever broker takes it: one that cannot be reached passes it on to the next.

@@ -255,14 +255,14 @@ class ProduceEngine:
         failures = 0
         while sender.needs_producer_id:
             try:
-                answer = await self._cluster.call_any(
+                answer = await self._cluster.ask_any(
                     INIT_PRODUCER_ID, request, pb.InitProducerIdResponse, self._config.request_timeout_ms
                 )
                 if not answer.error_code:
                     sender.on_producer_id(answer.producer_id, answer.producer_epoch)
                     break
                 error: OdradekError = broker_error(answer.error_code, answer.error_message, where="InitProducerId")
-            except (BootstrapError, RequestTimeout) as failure:
+            except BootstrapError as failure:
                 error = failure
             if not error.retriable:
                 self._stop_taking(error)

@@ -24,7 +24,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader, check_batch, decode_records, stamped_prefix
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame, split_frame
-from odradek_proto.transport.ports import CallContext, Handlers, Stream, StreamClosed
+from odradek_proto.transport.ports import CallContext, Handlers, Network, Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
 T = TypeVar("T")
@@ -108,15 +108,23 @@ class PeerBroker:
         self.held: list[Callable[[], None]] = []
         self.batches_in: list[tuple[TopicPartition, BatchHeader]] = []
         self.calls: list[str] = []
+        self.more_handlers: Handlers | None = None  # calls that a test answers by itself
         self.streams: list[Stream] = []
         self.fetchers: list[_Fetcher] = []
 
     async def main(self, ports: NodePorts) -> None:
+        await self.serve(ports.network)
+        await asyncio.get_running_loop().create_future()
+
+    async def serve(self, network: Network) -> None:
+        """Listen at `address`, or at the address that the network gives for its port 0."""
         names = ("Metadata", "InitProducerId", "ListOffsets", "OffsetsForLeaderEpoch", "DescribeReplicas")
         unary = {BROKER + name: getattr(self, name) for name in names}
         streams = {BROKER + "ProduceStream": self.produce_stream, BROKER + "FetchStream": self.fetch_stream}
-        await ports.network.serve(self.address, Handlers(unary, streams))
-        await asyncio.get_running_loop().create_future()
+        if self.more_handlers is not None:
+            unary.update(self.more_handlers.unary)
+        self.server = await network.serve(self.address, Handlers(unary, streams))
+        self.address = self.server.address
 
     def start(self) -> None:
         self.node.start(self.main)

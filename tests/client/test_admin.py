@@ -1,0 +1,175 @@
+"""What the administrator's client asks and how it reads the answers, against a peer that answers in the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from odradek import Admin, BrokerError, NewTopic, RequestTimeout, TopicPartition
+from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import CallContext, Handlers
+from odradek_proto.v1 import admin_pb2 as pb
+
+ADMIN = "/odradek.v1.Admin/"
+
+
+class Controller:
+    """Answers for admin calls: topics and settings in dictionaries, and orders to fail."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, pb.NewTopic] = {}
+        self.calls: list[str] = []
+        self.not_controller = 0
+        self.silent = False
+
+    async def CreateTopics(self, request: bytes, context: CallContext) -> bytes:
+        self.calls.append("CreateTopics")
+        if self.silent:
+            await asyncio.get_running_loop().create_future()
+        answer = pb.CreateTopicsResponse()
+        for topic in pb.CreateTopicsRequest.FromString(request).topics:
+            error = ErrorCode.TOPIC_ALREADY_EXISTS if topic.name in self.topics else ErrorCode.NONE
+            if self.not_controller:
+                self.not_controller -= 1
+                error = ErrorCode.NOT_CONTROLLER
+            if not error:
+                self.topics[topic.name] = topic
+            answer.topics.add(name=topic.name, error_code=error, topic_id=b"i" * 16, partitions=3, replication_factor=2)
+        return answer.SerializeToString()
+
+    async def DescribeConfigs(self, request: bytes, context: CallContext) -> bytes:
+        answer = pb.DescribeConfigsResponse()
+        for name, value in self.topics[pb.DescribeConfigsRequest.FromString(request).resource_name].configs.items():
+            answer.entries.add(name=name, value=value, source="topic")
+        return answer.SerializeToString()
+
+    async def AlterConfigs(self, request: bytes, context: CallContext) -> bytes:
+        asked = pb.AlterConfigsRequest.FromString(request)
+        configs = self.topics[asked.resource_name].configs
+        configs.update(asked.set)
+        for name in asked.unset:
+            del configs[name]
+        return pb.AlterConfigsResponse().SerializeToString()
+
+    async def ElectLeaders(self, request: bytes, context: CallContext) -> bytes:
+        asked = pb.ElectLeadersRequest.FromString(request)
+        answer = pb.ElectLeadersResponse()
+        for number, item in enumerate(asked.partitions):
+            answer.partitions.add(topic=item.topic, partition=item.partition, error_code=84 if number else 0)
+        return answer.SerializeToString()
+
+    async def DescribeQuorum(self, request: bytes, context: CallContext) -> bytes:
+        voters = [pb.QuorumReplica(node_id=number, log_end_offset=7) for number in (1, 2, 3)]
+        return pb.DescribeQuorumResponse(leader_id=2, leader_epoch=5, voters=voters).SerializeToString()
+
+    def handlers(self) -> Handlers:
+        names = ("CreateTopics", "DescribeConfigs", "AlterConfigs", "ElectLeaders", "DescribeQuorum")
+        return Handlers({ADMIN + name: getattr(self, name) for name in names})
+
+
+@pytest.fixture
+def controller(peers: Any) -> Controller:
+    """An admin service on every broker of the peer cluster."""
+    made = Controller()
+    for broker in peers.brokers.values():
+        broker.more_handlers = made.handlers()
+    return made
+
+
+Story = Callable[[Admin], Any]
+
+
+def tell(peers: Any, story: Story) -> None:
+    async def run() -> None:
+        async with Admin(peers.bootstrap, clock=peers.clock, network=peers.network) as admin:
+            await story(admin)
+
+    peers.run(run())
+
+
+def test_a_topic_is_created_and_its_settings_changed(peers: Any, controller: Controller) -> None:
+    """Names, counts, assignments and settings go there; ids and counts come back."""
+
+    async def story(admin: Admin) -> None:
+        [made] = await admin.create_topics([NewTopic("orders", configs={"a": "1"}, assignments={0: [1, 2]})])
+        assert (made.name, made.partitions, made.replication_factor, len(made.topic_id)) == ("orders", 3, 2, 22)
+        assert [*controller.topics["orders"].assignments[0].broker_ids] == [1, 2]
+        await admin.alter_configs("topic", "orders", set={"b": "2"}, unset=["a"])
+        [entry] = await admin.describe_configs("topic", "orders")
+        assert (entry.name, entry.value, entry.source) == ("b", "2", "topic")
+
+    tell(peers, story)
+
+
+def test_an_absent_controller_is_waited_for(peers: Any, controller: Controller) -> None:
+    """NOT_CONTROLLER says that nothing was done: the order is given again."""
+    controller.not_controller = 3
+
+    async def story(admin: Admin) -> None:
+        await admin.create_topics([NewTopic("orders")])
+
+    tell(peers, story)
+    assert controller.calls == ["CreateTopics"] * 4
+
+
+def test_an_order_without_an_answer_is_not_given_twice(peers: Any, controller: Controller) -> None:
+    """Nobody knows whether it took effect, and it says so."""
+    controller.silent = True
+
+    async def story(admin: Admin) -> None:
+        with pytest.raises(RequestTimeout):
+            await admin.create_topics([NewTopic("orders")], timeout=1)
+
+    tell(peers, story)
+    assert controller.calls == ["CreateTopics"]
+
+
+def test_refusals_name_their_topic(peers: Any, controller: Controller) -> None:
+    """The first is raised, the others are its notes."""
+
+    async def story(admin: Admin) -> None:
+        await admin.create_topics([NewTopic("a"), NewTopic("b")])
+        with pytest.raises(BrokerError, match="a: TOPIC_ALREADY_EXISTS") as caught:
+            await admin.create_topics([NewTopic("a"), NewTopic("b"), NewTopic("c")])
+        assert len(caught.value.__notes__) == 1
+        assert "c" in controller.topics
+
+    tell(peers, story)
+
+
+def test_elections_say_what_came_of_each(peers: Any, controller: Controller) -> None:
+    """An error per partition, or None."""
+
+    async def story(admin: Admin) -> None:
+        one, two = TopicPartition("orders", 0), TopicPartition("orders", 1)
+        found = await admin.elect_leaders("preferred", [one, two])
+        assert found[one] is None
+        refused = found[two]
+        assert refused is not None
+        assert refused.code is ErrorCode.ELECTION_NOT_NEEDED
+
+    tell(peers, story)
+
+
+def test_the_cluster_describes_itself(peers: Any, controller: Controller) -> None:
+    """Brokers, quorum, topics, and the replicas of every broker that answers."""
+    peers.topic("orders", partitions=2)
+
+    async def story(admin: Admin) -> None:
+        assert (await admin.describe_cluster()).brokers[0].endpoints == {"GRPC": "broker1:50051"}
+        quorum = await admin.describe_quorum()
+        assert (quorum.leader_id, [voter.node_id for voter in quorum.voters]) == (2, [1, 2, 3])
+        [topic] = await admin.describe_topics(["orders"])
+        assert [partition.leader_id for partition in topic.partitions] == [1, 2]
+        with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await admin.describe_topics(["nowhere"])
+        peers.brokers[3].kill()
+        peers.brokers[2].node.pause()
+        described = await admin.describe_replicas()
+        assert [(replica.broker_id, replica.partition) for replica in described.replicas] == [(1, 0), (1, 1)]
+        assert sorted(described.unreachable) == [2, 3]
+        assert described.unreachable[3] == "connection refused"
+
+    tell(peers, story)

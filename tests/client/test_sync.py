@@ -1,0 +1,134 @@
+"""The clients without asyncio: the same methods, over gRPC on this machine, from ordinary code."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import odradek
+import odradek.sync
+import pytest
+from odradek import BrokerError, ConsumerRecord, TopicPartition, UnknownTopic
+from odradek.results import make_record
+from odradek.sync import background_loop
+from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.grpc_network import GrpcNetwork
+
+TRANSLATED = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
+
+
+def public_methods(kind: type) -> dict[str, inspect.Signature]:
+    """Names and parameters, without the annotations of what comes back."""
+    found = {}
+    for name, member in inspect.getmembers(kind, callable):
+        if name in (*TRANSLATED, *TRANSLATED.values(), "__init__") or not name.startswith("_"):
+            signature = inspect.signature(member)
+            found[TRANSLATED.get(name, name)] = signature.replace(return_annotation=inspect.Signature.empty)
+    return found
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "Admin"])
+def test_both_faces_have_the_same_methods(name: str) -> None:
+    """Every public method of the asynchronous client, with the same parameters, and no other."""
+    theirs = public_methods(getattr(odradek, name))
+    ours = public_methods(getattr(odradek.sync, name))
+    assert sorted(ours) == sorted(theirs)
+    for method, signature in theirs.items():
+        wanted = [(p.name, p.kind, p.default) for p in signature.parameters.values()]
+        assert [(p.name, p.kind, p.default) for p in ours[method].parameters.values()] == wanted, method
+
+
+@pytest.fixture
+def served(peers: Any) -> Iterator[Any]:
+    """The peer cluster's brokers on real ports, on the background loop."""
+    loop = background_loop()
+    network = GrpcNetwork()
+    for broker in peers.brokers.values():
+        broker.address = "127.0.0.1:0"
+        loop.run(broker.serve(network))
+    yield peers
+    loop.run(network.close())
+
+
+def addresses(peers: Any) -> str:
+    return ",".join(broker.address for broker in peers.brokers.values())
+
+
+def test_records_go_there_and_back(served: Any) -> None:
+    """Send, enqueue, flush, iterate, seek, and questions, without one `await`."""
+    served.topic("orders", partitions=2)
+    one = TopicPartition("orders", 1)
+    with odradek.sync.Producer(addresses(served)) as producer:
+        assert producer.send("orders", "a", partition=1).offset == 0
+        delivery = producer.enqueue("orders", "b", partition=1)
+        assert delivery.result(timeout=10).offset == 1
+        assert delivery.exception() is None
+        producer.enqueue_many("orders", [str(number) for number in range(100)], partition=1)
+        producer.flush(timeout=10)
+        assert producer.partitions_for("orders") == [0, 1]
+        with pytest.raises(UnknownTopic):
+            producer.send("orders", "x", partition=7)
+    with odradek.sync.Consumer(addresses(served), "orders", auto_offset_reset="earliest") as consumer:
+        assert consumer.poll(10, max_records=1)[0].value == b"a"
+        assert [record.value for record in consumer.records(until="end")][:2] == [b"b", b"0"]
+        assert (consumer.position(one), consumer.lag(one)) == (102, 0)
+        consumer.seek(one, 100)
+        for record in consumer:
+            assert record.offset == 100
+            break
+    with odradek.sync.Admin(addresses(served)) as admin:
+        assert admin.list_topics() == ["orders"]
+        assert [broker.broker_id for broker in admin.describe_cluster().brokers] == [1, 2, 3]
+        assert len(admin.describe_replicas().replicas) == 6
+
+
+def test_failures_are_raised_here(served: Any) -> None:
+    """What was enqueued and failed is raised at the end, as with the asynchronous producer."""
+    [log] = served.topic("orders")
+    served.brokers[1].errors.append((log.name, ErrorCode.INVALID_RECORD))
+    with (
+        pytest.raises(ExceptionGroup, match="1 records") as caught,
+        odradek.sync.Producer(addresses(served)) as producer,
+    ):
+        producer.enqueue("orders", "a")
+    assert isinstance(caught.value.exceptions[0], BrokerError)
+
+
+def test_threads_share_a_producer(served: Any) -> None:
+    """Several threads send at once; everything arrives once."""
+    [log] = served.topic("orders")
+    with odradek.sync.Producer(addresses(served)) as producer:
+
+        def work(name: str) -> None:
+            for number in range(25):
+                producer.send("orders", f"{name}{number}")
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(log.values()) == sorted(f"{name}{number}".encode() for name in "abcd" for number in range(25))
+
+
+def test_the_background_loop_refuses_itself() -> None:
+    """A synchronous call on the loop that would have to carry it out can never end."""
+    loop = background_loop()
+
+    async def nested() -> None:
+        loop.call(lambda: None)
+
+    with pytest.raises(RuntimeError, match="own background loop"):
+        loop.run(nested())
+
+
+def test_a_cheaply_made_record_is_a_record() -> None:
+    """Frozen, equal, hashable, as if its constructor had been called."""
+    made = make_record("t", 1, 2, 3, b"k", b"v", (), 4)
+    assert made == ConsumerRecord("t", 1, 2, 3, b"k", b"v", (), 4)
+    assert hash(made) == hash(ConsumerRecord("t", 1, 2, 3, b"k", b"v", (), 4))
+    name = "offset"
+    with pytest.raises(AttributeError):
+        setattr(made, name, 7)
