@@ -13,8 +13,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
-from crc32c import crc32c
-
+from odradek_proto.checksum import crc32c
 from odradek_proto.compression import Codec, compress
 from odradek_proto.headers import (
     CONTROL,

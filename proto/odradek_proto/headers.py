@@ -26,8 +26,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
+from odradek_proto.checksum import crc32c
 from odradek_proto.compression import Codec
 
 Buffer: TypeAlias = bytes | bytearray | memoryview

@@ -17,9 +17,8 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from odradek_proto.checkpoints import CorruptFile
+from odradek_proto.checksum import crc32c
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
