@@ -38,7 +38,7 @@ from odradek_broker.runtime.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum_node import QuorumNode, QuorumSettings
 from odradek_broker.runtime.replicas import ReplicaManager
 from odradek_broker.runtime.session import BrokerSession, SessionSettings
-from odradek_broker.runtime.topic_settings import log_settings
+from odradek_broker.runtime.topic_settings import log_settings, topic_defaults
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.directory import LogDirectory
@@ -75,6 +75,11 @@ class _QuorumListener:
             self.controller.on_leader_changed(leader_id, epoch)
         for follower in self.followers:
             follower(leader_id, epoch)
+
+
+async def _watch(failed: asyncio.Future[None]) -> None:
+    """Ends with the error that a part of the node died of, if it does."""
+    await asyncio.shield(failed)
 
 
 class Node:
@@ -168,7 +173,9 @@ class Node:
         services = self._build_broker(listener) if self.is_broker else None
         await self._listen(services)
         await self.quorum.start()
-        self.spawn(self._watch_quorum(self.quorum))
+        self.spawn(_watch(self.quorum.failed))
+        if self.controller is not None:
+            self.spawn(_watch(self.controller.failed))
         if self.is_broker:
             await self._start_broker()
 
@@ -287,6 +294,7 @@ class Node:
         assert self.session is not None
         self.spawn(self.flusher.run())
         await self.session.start()
+        self.spawn(_watch(self.session.failed))
         image = self.feed.image
         for tp, topic_id in self._directory.partitions().items():
             await self._load(tp, topic_id, image)
@@ -361,9 +369,6 @@ class Node:
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done() and not self._stopping:
             self.failed.set_exception(error)
-
-    async def _watch_quorum(self, quorum: QuorumNode) -> None:
-        await quorum.failed
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run a part of this node; an error that nobody expected stops the node and is not swallowed."""
@@ -466,4 +471,5 @@ class Node:
             elr_enable=settings.odradek_elr_enable,
             fast_restart_keeps_isr=settings.odradek_legacy_fast_restart_keeps_isr,
             inter_broker_listener=settings.inter_broker_listener_name,
+            topic_defaults=topic_defaults(settings),
         )

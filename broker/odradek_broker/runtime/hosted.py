@@ -116,6 +116,7 @@ class HostedReplica:
         self._services = services
         self._purgatory = ProducePurgatory()
         self._purgatory_timer: TimerHandle | None = None
+        self._retry_timer: TimerHandle | None = None
         self._follower_waiters: dict[FetchWaiter, None] = {}
         self._consumer_waiters: dict[FetchWaiter, None] = {}
         self._run: memoryview = memoryview(b"")  # the bytes that an AppendBatches effect speaks of
@@ -329,6 +330,22 @@ class HostedReplica:
         leader = self.leader
         if leader is not None and self.offline is None:
             self.carry_out(leader.on_isr_answer(proposal, answer, self._services.clock.now_ms()))
+            if leader.replicas.isr.retry_at_ms is not None:
+                self._arm_retry(leader)
+
+    def _arm_retry(self, leader: LeaderPartition) -> None:
+        """A proposal that must be made again does not wait for the next look at the ISR (R-50)."""
+        clock = self._services.clock
+        deadline_ms = leader.next_deadline_ms()
+        if deadline_ms is None or self._retry_timer is not None:
+            return
+        self._retry_timer = clock.call_later(max(0, deadline_ms - clock.now_ms()), self._retry)
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        self.on_time()
+        if self.leader is not None and self.leader.replicas.isr.retry_at_ms is not None:
+            self._arm_retry(self.leader)
 
     def on_brokers_changed(self) -> None:
         leader = self.leader
@@ -404,10 +421,8 @@ class HostedReplica:
                 self._carry_out(follower.on_restarted(effect.offset, now_ms()))
             elif isinstance(effect, AdvanceLogStart):
                 self.log.advance_log_start(effect.offset)
-            elif isinstance(effect, PartitionFailed):
-                self._services.events.write(
-                    "replica_failed", "R-86", {"partition": str(self.topic_partition), "reason": effect.reason}
-                )
+            else:  # it fetches no more until new metadata comes; the transition before this effect said why
+                assert isinstance(effect, PartitionFailed), effect
 
     def _append_as_follower(self, headers: Sequence[BatchHeader]) -> None:
         follower = self.follower
@@ -424,6 +439,7 @@ class HostedReplica:
 
     def close(self) -> None:
         """Stop timers; the log is closed by its directory."""
-        if self._purgatory_timer is not None:
-            self._purgatory_timer.cancel()
-            self._purgatory_timer = None
+        for timer in (self._purgatory_timer, self._retry_timer):
+            if timer is not None:
+                timer.cancel()
+        self._purgatory_timer = self._retry_timer = None

@@ -14,7 +14,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Clock, Network
 
 from odradek_broker.core.metadata.delta import MetadataDelta
-from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration
+from odradek_broker.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal, PartitionSettings, TruncationMode
@@ -66,7 +66,6 @@ class ReplicaManager:
         self._on_directory_failed = on_directory_failed
         self._policy = policy_for(TruncationMode(settings.odradek_truncation_mode))
         self._fetchers: dict[int, Fetcher] = {}
-        self._leader_was: dict[TopicPartition, int] = {}
         self._preloaded: dict[TopicPartition, Log] = {}
         self.loaded = False
 
@@ -173,6 +172,7 @@ class ReplicaManager:
         tp = hosted.topic_partition
         for fetcher in self._fetchers.values():
             fetcher.remove(tp)
+        previous_leader = hosted.role.held_leader if hosted.role is not None else NO_LEADER
         hosted.registration = registration
         now_ms = self.clock.now_ms()
         settings = self.partition_settings(tp.topic)
@@ -195,12 +195,11 @@ class ReplicaManager:
                 settings=settings,
                 policy=self._policy,
                 now_ms=now_ms,
-                previous_leader=self._leader_was.get(tp, -1),
+                previous_leader=previous_leader,
             )
             hosted.take_role(follower)
             if registration.leader >= 0:
                 self._fetcher(registration.leader).add(hosted)
-        self._leader_was[tp] = registration.leader
 
     def _fetcher(self, leader_id: int) -> Fetcher:
         fetcher = self._fetchers.get(leader_id)
@@ -231,7 +230,6 @@ class ReplicaManager:
         if hosted is None or (topic_id is not None and hosted.state.topic_id != topic_id):
             return
         del self.replicas[tp]
-        self._leader_was.pop(tp, None)
         for fetcher in self._fetchers.values():
             fetcher.remove(tp)
         hosted.registration = self.image.partition(tp)
