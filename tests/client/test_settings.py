@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import odradek
@@ -111,3 +113,19 @@ def test_every_error_answers_the_three_questions() -> None:
         assert isinstance(kind.fatal, bool)
     assert OdradekError("it broke", hint="mend it").hint == "mend it"
     assert issubclass(odradek.DeliveryTimeout, TimeoutError)
+
+
+def test_the_page_about_the_client_lists_every_setting_with_its_default() -> None:
+    """And no other."""
+    page = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z.]+)` \| (.*?) \|$", page, flags=re.MULTILINE))
+    columns = (ProducerConfig, ConsumerConfig, AdminConfig)
+    wanted: dict[str, list[str]] = {}
+    for column, kind in enumerate(columns):
+        for field in fields(kind):
+            if field.name == "bootstrap_servers":
+                continue
+            default = "all" if field.name == "acks" else "" if field.default is MISSING else str(field.default)
+            shown = '""' if default == "" else default.lower() if isinstance(field.default, bool) else default
+            wanted.setdefault(dotted(field.name), ["", "", ""])[column] = f"`{shown}`"
+    assert {name: [cell.strip() for cell in row.split("|")[:3]] for name, row in rows.items()} == wanted

@@ -1,0 +1,91 @@
+"""The client with three real broker processes: what is acknowledged stays, and the examples run."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from odradek import Admin, Consumer, NewTopic, OdradekError, Producer
+from odradek_broker.local_cluster import LocalCluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RECORDS_BETWEEN_KILLS = 300
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Three brokers on free ports, registered and ready."""
+    made = LocalCluster.create(tmp_path / "cluster", brokers=3, settings={"min.insync.replicas": "2"})
+    made.start_all()
+
+    async def registered() -> None:
+        async with Admin(made.bootstrap, bootstrap_timeout_ms=15_000) as admin, asyncio.timeout(15):
+            while len((await admin.describe_cluster()).brokers) < 3:
+                pass
+            await admin.create_topics([NewTopic("orders", 2, 3)])
+
+    try:
+        asyncio.run(registered())
+        yield made
+    finally:
+        made.kill_all()
+
+
+def test_killed_leaders_cost_nothing_but_time(cluster: LocalCluster) -> None:
+    """Leaders are killed while records are written and read: each record once and in order."""
+
+    async def story() -> None:
+        async with (
+            Admin(cluster.bootstrap) as admin,
+            Producer(cluster.bootstrap) as producer,
+            Consumer(cluster.bootstrap, "orders", auto_offset_reset="earliest") as consumer,
+        ):
+            written = 0
+            for _ in range(3):
+                [topic] = await admin.describe_topics(["orders"])
+                leader = topic.partitions[0].leader_id
+                for _ in range(RECORDS_BETWEEN_KILLS):
+                    await producer.enqueue("orders", str(written), partition=0)
+                    written += 1
+                cluster.kill(leader)
+                await producer.send("orders", str(written), partition=0)
+                written += 1
+                cluster.start(leader)
+                async with asyncio.timeout(20):
+                    while len((await admin.describe_topics(["orders"]))[0].partitions[0].isr) < 3:
+                        pass
+            seen = [int(record.value or b"") async for record in consumer.records(until="end")]
+            assert seen == list(range(written))
+
+    asyncio.run(story())
+
+
+def test_the_examples_run(cluster: LocalCluster) -> None:
+    """As their first lines say, with a cluster that is there."""
+    runs: tuple[tuple[str, list[str], str], ...] = (
+        ("produce_and_consume.py", [], "read greetings-"),
+        ("fast_producer.py", ["orders", "2000"], "2000 records acknowledged"),
+        ("without_asyncio.py", ["orders"], "b'from a script'"),
+    )
+    for name, arguments, words in runs:
+        command = [sys.executable, str(EXAMPLES / name), cluster.bootstrap, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert words in done.stdout
+
+
+def test_an_unreachable_cluster_says_so() -> None:
+    """Within bootstrap.timeout.ms, with the address and what to do."""
+
+    async def story() -> None:
+        with pytest.raises(OdradekError, match=r"127\.0\.0\.1:9: connection refused"):
+            async with Admin("127.0.0.1:9", bootstrap_timeout_ms=200):
+                pass
+
+    asyncio.run(story())
