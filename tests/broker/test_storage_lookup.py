@@ -129,6 +129,36 @@ def test_a_failed_flush_is_never_tried_again(bench: LogBench) -> None:
     assert bench.log.failed is not None
 
 
+def test_a_log_that_is_closed_under_a_flush_is_no_failure(bench: LogBench) -> None:
+    """A topic may be deleted while its log is flushed or read in a thread: the directory stays online."""
+    bench.fill(2)
+    segment = bench.log.segments[0]
+    whole = segment.file
+
+    class Interrupted:
+        """The file, with the loop closing the log before a thread gets to it."""
+
+        def __getattr__(self, name: str) -> object:
+            segment.file = whole
+            bench.log.close(clean=False)
+            return getattr(whole, name)
+
+    segment.file = Interrupted()  # type: ignore[assignment]
+    assert bench.log.flush() == 0
+    assert bench.log.read(0, 1000, 2) == []
+    assert bench.log.failed is None
+    assert bench.log.flush() == 0
+
+
+def test_a_read_that_fails_takes_the_directory_offline(bench: LogBench) -> None:
+    """An error of the disk is not a gap in the log."""
+    bench.fill(2)
+    bench.cold()
+    bench.disk.inject("read", ".log")
+    with pytest.raises(LogDirectoryFailed):
+        bench.log.read(0, 1000, 2)
+
+
 def test_when_a_flush_is_due(bench: LogBench) -> None:
     """By messages, by time since something was first found unflushed, and after every roll (R-226, R-238)."""
     log = bench.log

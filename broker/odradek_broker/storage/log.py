@@ -85,8 +85,8 @@ class Log(AppendableLog):
         """Whole batches from the one that contains `offset` on (or the next, in a gap), all of them below `limit`.
 
         Together at most `max_bytes`; the first one whatever its size with `at_least_one` (R-39). Blocking unless
-        `is_hot`. A read from the disk that met a truncation returns nothing. Raises `LogCorrupted`: damaged bytes are
-        never served.
+        `is_hot`. A read from the disk that met a truncation returns nothing. Raises `LogCorrupted`, since damaged
+        bytes are never served, and `LogDirectoryFailed`.
         """
         limit = min(limit, self._end_offset)
         if offset >= limit:
@@ -94,14 +94,15 @@ class Log(AppendableLog):
         first = self._tail.first_offset
         if first is not None and offset >= first:
             return self._tail.read(offset, max_bytes, limit, at_least_one)
-        generation = self._generation
-        segments = self._segments
+        generation, segments = self._generation, self._segments.all
         try:
-            out = read_batches(segments.all[segments.find(offset) :], offset, max_bytes, limit, at_least_one)
-        except LogCorrupted:
-            if generation == self._generation:
-                raise
-            return []
+            out = read_batches(segments[self._segments.find(offset) :], offset, max_bytes, limit, at_least_one)
+        except (LogCorrupted, OSError) as error:
+            if self._closed or generation != self._generation or segments is not self._segments.all:
+                return []  # the files were cut, given up or closed under the reader
+            if isinstance(error, OSError):
+                raise self._fail("read", error) from error
+            raise
         return out if generation == self._generation else []
 
     def offset_for_timestamp(self, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
@@ -221,4 +222,4 @@ class Log(AppendableLog):
         """Remove files whose time has come, and close those that nobody reads. Raises `LogDirectoryFailed`."""
         self._wall_ms = wall_ms
         with self._failing("removing segments"):
-            self._segments.purge(wall_ms)
+            self._segments.purge(wall_ms, self.recovery_point)

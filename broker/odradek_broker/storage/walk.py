@@ -7,6 +7,7 @@ Both raise `CorruptBatch`, whose `position` is the place in the file, when the b
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, check_batch, read_header
@@ -14,6 +15,7 @@ from odradek_proto.transport.ports import File
 
 HEADER_CHUNK = 64 << 10  # small batches: many headers in one read; large ones: little is read in vain
 VERIFY_CHUNK = 1 << 20
+batch_length = struct.Struct(">i").unpack_from
 
 
 def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -42,10 +44,9 @@ def walk_verified(file: File, position: int, end: int) -> Iterator[tuple[int, Ba
     while position < end:
         at = position - start
         try:
-            size = read_header(chunk, at).size if at + HEADER_SIZE <= len(chunk) else HEADER_SIZE
-            if at + size > len(chunk):
+            if at + HEADER_SIZE > len(chunk) or at + 12 + batch_length(chunk, at + 8)[0] > len(chunk):
                 start, at = position, 0
-                chunk = file.pread(position, min(max(VERIFY_CHUNK, size), end - position))
+                chunk = file.pread(position, min(VERIFY_CHUNK, end - position))
                 size = read_header(chunk).size
                 if len(chunk) < size <= end - position:
                     chunk = file.pread(position, size)
