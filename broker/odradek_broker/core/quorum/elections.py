@@ -39,7 +39,9 @@ class Elections:
                 member.become_unattached(vote.epoch, now_ms)
             granted = self._grants(vote, now_ms)
             if granted and not vote.pre_vote:
-                member.tell("vote_granted", "R-203", candidate=vote.candidate_id, end_offset=vote.end_offset)
+                member.tell(
+                    "vote_granted", "R-203", epoch=vote.epoch, candidate=vote.candidate_id, end_offset=vote.end_offset
+                )
                 wait_ms = member.election_timeout_ms()  # time for the candidate to win
                 member.become_unattached(vote.epoch, now_ms, election_in_ms=wait_ms, voted=vote.candidate_id)
             elif newer and not vote.pre_vote:
@@ -171,7 +173,7 @@ class Elections:
         member = self._member
         error = self._epoch_error(end.leader_id, end.epoch)
         if error is ErrorCode.NONE:
-            member.observe(end.epoch, end.leader_id, now_ms)
+            member.observe(end.epoch, NO_NODE, now_ms)  # who says goodbye is not to be followed
             if isinstance(member.role, Follower | Unattached | Prospective) and member.state.epoch == end.epoch:
                 self._succeed(end, now_ms)
         member.emit(Reply(token, EpochAnswer(error, member.role.leader_id, member.state.epoch)))

@@ -85,10 +85,7 @@ class Member:
         if state == self.state:
             return
         self.state = state
-        if self.effects and isinstance(self.effects[-1], PersistState):
-            self.effects[-1] = PersistState(state)  # nothing has followed from the older one
-        else:
-            self.emit(PersistState(state))
+        self.emit(PersistState(state))
 
     def fetch_error(self, error: ErrorCode) -> FetchAnswer:
         return FetchAnswer(error, self.role.leader_id, self.state.epoch)
@@ -146,7 +143,7 @@ class Member:
         A candidate that restarted carries on with the epoch that it had opened (R-202).
         """
         epoch = (self.state.epoch if above is None else above) + 1
-        self.tell("became_candidate", "R-204", candidate_epoch=epoch, leo=self.log.log_end_offset)
+        self.tell("became_candidate", "R-204", epoch=epoch, leo=self.log.log_end_offset)
         self.persist(QuorumState(epoch, NO_NODE, self.config.node_id))
         ballot = Ballot(self.config.node_id, self.config.voters, now_ms)
         self.enter(Candidate(ballot, now_ms + self.election_timeout_ms()))
@@ -177,7 +174,7 @@ class Member:
         if epoch == self.state.epoch and self.state.leader_id not in (NO_NODE, leader_id):
             self.emit(Fail(f"epoch {epoch} has two leaders, {self.state.leader_id} and {leader_id}"))
             return
-        self.tell("became_follower", "R-213", leader=leader_id, leader_epoch=epoch, leo=self.log.log_end_offset)
+        self.tell("became_follower", "R-213", leader=leader_id, epoch=epoch, leo=self.log.log_end_offset)
         self.lost_elections = 0
         voted = self.state.voted_id if epoch == self.state.epoch else NO_NODE
         self.persist(QuorumState(epoch, leader_id, voted))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.values import replace
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.quorum.leader import Leader, WaitingFetch
@@ -24,7 +25,7 @@ from odradek_broker.core.quorum.messages import (
     Token,
 )
 
-MAX_OBSERVERS = 1_000  # positions that a leader keeps, and fetches of observers that may wait
+MAX_OBSERVERS = 1_000  # whose positions a leader keeps, and who may wait; more are answered at once
 
 
 class Replication:
@@ -50,8 +51,11 @@ class Replication:
             return
         if (displaced := role.displace(fetch.replica_id)) is not None:
             member.answer_waiting(displaced, self._answer(role))
-        if fetch.replica_id in role.voters or len(role.observers) < MAX_OBSERVERS:
+        known = fetch.replica_id in role.voters or fetch.replica_id in role.observers
+        if known or len(role.observers) < MAX_OBSERVERS:
             role.record(fetch, member.log.log_end_offset, now_ms)
+        else:
+            fetch = replace(fetch, max_wait_ms=0)
         self.advance(role, now_ms)
         if not self._answer_now(role, fetch, token):
             role.waiting[token] = WaitingFetch(fetch, now_ms + fetch.max_wait_ms)

@@ -1,0 +1,115 @@
+"""The commands of a quorum's transcript: some voters, a network that obeys, and the words they exchange.
+
+quorum voters=3 observers=0 seed=1     a new quorum; nodes count from 1, all down
+start [1 2]       boot these nodes, or all that are down      crash 1       kill -9
+part 1 [2]        cut these nodes off from the others         heal          all links work again
+append 1 m1 m2    one batch, at node 1                        resign 1      give up the leadership
+settle            run until one leader leads and everybody knows what it knows
+leads [not 1]     run until a node leads (another one than node 1)
+run 500           let so many milliseconds pass
+
+Said is what changes a node (transitions, high watermarks, leaders that it hears of); every time is since the command.
+"""
+
+from __future__ import annotations
+
+from odradek_broker.core.partition.messages import Transition
+from odradek_broker.core.quorum.leader import Leader
+from odradek_broker.core.quorum.messages import Effect, HighWatermarkAdvanced, LeaderChanged, NotLeader
+
+from tests.broker.quorum_simulation.node import Node
+from tests.broker.quorum_simulation.world import QuorumWorld
+
+
+class QuorumStage:
+    """One story's quorum. `run` executes a command and returns what was said; `states` shows every node."""
+
+    def __init__(self) -> None:
+        self._world = QuorumWorld(3)
+        self._said: list[str] = []
+        self._since_ms = 0
+
+    def run(self, line: str) -> list[str]:
+        name, *words = line.split()
+        self._said = []
+        self._since_ms = self._world.now_ms
+        getattr(self, f"_on_{name}")(*words)
+        return self._said
+
+    def states(self) -> list[str]:
+        """One line per node: what it is, its epoch, its log."""
+        lines = []
+        for node_id, node in self._world.nodes.items():
+            if node.core is None:
+                state = node.disk.state
+                lines.append(f"n{node_id} down epoch={state.epoch} leo={node.disk.end_offset}")
+                continue
+            core, log = node.core, node.core.log
+            role = type(core.role).__name__.lower()
+            known = core.role.high_watermark if isinstance(core.role, Leader) else log.high_watermark
+            high = "none" if known is None else str(known)
+            lines.append(f"n{node_id} {role} epoch={core.state.epoch} leo={log.log_end_offset} hw={high}")
+        return lines
+
+    def _saw(self, node: Node, effect: Effect) -> None:
+        who = f"{self._world.now_ms - self._since_ms:>4} n{node.node_id}"
+        match effect:
+            case Transition():
+                facts = " ".join(f"{key}={_plain(value)}" for key, value in effect.facts.items() if key != "node")
+                self._said.append(f"{who} {effect.event} {facts} [{effect.rule}]")
+            case HighWatermarkAdvanced():
+                self._said.append(f"{who} high watermark {effect.old} => {effect.new}")
+            case LeaderChanged(leader_id=-1):
+                self._said.append(f"{who} knows no leader, epoch {effect.epoch}")
+
+    # --- commands ---
+
+    def _on_quorum(self, *words: str) -> None:
+        options = {"voters": 3, "observers": 0, "seed": 1}
+        options |= {name: int(value) for name, value in (word.split("=") for word in words)}
+        self._world = QuorumWorld(options["voters"], options["observers"], seed=options["seed"])
+        self._world.on_effect = self._saw
+        self._since_ms = 0
+
+    def _on_start(self, *node_ids: str) -> None:
+        self._world.start(*map(int, node_ids))
+
+    def _on_crash(self, node_id: str) -> None:
+        self._world.crash(int(node_id))
+
+    def _on_part(self, *node_ids: str) -> None:
+        self._world.part(*map(int, node_ids))
+
+    def _on_heal(self) -> None:
+        self._world.heal()
+
+    def _on_append(self, node_id: str, *records: str) -> None:
+        try:
+            offset = self._world.append(int(node_id), *(record.encode() for record in records))
+        except NotLeader as error:
+            self._said.append(f"n{node_id} refuses: {error}")
+        else:
+            self._said.append(f"n{node_id} appended at {offset}")
+
+    def _on_resign(self, node_id: str) -> None:
+        self._world.resign(int(node_id))
+
+    def _on_settle(self) -> None:
+        self._world.run_until(self._world.settled)
+
+    def _on_leads(self, *words: str) -> None:
+        old = self._world.nodes[int(words[1])] if words else None
+        if old is None:
+            self._world.run_until(lambda: self._world.leader() is not None)
+        else:
+            self._world.run_until(self._world.replaced(old))
+
+    def _on_run(self, duration_ms: str) -> None:
+        self._world.run_for(int(duration_ms))
+
+
+def _plain(value: object) -> str:
+    """A fact without blanks."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    return str(value).replace(" ", "_")
