@@ -174,14 +174,18 @@ class Producer(Client, Generic[K, V]):
 
     async def enqueue_many(self, topic: str, values: Iterable[V], *, partition: int | None = None) -> list[Delivery]:
         """`enqueue` for many values without keys, at less cost each."""
+        listed = values if isinstance(values, list) else list(values)
         deliveries: list[Delivery] = []
-        for value in values:
-            batch = self._append(topic, value, None, partition, NO_HEADERS, None)
+        while len(deliveries) < len(listed):
+            at = len(deliveries)
+            batch = self._append(topic, listed[at], None, partition, NO_HEADERS, None)
             if batch is None:
-                batch = await self._append_when_possible(topic, value, None, partition, NO_HEADERS, None)
-            deliveries.append(Delivery(batch, len(batch.records) - 1))
-            if batch.closed:
-                await Pause()
+                batch = await self._append_when_possible(topic, listed[at], None, partition, NO_HEADERS, None)
+            first = len(batch.records) - 1
+            if not batch.closed:
+                self._fill(topic, batch, listed, at + 1)
+            deliveries += [Delivery(batch, index) for index in range(first, len(batch.records))]
+            await Pause()
         return deliveries
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -228,6 +232,19 @@ class Producer(Client, Generic[K, V]):
         if size > self._max_request_size or engine.sender.buffered_bytes + size > self._buffer_memory:
             return None
         return self._put(engine, route, partition, timestamp, key_bytes, value_bytes, record_headers, size)
+
+    def _fill(self, topic: str, batch: Batch, values: list[V], at: int) -> None:
+        """Add to a batch what follows in a list, as much as fits and needs nothing but to be added."""
+        engine = self._engine
+        if self._value_serializer is not None or engine is None:
+            return
+        before = batch.size
+        room = self._buffer_memory - engine.sender.buffered_bytes
+        stamp = self._clock.wall_ms()
+        batch.owner.add_values(values, at, stamp, RECORD_OVERHEAD, self._batch_size, room)
+        engine.sender.buffered_bytes += batch.size - before
+        if (route := engine.routes.get(topic)) is not None:
+            route.sticky.spend(batch.size - before)
 
     def _put(
         self,

@@ -450,3 +450,18 @@ def test_the_log_of_the_test_peer_agrees_with_the_plain_version(new_log: Callabl
     assert log.append(sent[2].encoded) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert log.append(sent[0].encoded) == (ErrorCode.NONE, 0)
     assert log.append(sent[1].encoded) == (ErrorCode.NONE, 1)
+
+
+def test_values_that_are_added_at_once_are_counted_as_one_by_one() -> None:
+    """Up to the batch's size, the room that is left, or the first that is not bytes."""
+    bench = Bench()
+    batch = bench.put("a", full=False)
+    size = batch.size
+    values = [b"0123456789"] * 100
+    assert bench.queue.add_values(values, 95, 5, 10, 200, PLENTY) == 5
+    assert (batch.size, len(batch.records)) == (size + 100, 6)
+    assert bench.queue.add_values(values, 0, 5, 10, 200, PLENTY) == (200 - batch.size) // 20 + 0
+    assert bench.queue.add_values([b"x", "y"], 0, 5, 10, 1_000, PLENTY) == 1
+    assert bench.queue.add_values(values, 0, 5, 10, 1_000, 45) == 2
+    batch.close()
+    assert bench.queue.add_values(values, 0, 5, 10, 1_000, PLENTY) == 0

@@ -55,6 +55,10 @@ class StickyChoice:
         self._left -= size
         return self.current
 
+    def spend(self, size: int) -> None:
+        """So many bytes more went to the current partition."""
+        self._left -= size
+
     def move_on(self, available: Sequence[int]) -> None:
         """Take another partition than the current one, if there is another."""
         others = [partition for partition in available if partition != self.current] or available
