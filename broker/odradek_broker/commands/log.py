@@ -164,7 +164,11 @@ def _tell(problems: list[Problem], summary: str, output: OutputFormat, as_json: 
 
 def _line(row: dict[str, Any]) -> str:
     """`name: value name: value`, as kafka-dump-log prints it; records are set in with a bar."""
-    text = " ".join(
-        f"{name}: {str(value).lower() if isinstance(value, bool) else value}" for name, value in row.items()
-    )
+    text = " ".join(f"{name}: {_cell(value)}" for name, value in row.items())
     return f"| {text}" if "valueSize" in row else text
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,61 @@
+"""The auditor is a process of its own: `odradek audit run`, the command that anybody may repeat."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+
+from odradek_broker.local_cluster import LocalCluster
+
+from odradek_chaos.demo.state import FAILED, Audited
+
+SPARK, LOCAL = "spark", "local"
+TIMEOUT_S = 120
+SHOWN = 300  # characters of what it said when it failed
+
+
+def engine() -> str:
+    """Spark when it is installed; otherwise the engine in plain Python, with the same checks."""
+    there = all(importlib.util.find_spec(name) is not None for name in ("pyspark", "pyarrow"))
+    return SPARK if there else LOCAL
+
+
+def arguments(cluster: LocalCluster, history: Path, chosen: str) -> list[str]:
+    """What follows `odradek` on the command line."""
+    replicas = [word for name, path in cluster.replicas().items() for word in ("--replica", f"{name}={path}")]
+    return ["audit", "run", *replicas, "--history", str(history), "--settled", "--engine", chosen]
+
+
+def as_command(words: list[str]) -> str:
+    return shlex.join(["odradek", *words])
+
+
+async def audit(cluster: LocalCluster, history: Path, chosen: str) -> Audited:
+    """Run the audit to its end. Never raises: what went wrong is in `trouble`, and the exit code is 1."""
+    began = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "odradek.cli.main", *arguments(cluster, history, chosen), "--json"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            out, said = await process.communicate()
+    except TimeoutError:
+        return Audited(chosen, FAILED, time.monotonic() - began, {}, f"not done after {TIMEOUT_S} s")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    seconds = time.monotonic() - began
+    try:
+        return Audited(chosen, process.returncode or 0, seconds, json.loads(out))
+    except ValueError:
+        trouble = said.decode(errors="replace").strip()[-SHOWN:] or f"exit code {process.returncode}"
+        return Audited(chosen, FAILED, seconds, {}, trouble)

@@ -1,0 +1,98 @@
+"""`odradek demo`: starts the story, shows it, and ends with its verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from odradek.cli.failures import FINE
+from odradek.cli.options import Json, Output, OutputFormat, Quiet
+from odradek.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from odradek_chaos.demo.state import DemoState, Happening
+
+app = typer.Typer(
+    help="Three brokers, a killed leader, and an audit of what survived.", add_completion=False, rich_markup_mode=None
+)
+FRAMES_PER_S = 8
+
+
+@app.command()
+def demo(
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="Chooses victim and moment. Default: another each time.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster's directory, and say where it is.")] = False,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Use this new directory, and keep it.")
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Three brokers, a killed leader, and an audit of what survived.
+
+    Starts three broker processes and a topic with six partitions, writes unique records with acks=all, kills the
+    leader of a partition with kill -9 while it is written to, starts it again, reads every record back, and has the
+    three log directories audited on Spark. Nothing of it is simulated. Exit code 0: everything that was acknowledged
+    survived; 3: not; 1: it could not be found out.
+    """
+    import asyncio
+    import random
+
+    from odradek_chaos.demo.state import DemoState
+    from odradek_chaos.demo.story import Demo, Plan, lay_out
+
+    screen = Screen(output, as_json, quiet)
+    directory = data if data is not None else Path(tempfile.mkdtemp(prefix="odradek-demo-"))
+    cluster = lay_out(directory)
+    state = DemoState(seed if seed is not None else random.SystemRandom().randrange(1000), len(cluster.nodes))
+    story = Demo(cluster, Plan(state.seed), state)
+    kept = True
+    try:
+        with _showing(state, screen):
+            asyncio.run(story.run())
+        kept = keep or data is not None or state.exit_code != FINE
+    except KeyboardInterrupt:
+        kept = keep or data is not None
+        raise
+    finally:
+        cluster.kill_all()
+        if not kept:
+            shutil.rmtree(directory, ignore_errors=True)
+        elif state.exit_code != FINE:
+            screen.say(f"the directory is kept: {directory}")
+    screen.show(state.as_json(), lambda: "\n".join(state.verdict()))
+    if kept:
+        screen.say(f"the directory is {directory}; the audit again: {story.audit_command}")
+    raise typer.Exit(state.exit_code)
+
+
+@contextlib.contextmanager
+def _showing(state: DemoState, screen: Screen) -> Iterator[None]:
+    """A screen on a terminal; a line for each happening elsewhere; nothing with --quiet or --json."""
+    if screen.quiet or not screen.for_people:
+        yield
+        return
+    if not sys.stderr.isatty():
+
+        def print_line(happening: Happening) -> None:
+            screen.say(f"{happening.at_s:6.1f} s  {happening.text}")
+
+        state.on_happening = print_line
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    from odradek_chaos.demo.view import View
+
+    with Live(View(state), console=Console(stderr=True), refresh_per_second=FRAMES_PER_S):
+        yield

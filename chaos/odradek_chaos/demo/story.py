@@ -1,0 +1,234 @@
+"""The story of the demo: three brokers, writers, kill -9 of a leader, restart, read back, audit.
+
+Everything is real: processes, files, signals. The settings are the defaults, so the silence that it measures is what
+a user would see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek import Admin, Consumer, NewTopic, OdradekError, Producer, TopicPartition
+from odradek.cli.status import gather_status
+from odradek_broker.local_cluster import LocalCluster
+from odradek_proto.transport.clock import LoopClock
+
+from odradek_chaos.demo.auditing import LOCAL, arguments, as_command, audit, engine
+from odradek_chaos.demo.state import DemoState
+from odradek_chaos.verify import verify
+from odradek_chaos.waiting import wait_until_ready
+from odradek_chaos.workload import Ledger, Writer
+
+TOPIC = "orders"
+PAYLOAD = b" " + b"." * 180
+LOOK_EVERY_MS = 120  # how often the brokers are asked for their state
+POLL_MS = 10
+PATIENCE_S = 30  # for any one step; a healthy cluster needs a fraction
+FRESH = 20  # acknowledgements per partition of what was sent after the kill
+
+
+class DemoFailed(Exception):
+    """The cluster did not do in time what it must do."""
+
+    exit_code = 1
+    hint = "the brokers' own words are in the broker-*.log files of the kept directory"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much of everything. Times are milliseconds."""
+
+    seed: int
+    partitions: int = 6
+    writers: int = 2
+    in_flight: int = 60  # per writer and partition
+    pause_ms: float = 2  # between two records of one writer to one partition
+    calm_ms: int = 3_000  # writing before the kill
+    alone_ms: int = 2_500  # writing without the victim
+    after_ms: int = 1_500  # writing when it is back
+
+
+class Demo:
+    """One run on a cluster that was laid out and not started. Fills in `state` as it goes."""
+
+    def __init__(self, cluster: LocalCluster, plan: Plan, state: DemoState) -> None:
+        self.cluster = cluster
+        self.history = cluster.directory / "history.jsonl"
+        self._plan = plan
+        self._state = state
+        self._rng = random.Random(plan.seed)
+        self._clock = LoopClock(random.Random(plan.seed))
+        self._ledger = state.ledger = Ledger(self._clock, self.history)
+
+    async def run(self) -> None:
+        """The whole story. Raises `DemoFailed`, and `ClusterError` when the brokers do not start."""
+        state = self._state
+        state.begin("start", "starting three brokers")
+        self.cluster.start_all()
+        await wait_until_ready(self.cluster, timeout_s=PATIENCE_S)
+        count = len(self.cluster.nodes)
+        state.tell(f"{count} brokers are up and form a quorum")
+        async with Admin(self.cluster.bootstrap) as admin, self._looking(admin):
+            await self._create_topic(admin)
+            async with self._writing():
+                await self._kill_and_restart(admin)
+            await self._read_back()
+        state.begin("audit", "stopping the brokers")
+        await asyncio.to_thread(self.cluster.stop_all)
+        state.tell("the brokers have stopped; their log directories lie still")
+        await self._audit()
+
+    async def _create_topic(self, admin: Admin) -> None:
+        plan = self._plan
+        replicas = min(3, len(self.cluster.nodes))
+        configs = {"min.insync.replicas": str(min(2, replicas))}
+        await admin.create_topics([NewTopic(TOPIC, plan.partitions, replicas, configs)])
+        await self._until(lambda: self._all_in_sync(admin), "the topic to have all its replicas in sync")
+        self._state.tell(f"topic {TOPIC}: {plan.partitions} partitions, {replicas} replicas, min.insync.replicas=2")
+
+    # --- Writing ----------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _writing(self) -> AsyncIterator[None]:
+        """Writers with acks=all run inside; at the end nothing is on its way any more."""
+        plan, state = self._plan, self._state
+        state.begin("write", "writing unique records with acks=all")
+        async with contextlib.AsyncExitStack() as stack:
+            writers = []
+            for number in range(1, plan.writers + 1):
+                producer = await stack.enter_async_context(Producer[bytes, bytes](self.cluster.bootstrap, acks="all"))
+                writers.append(
+                    Writer(producer, self._ledger, self._clock, TOPIC, plan.partitions, f"w{number}",
+                           in_flight=plan.in_flight, pause_ms=plan.pause_ms, payload=PAYLOAD)
+                )  # fmt: skip
+            running = asyncio.gather(*(writer.run() for writer in writers))
+            state.tell(f"{plan.writers} producers write unique records to every partition, acks=all")
+            try:
+                yield
+            finally:
+                for writer in writers:
+                    writer.stop()
+                await running
+        state.tell(f"the producers have ended: {self._ledger.acknowledged:,} records acknowledged")
+
+    async def _kill_and_restart(self, admin: Admin) -> None:
+        plan, state, ledger = self._plan, self._state, self._ledger
+        await self._clock.sleep(plan.calm_ms + self._rng.uniform(0, 500))
+        await self._until(self._every_partition_written, "acknowledgements on every partition")
+        chosen = self._rng.randrange(plan.partitions)
+        partitions = (await admin.describe_topics([TOPIC]))[0].partitions
+        victim = next(each.leader_id for each in partitions if each.partition == chosen)
+        led = [each.partition for each in partitions if each.leader_id == victim]
+        ledger.forget_silence()
+        wanted = {key: each.acknowledged + ledger.in_flight[key] + FRESH for key, each in ledger.progress.items()}
+        state.begin("kill", f"kill -9 of broker {victim}")
+        state.in_flight_at_kill = ledger.unacknowledged
+        self.cluster.kill(victim)
+        killed_ms = self._clock.now_ms()
+        state.dead.add(victim)
+        state.tell(f"kill -9: broker {victim}, leader of {TOPIC}/{chosen}; it led {led}", bad=True)
+        await self._until(lambda: self._led_by_others(admin, victim), "new leaders")
+        state.tell(f"new leaders for {led} after {self._clock.now_ms() - killed_ms} ms")
+        await self._until(lambda: self._reached(wanted), "acknowledgements on every partition")
+        state.failover_ms = max(ledger.silences_ms(self._clock.now_ms()).values())
+        state.tell(f"every partition takes records again; longest silence {state.failover_ms} ms")
+        await self._clock.sleep(plan.alone_ms)
+        state.begin("restart", f"starting broker {victim} again")
+        self.cluster.start(victim)
+        started_ms = self._clock.now_ms()
+        state.tell(f"broker {victim} starts again with what is on its disk")
+        await self._until(lambda: self._all_in_sync(admin), "the restarted broker to be in sync")
+        state.dead.discard(victim)
+        state.tell(f"broker {victim} is in sync everywhere, {self._clock.now_ms() - started_ms} ms after its start")
+        await self._clock.sleep(plan.after_ms)
+
+    # --- Judging ----------------------------------------------------------------------------------------------------
+
+    async def _read_back(self) -> None:
+        state = self._state
+        state.begin("read back", "reading every record")
+        records: list[tuple[str, int, int, bytes]] = []
+        consumer = Consumer[bytes | None, bytes | None](self.cluster.bootstrap, auto_offset_reset="earliest")
+        async with asyncio.timeout(PATIENCE_S), consumer:
+            consumer.assign([TopicPartition(TOPIC, number) for number in range(self._plan.partitions)])
+            async for batch in consumer.batches(until="end"):
+                for each in batch:
+                    value = each.value or b""
+                    records.append((each.topic, each.partition, each.offset, value))
+                    self._ledger.deliver(each.topic, each.partition, value, "reader", each.offset)
+        self._ledger.close()
+        state.read_back = found = verify(self._ledger.events, records)
+        text = "each acknowledged one is there once, in order" if found.sound else ", ".join(sorted(found.anomalies))
+        state.tell(f"{found.read:,} records read back: {text}", bad=not found.sound)
+
+    async def _audit(self) -> None:
+        state = self._state
+        chosen = engine()
+        if chosen == LOCAL:
+            state.tell("pyspark is not installed (pip install 'odradek[audit]'): the audit runs in plain Python")
+        state.begin("audit", f"auditing three log directories ({chosen})")
+        state.tell(f"the audit begins ({chosen}): it reads the directories and the producers' history")
+        state.audited = done = await audit(self.cluster, self.history, chosen)
+        state.tell(f"the audit has ended after {done.seconds:.1f} s", bad=done.exit_code != 0)
+
+    @property
+    def audit_command(self) -> str:
+        """How to repeat the audit while the data is kept."""
+        return as_command(arguments(self.cluster, self.history, engine()))
+
+    # --- Looking ----------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _looking(self, admin: Admin) -> AsyncIterator[None]:
+        """Keep `state.status` fresh inside."""
+        looking = asyncio.create_task(self._look(admin))
+        try:
+            yield
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self, admin: Admin) -> None:
+        while True:
+            with contextlib.suppress(OdradekError):
+                self._state.status = await gather_status(admin)
+            silences = self._ledger.silences_ms(self._clock.now_ms())
+            self._state.silence_ms = max(silences.values(), default=0)
+            await self._clock.sleep(LOOK_EVERY_MS)
+
+    async def _until(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
+        """Ask until it holds. Raises `DemoFailed` when patience is over."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    with contextlib.suppress(OdradekError):
+                        if await condition():
+                            return
+                    await self._clock.sleep(POLL_MS)
+        except TimeoutError:
+            raise DemoFailed(f"waited {PATIENCE_S} s in vain for {what}") from None
+
+    async def _all_in_sync(self, admin: Admin) -> bool:
+        topics = await admin.describe_topics([TOPIC])
+        return all(each.leader_id >= 0 and len(each.isr) == len(each.replicas) for each in topics[0].partitions)
+
+    async def _led_by_others(self, admin: Admin, victim: int) -> bool:
+        topics = await admin.describe_topics([TOPIC])
+        return all(each.leader_id not in (victim, -1) for each in topics[0].partitions)
+
+    async def _every_partition_written(self) -> bool:
+        progress = self._ledger.progress
+        return len(progress) == self._plan.partitions and all(each.acknowledged for each in progress.values())
+
+    async def _reached(self, wanted: dict[tuple[str, int], int]) -> bool:
+        return all(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
+
+
+def lay_out(directory: Path, brokers: int = 3) -> LocalCluster:
+    """The demo's cluster: default settings and replicas everywhere."""
+    return LocalCluster.create(directory, brokers=brokers)

@@ -1,0 +1,114 @@
+"""The demo on one screen: what is being done, who leads, where every replica's log ends, what happened."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from odradek.cli.status import PartitionStatus
+from odradek.cli.status_view import replica_cell
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from odradek_chaos.demo.state import STEPS, DemoState
+
+SHOWN_HAPPENINGS = 13
+RATE_WINDOW_S = 1.0
+SPINNER = "|/-\\"
+
+
+class View:
+    """Draws a state. Call it for each frame; it remembers what it needs for the rate."""
+
+    def __init__(self, state: DemoState) -> None:
+        self._state = state
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def __rich__(self) -> RenderableType:
+        state = self._state
+        parts: list[RenderableType] = [self._steps(), self._numbers(), self._brokers()]
+        if state.status is not None and state.status.partitions:
+            parts.append(self._partitions())
+        parts.append(self._happenings())
+        title = "odradek: three brokers, one kill -9, one audit"
+        return Panel(Group(*parts), title=title, title_align="left", padding=(0, 1))
+
+    def _steps(self) -> Text:
+        state = self._state
+        now = STEPS.index(state.step)
+        text = Text()
+        for number, step in enumerate(STEPS):
+            style = "green" if number < now else "bold" if number == now else "dim"
+            text.append(f"{'>' if number == now else ' '}{step}  ", style)
+        spin = SPINNER[int(state.elapsed_s * 8) % len(SPINNER)]
+        return text.append(f"  {spin} {state.doing}", "cyan")
+
+    def _numbers(self) -> Text:
+        state, ledger = self._state, self._state.ledger
+        if ledger is None:
+            return Text()
+        silence = state.failover_ms if state.failover_ms is not None else state.silence_ms
+        return Text.assemble(
+            ("acknowledged ", "dim"), (f"{ledger.acknowledged:>9,}", "bold"), f"  {self._rate():>6,.0f}/s",
+            ("   in flight ", "dim"), f"{ledger.unacknowledged:>4}",
+            ("   failed ", "dim"), f"{ledger.failed}",
+            ("   longest silence ", "dim"), (f"{silence} ms", "bold yellow" if silence > 300 else "bold"),
+            ("   time ", "dim"), f"{state.elapsed_s:.0f} s\n",
+        )  # fmt: skip
+
+    def _rate(self) -> float:
+        ledger = self._state.ledger
+        assert ledger is not None
+        now = time.monotonic()
+        self._counts.append((now, ledger.acknowledged))
+        while self._counts[0][0] < now - RATE_WINDOW_S:
+            self._counts.popleft()
+        since, count = self._counts[0]
+        return (ledger.acknowledged - count) / (now - since) if now > since else 0.0
+
+    def _brokers(self) -> Text:
+        state, status = self._state, self._state.status
+        fenced = {broker.broker_id for broker in status.brokers if broker.fenced} if status is not None else set()
+        text = Text()
+        for broker_id in range(1, state.brokers + 1):
+            if broker_id in state.dead:
+                word, style = ("dead", "bold red") if state.step == "kill" else ("coming back", "yellow")
+            elif status is None:
+                word, style = "starting", "dim"
+            else:
+                word, style = ("fenced", "yellow") if broker_id in fenced else ("up", "green")
+            role = " (controller)" if status is not None and status.controller_id == broker_id else ""
+            text.append(f"broker {broker_id} ").append(word, style).append(f"{role}    ")
+        if status is not None and status.quorum is not None:
+            text.append(f"quorum epoch {status.quorum.leader_epoch}", "dim")
+        return text.append("\n")
+
+    def _partitions(self) -> Table:
+        status = self._state.status
+        assert status is not None
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        for heading in ("partition", "leader", "epoch", "in sync"):
+            table.add_column(heading)
+        for broker in status.brokers:
+            table.add_column(f"broker {broker.broker_id}: LEO/HW", min_width=18)
+        for partition in status.partitions:
+            in_sync = Text(",".join(map(str, sorted(partition.isr))), "yellow" if partition.under_replicated else "")
+            leader = Text("none", "bold red") if partition.leaderless else Text(str(partition.leader_id), "bold green")
+            cells = [self._replica(partition, broker.broker_id) for broker in status.brokers]
+            table.add_row(partition.name, leader, str(partition.leader_epoch), in_sync, *cells)
+        return table
+
+    def _replica(self, partition: PartitionStatus, broker_id: int) -> Text:
+        if broker_id in self._state.dead and broker_id not in partition.replicas:
+            return Text("gone", "red")
+        style = "bold green" if broker_id == partition.leader_id else "" if broker_id in partition.isr else "yellow"
+        return Text(replica_cell(partition, broker_id), style)
+
+    def _happenings(self) -> Text:
+        text = Text("\n")
+        for happening in self._state.happenings[-SHOWN_HAPPENINGS:]:
+            text.append(f"{happening.at_s:6.1f} s  ", "dim")
+            text.append(f"{happening.text}\n", "bold red" if happening.bad else "")
+        return text
