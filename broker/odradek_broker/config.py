@@ -8,9 +8,7 @@ does not use is reported once, so that real files load.
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -83,6 +81,8 @@ def read_file(path: Path) -> dict[str, str]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text") from error
     if path.suffix == ".toml":
+        import tomllib
+
         try:
             return _flatten(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
@@ -184,6 +184,8 @@ def parse_number(text: str) -> int:
 
 
 def _did_you_mean(name: str) -> str:
+    import difflib  # a broker that starts has no use for it
+
     near = difflib.get_close_matches(name, list(FIELD_BY_KEY), n=1, cutoff=0.7)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -1,0 +1,127 @@
+"""How long a start takes, and what doing nothing costs.
+
+    python -m bench.start [--quick] [--json]
+
+- *listening*: from the start of one broker's process until its port accepts a connection; the median of several.
+- *first acknowledgement*: from the start of `odradek cluster up` until a client, which polls meanwhile, has created a
+  topic with three replicas and been told that its first acks=all record is written.
+- *idle*: three brokers, one topic with six partitions, nobody connected; RSS, and CPU as a share of one core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from odradek import Admin, NewTopic, OdradekError, Producer
+from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.processes import HOST, free_ports
+
+from bench.processes import cpu_seconds, resident_mib, wait_until_listening
+from bench.report import Figure
+from bench.run import main
+
+LISTENING_FLOOR_MS = 300
+FIRST_ACK_FLOOR_MS = 2_000
+IDLE_FLOOR_MIB = 60
+IDLE_FLOOR_PERCENT = 1
+SETTLE_S = 3  # after the start, for elections and the first metadata
+TIMEOUT_S = 30
+TOPIC = "bench-start"
+
+
+def figures(quick: bool) -> list[Figure]:
+    """All of them, each with its floor."""
+    listening = [listening_ms() for _ in range(3 if quick else 7)]
+    first_ack = [asyncio.run(first_ack_ms()) for _ in range(1 if quick else 3)]
+    mib, percent = asyncio.run(idle(5 if quick else 20))
+    return [
+        Figure("start", "one broker listens, median", statistics.median(listening), "ms", LISTENING_FLOOR_MS),
+        Figure("start", "first acks=all after `cluster up`", statistics.median(first_ack), "ms", FIRST_ACK_FLOOR_MS),
+        Figure("idle", "memory, largest of 3 brokers", mib, "MiB RSS", IDLE_FLOOR_MIB),
+        Figure("idle", "CPU, busiest of 3 brokers", percent, "% of core", IDLE_FLOOR_PERCENT),
+    ]
+
+
+def listening_ms() -> float:
+    """One broker that is a cluster of its own, on an empty directory."""
+    grpc, controller = (f"{HOST}:{port}" for port in free_ports(2))
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
+        command = [sys.executable, "-m", "odradek_broker", "-X", f"log.dirs={directory}/data", "-X", "node.id=1"]
+        command += ["-X", f"listeners=GRPC://{grpc},CONTROLLER://{controller}"]
+        started = time.perf_counter()
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as broker:
+            try:
+                wait_until_listening(grpc)
+                return (time.perf_counter() - started) * 1e3
+            finally:
+                broker.kill()
+
+
+async def first_ack_ms() -> float:
+    """From the command to the acknowledgement."""
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
+        data = Path(directory) / "cluster"
+        command = [str(Path(sys.executable).parent / "odradek"), "cluster", "up", "--data", str(data)]
+        environment = {**os.environ, "ODRADEK_HOME": directory}  # it must not become the user's default cluster
+        started = time.perf_counter()
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        ) as cluster:
+            try:
+                async with asyncio.timeout(TIMEOUT_S):
+                    await _write_one(data)
+                return (time.perf_counter() - started) * 1e3
+            finally:
+                cluster.send_signal(signal.SIGINT)
+                cluster.wait(TIMEOUT_S)
+
+
+async def _write_one(data: Path) -> None:
+    while not LocalCluster.exists(data):
+        await asyncio.sleep(0.005)
+    bootstrap = LocalCluster.load(data).bootstrap
+    while not await _create_topic(bootstrap, partitions=1):
+        await asyncio.sleep(0.01)
+    async with Producer(bootstrap, acks="all") as producer:
+        await producer.send(TOPIC, b"first")
+
+
+async def _create_topic(bootstrap: str, partitions: int) -> bool:
+    """Whether the three replicas could be placed: before that, brokers are missing or fenced."""
+    try:
+        async with Admin(bootstrap, bootstrap_timeout_ms=300, request_timeout_ms=1_000) as admin:
+            await admin.create_topics([NewTopic(TOPIC, partitions, 3, {"min.insync.replicas": "2"})])
+    except OdradekError:
+        return False
+    return True
+
+
+async def idle(seconds: float) -> tuple[float, float]:
+    """The largest RSS in MiB and the largest CPU share in percent."""
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
+        cluster = LocalCluster.create(Path(directory) / "cluster", brokers=3)
+        try:
+            cluster.start_all()
+            async with asyncio.timeout(TIMEOUT_S):
+                while not await _create_topic(cluster.bootstrap, partitions=6):
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(SETTLE_S)
+            pids = [node.pid for node in cluster.nodes.values()]
+            before = {pid: cpu_seconds(pid) for pid in pids}
+            await asyncio.sleep(seconds)
+            used = max(cpu_seconds(pid) - before[pid] for pid in pids)
+            return max(resident_mib(pid) for pid in pids), 100 * used / seconds
+        finally:
+            cluster.stop_all()
+
+
+if __name__ == "__main__":
+    main(figures)
