@@ -270,7 +270,7 @@ class FetchSession:
             total += self._answer(wanted, header, buffers, budget - total, now_ms, first=not buffers)
         if not header.partitions:
             return None
-        self._credit -= total
+        self._credit -= sum(map(len, buffers))  # `total` also holds what did not fit and was not sent
         return pack_frame(header.SerializeToString(), buffers)
 
     def _answer(
