@@ -22,6 +22,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame, split_frame
+from odradek_proto.transport.ports import Clock
 from odradek_proto.v1 import broker_pb2 as pb
 
 TOPIC_ID = bytes(range(16))
@@ -33,7 +34,7 @@ class Broker:
     """What hosted replicas need of their broker; nothing of it matters here but clock and events."""
 
     def __init__(self, clock: SimClock, events: EventLog) -> None:
-        self.clock = clock
+        self.clock: Clock = clock
         self.events = events
 
     def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None: ...

@@ -7,6 +7,7 @@ is reported once per broker and partition, since it usually stays broken.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -16,10 +17,12 @@ from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY, SimCluster
 from odradek_chaos.worlds.simulated.committed import CommittedLog
+from odradek_chaos.worlds.simulated.inodes import Inode
 from odradek_chaos.worlds.simulated.timeline import Moment
 
 METADATA_DIRECTORY = f"{LOG_DIRECTORY}/__cluster_metadata-0"
 METADATA = "metadata"
+QUORUM_STATE = f"{METADATA_DIRECTORY}/quorum-state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +169,30 @@ class OneLeaderPerEpoch:
 
 
 class EpochsNeverFall:
-    """N9, M-1: a node's leader epochs never fall in its life, its quorum epoch never, not even over a restart."""
+    """N9, M-1: leader epochs never fall in a node's life, the quorum epoch on its disk never, whatever happens.
+
+    In memory the quorum epoch may be ahead of the disk: nothing is said in an epoch before it is written.
+    """
 
     name = "epochs-never-fall"
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int, str], int] = {}
+        self._states: dict[int, bytearray] = {}
 
     def on_events(self, moments: Sequence[Moment]) -> Iterator[Violation]:
         yield from ()
 
     def look(self, cluster: SimCluster) -> Iterator[Violation]:
+        for broker_id, machine in cluster.machines.items():
+            inode = machine.disk.find(QUORUM_STATE)
+            if isinstance(inode, Inode) and inode.data is not self._states.get(broker_id) and inode.data:
+                self._states[broker_id] = inode.data  # the file is replaced whole, never written twice
+                yield from self._see((broker_id, 0, METADATA), int(json.loads(inode.data)["leaderEpoch"]))
         for broker_id, node in cluster.running():
-            if node.quorum is not None and node.quorum.epoch:  # 0 until the state file has been read
-                yield from self._see((broker_id, 0, METADATA), node.quorum.epoch)
             incarnation = cluster.machines[broker_id].incarnation
+            if node.quorum is not None:
+                yield from self._see((broker_id, incarnation, METADATA), node.quorum.epoch)
             for tp, hosted in cluster.hosted(broker_id).items():
                 if hosted.role is not None:
                     yield from self._see((broker_id, incarnation, str(tp)), hosted.role.leader_epoch)

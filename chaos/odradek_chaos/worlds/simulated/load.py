@@ -37,9 +37,11 @@ class Load:
     # --- programs
 
     async def create_topic(self) -> None:
-        """Returns when the topic is there; everything may go wrong until then."""
+        """Returns when the topic is there; first all brokers must have come up."""
 
         async def program(ports: NodePorts) -> None:
+            while not self._everybody_is_up():
+                await ports.clock.sleep(RETRY_MS)
             async with Admin(self.world.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
                 topic = NewTopic(TOPIC, partitions=self.world.plan.options.partitions, replication_factor=3)
                 await admin.create_topics([topic])
@@ -128,6 +130,10 @@ class Load:
             sentence = f"the reader was given offset {offset} after {expected - 1}"
             self.world.report("skipped", sentence, partition=f"{TOPIC}-{partition}")
         self.positions[partition] = offset + 1
+
+    def _everybody_is_up(self) -> bool:
+        brokers = self.world.cluster.newest_image().brokers
+        return len(brokers) == len(self.world.cluster.machines) and not any(b.fenced for b in brokers.values())
 
     # --- running them
 

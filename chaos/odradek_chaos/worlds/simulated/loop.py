@@ -15,6 +15,7 @@ Rules of this loop:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import heapq
@@ -371,6 +372,20 @@ class SimLoop(EventLoop):
                 if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
                     work.close()
             process.tasks.clear()
+        self._bury()
+
+    def _bury(self) -> None:
+        """Unwind what waited for ever, here and not when the collector comes by."""
+        asyncio._set_running_loop(self)
+        try:
+            for task in self._graveyard:
+                work = task.get_coro()
+                if inspect.iscoroutine(work):
+                    with contextlib.suppress(RuntimeError):  # it awaits even now
+                        work.close()
+        finally:
+            asyncio._set_running_loop(None)
+        self._graveyard.clear()
 
     def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         """An async generator was dropped half-way: close it in the context that it was dropped in."""

@@ -118,8 +118,17 @@ class Stop(Nemesis):
     async def strike(self) -> None:
         broker_id = self.target()
         self.world.fault(self.name, broker_id)
+        machine = self.cluster.machines[broker_id]
+        stopped, down_ms = machine.incarnation, self.a_while_ms(1, 3_000)
         self.cluster.stop(broker_id)
-        self.world.later(self.a_while_ms(500, 4_000), lambda: self.world.start(broker_id))
+
+        def start_again() -> None:
+            if not machine.is_running:
+                self.world.later(down_ms, lambda: self.world.start(broker_id))
+            elif machine.incarnation == stopped:
+                self.world.later(20, start_again)
+
+        start_again()
 
 
 class Pause(Nemesis):
