@@ -355,6 +355,19 @@ def test_acks_zero_is_done_when_it_is_sent() -> None:
     assert batch.error is None
 
 
+def test_a_retried_batch_stays_within_the_brokers_memory() -> None:
+    """However often the oldest is refused, no more than five are numbered from it on: else its retry would be new."""
+    bench = Bench()
+    first = bench.put("first")
+    for number in range(9):
+        bench.put(str(number))
+    for _ in range(4):
+        for batch in bench.drain():
+            bench.answer(batch, ErrorCode.REQUEST_TIMED_OUT if batch is first else ErrorCode.NONE)
+        bench.wait(500)
+    assert bench.queue.next_sequence == 5
+
+
 FAULTS = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from typing import Protocol
 
 from odradek_proto.compression import Codec
@@ -201,7 +200,9 @@ class SendQueue:
         size, limit = batch.size, min(batch_size, batch.size + room)
         before = len(batch.records)
         append = batch.records.append
-        for value in islice(values, at, None):
+        likely = values[at] if at < len(values) else b""
+        most = max(limit - size, 0) // (overhead + len(likely)) + 1 if isinstance(likely, bytes) else 0
+        for value in values[at : at + most]:
             if not isinstance(value, bytes):
                 break
             grown = size + overhead + len(value)

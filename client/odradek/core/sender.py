@@ -187,8 +187,15 @@ class Sender:
         return not queue.wire
 
     def _assign_sequence(self, batch: Batch, queue: SendQueue) -> bool:
-        """Number a new batch. False while that cannot be done."""
+        """Number a new batch. False while that cannot be done.
+
+        From the oldest batch without an answer to this one there are at most five: the broker remembers as many
+        (R-245), and one that falls out of its memory could not be recognised when it comes again.
+        """
         if queue.unresolved or self.producer_id == NO_PRODUCER_ID:
+            return False
+        oldest = min([sent.number for sent in queue.wire.values()], default=batch.number)
+        if batch.number - oldest >= self._max_in_flight:
             return False
         if (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.producer_epoch):
             if queue.wire:
