@@ -45,8 +45,8 @@ class Flusher:
             batch, self._dirty = list(self._dirty), {}
             for hosted in batch:
                 try:
-                    offset = await self._files.offload(hosted.log.flush)
+                    await self._files.offload(hosted.log.flush)
                 except Exception as error:
                     self._on_failed(hosted, error)
                 else:
-                    hosted.on_flushed(offset)
+                    hosted.on_flushed(hosted.log.recovery_point)  # not what flush said: the log may have been cut since

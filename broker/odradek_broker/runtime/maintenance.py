@@ -65,8 +65,8 @@ class Maintenance:
 
     async def checkpoint_recovery_points(self) -> None:
         """R-238: never ahead of the fsync that it stands for."""
-        points = {tp: hosted.log.recovery_point for tp, hosted in self._replicas.replicas.items()}
-        await self._files.offload(lambda: self._directory.write_recovery_points(points))
+        # On the loop: in a thread it could overtake a truncation, and say more than is there.
+        self._directory.write_recovery_points()
 
     async def checkpoint_log_starts(self) -> None:
         """R-3: only where the log starts above its first segment; the directory knows which."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS, effective_config
-from odradek_broker.core.partition.messages import PartitionSettings
+from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode
 from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
 from odradek_broker.storage.settings import LogSettings
 
@@ -63,6 +63,7 @@ def log_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> 
         retention_bytes=of("retention.bytes"),
         file_delete_delay_ms=of("file.delete.delay.ms"),
         producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        accept_straddling=settings.odradek_truncation_mode == TruncationMode.HIGH_WATERMARK.value,
         flush_before_ack=settings.odradek_fsync == "before-ack",
         flush_messages=of("flush.messages"),
         flush_ms=of("flush.ms"),

@@ -35,7 +35,7 @@ class AppendableLog(DurableLog):
         end = self._end_offset
         size = 0
         for header in headers:
-            if header.base_offset < end:
+            if header.base_offset < end and not (self.settings.accept_straddling and header.last_offset >= end):
                 raise AppendOutOfOrder(
                     f"{self.topic_partition}: batch at {header.base_offset} below the log end offset {end}"
                 )

@@ -47,6 +47,15 @@ NO_BROKER_EPOCH = -1
 LONGEST_NAME = 255  # of a file, on every file system that we know
 
 
+def _make_durable(files: Files, path: str) -> None:
+    """Make a directory and those above it, each entered for good in the one that holds it."""
+    parent = path.rpartition("/")[0]
+    if parent and not files.is_dir(parent):
+        _make_durable(files, parent)
+    files.makedirs(path)
+    files.fsync_dir(parent or "/")
+
+
 class LogDirectory:
     """One directory of logs, held by this process from `open` to `close`."""
 
@@ -88,8 +97,7 @@ class LogDirectory:
         `WrongLogDirectory`, `OSError`.
         """
         if not files.is_dir(path):
-            files.makedirs(path)
-            files.fsync_dir(path.rpartition("/")[0] or "/")
+            _make_durable(files, path)
         try:
             lock = files.lock(f"{path}/{LOCK}")
         except BlockingIOError:

@@ -23,4 +23,5 @@ class LogSettings(Value, frozen=True):
     flush_ms: int = NEVER
     max_message_bytes: int = 1_048_588
     producer_id_expiration_ms: int = 86_400_000
+    accept_straddling: bool = False  # the oldest protocol appends a batch that begins below the log end (L-9)
     flush_before_ack: bool = False

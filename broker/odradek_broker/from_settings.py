@@ -1,0 +1,71 @@
+"""A node's settings in the words of its parts."""
+
+from __future__ import annotations
+
+from odradek_broker import config
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.runtime.fetch_session import SessionLimits
+from odradek_broker.runtime.quorum_settings import QuorumSettings
+from odradek_broker.runtime.session import SessionSettings
+from odradek_broker.runtime.topic_settings import topic_defaults
+from odradek_broker.settings import BrokerSettings
+
+
+def controller_listeners(settings: BrokerSettings) -> set[str]:
+    """Names of the listeners that only other nodes may talk to."""
+    return {name.strip() for name in settings.controller_listener_names.split(",")}
+
+
+def advertised_endpoints(settings: BrokerSettings) -> dict[str, str]:
+    """Where clients and brokers are told to find this one: listener names to `host:port`."""
+    text = settings.advertised_listeners or settings.listeners
+    hidden = controller_listeners(settings)
+    return {name: address for name, address in config.parse_listeners(text).items() if name not in hidden}
+
+
+def quorum_settings(settings: BrokerSettings, cluster_id: str) -> QuorumSettings:
+    return QuorumSettings(
+        node_id=settings.node_id,
+        cluster_id=cluster_id,
+        voters=config.parse_voters(settings.controller_quorum_voters),
+        election_timeout_ms=settings.controller_quorum_election_timeout_ms,
+        fetch_timeout_ms=settings.controller_quorum_fetch_timeout_ms,
+        election_backoff_max_ms=settings.controller_quorum_election_backoff_max_ms,
+        request_timeout_ms=settings.controller_quorum_request_timeout_ms,
+        retry_backoff_ms=settings.controller_quorum_retry_backoff_ms,
+    )
+
+
+def controller_settings(settings: BrokerSettings, cluster_id: str) -> ControllerSettings:
+    return ControllerSettings(
+        node_id=settings.node_id,
+        cluster_id=cluster_id,
+        session_timeout_ms=settings.broker_session_timeout_ms,
+        heartbeat_interval_ms=settings.broker_heartbeat_interval_ms,
+        session_grace_ms=settings.odradek_session_grace_ms,
+        early_fencing=settings.odradek_session_early_fencing,
+        default_replication_factor=settings.default_replication_factor,
+        num_partitions=settings.num_partitions,
+        min_insync_replicas=settings.min_insync_replicas,
+        unclean_leader_election_enable=settings.unclean_leader_election_enable,
+        leader_imbalance_check_interval_s=settings.leader_imbalance_check_interval_seconds,
+        auto_leader_rebalance=settings.auto_leader_rebalance_enable,
+        elr_enable=settings.odradek_elr_enable,
+        fast_restart_keeps_isr=settings.odradek_legacy_fast_restart_keeps_isr,
+        inter_broker_listener=settings.inter_broker_listener_name,
+        topic_defaults=topic_defaults(settings),
+    )
+
+
+def session_settings(settings: BrokerSettings) -> SessionSettings:
+    return SessionSettings(
+        settings.broker_heartbeat_interval_ms,
+        settings.broker_session_timeout_ms,
+        settings.odradek_session_grace_ms,
+    )
+
+
+def session_limits(settings: BrokerSettings) -> SessionLimits:
+    return SessionLimits(
+        settings.fetch_max_bytes, settings.odradek_stream_credit_bytes, settings.replica_fetch_wait_max_ms
+    )
