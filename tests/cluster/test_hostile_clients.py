@@ -1,0 +1,211 @@
+"""Clients that mean harm, against a real broker process: its memory stays bounded, and honest writes go on.
+
+Everything here is raw sockets, so that nothing polite stands in between. HTTP/2 frames are written by hand; headers
+are literals without compression (RFC 7541, 6.2.2). docs/limits.md says what is bounded and what is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from odradek import Admin, NewTopic, OdradekError, Producer
+from odradek_broker.local_cluster import LocalCluster
+from odradek_proto.records import encode_batch
+from odradek_proto.transport.frames import pack_frame
+from odradek_proto.v1 import broker_pb2 as pb
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+
+MIB = 1024 * 1024
+BOUND_BYTES = 128 * MIB
+CONNECTIONS = 1_000
+HONEST_WRITES = 20
+HONEST_DEADLINE_S = 10
+TOPIC = "honest"
+DATA_BYTES = 24 * MIB  # what fetches that never read may ask for
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
+END_HEADERS, END_STREAM, ACK = 4, 1, 1
+INITIAL_WINDOW_SIZE = 4  # a SETTINGS identifier
+WIDEST = 2**31 - 1
+BATCH = encode_batch([(0, None, b"x" * 1_000, ())])
+TLS_HELLO = bytes.fromhex("160301020001fc0303") + bytes(509)
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """length 24 | kind 8 | flags 8 | stream 32 | payload."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def opening(window: int | None = None) -> bytes:
+    """Preface and settings; with a window, leave to send that much without ever being told that it was read."""
+    if window is None:
+        return PREFACE + frame(SETTINGS, 0, 0, b"")
+    settings = INITIAL_WINDOW_SIZE.to_bytes(2, "big") + window.to_bytes(4, "big")
+    widened = frame(WINDOW_UPDATE, 0, 0, (window - 65_535).to_bytes(4, "big"))
+    return PREFACE + frame(SETTINGS, 0, 0, settings) + frame(SETTINGS, ACK, 0, b"") + widened
+
+
+def call(method: str, stream: int = 1) -> bytes:
+    """The headers of one gRPC call."""
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", f"/odradek.v1.Broker/{method}"), (":authority", "x")]
+    fields += [("te", "trailers"), ("content-type", "application/grpc")]
+    block = b"".join(
+        b"\x00" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode() for name, value in fields
+    )
+    return frame(HEADERS, END_HEADERS, stream, block)
+
+
+def message(payload: bytes, *, claims: int | None = None, end: bool = False, stream: int = 1) -> bytes:
+    """One gRPC message in DATA frames of at most 16 KiB, honest about its length or not."""
+    body = b"\x00" + (len(payload) if claims is None else claims).to_bytes(4, "big") + payload
+    parts = [body[start : start + 16_384] for start in range(0, len(body), 16_384)]
+    return b"".join(
+        frame(DATA, END_STREAM if end and index == len(parts) - 1 else 0, stream, part)
+        for index, part in enumerate(parts)
+    )
+
+
+def produce(items: Sequence[tuple[str, int, int]], batches: bytes, acks: int = 1) -> bytes:
+    """A ProduceFrame; items are (topic, partition, claimed size)."""
+    header = pb.ProduceHeader()
+    for topic, partition, size in items:
+        header.items.add(correlation_id=1, acks=acks, topic=topic, partition=partition, size=size)
+    return pack_frame(header.SerializeToString(), [batches])
+
+
+def fetch(partitions: Sequence[tuple[str, int]], credit: int = 0) -> bytes:
+    """A FetchFrame that asks for as much as there is."""
+    header = pb.FetchHeader(replica_id=-1, max_bytes=WIDEST, credit_bytes=credit)
+    for topic, partition in partitions:
+        header.partitions.add(
+            topic=topic, partition=partition, max_bytes=WIDEST, current_leader_epoch=-1, last_fetched_epoch=-1
+        )
+    return pack_frame(header.SerializeToString(), [])
+
+
+LYING = message(produce([(TOPIC, 0, WIDEST)], BATCH))
+NEGATIVE = message(produce([(TOPIC, 0, -1)], BATCH))
+NO_ITEMS = message(pack_frame(b"", [BATCH * 50]))
+EMPTY_ITEMS = message(pack_frame(b"\x0a\x00" * 25_000, []))  # 25,000 items of two bytes each
+GIANT_NAME = message(produce([("n" * 50_000, 0, len(BATCH))], BATCH))
+GIANT_NAMES = message(fetch([("n" * 25_000, 0), ("m" * 25_000, 1)]))
+THOUSANDS = message(fetch([(TOPIC, number) for number in range(4_000)]))
+
+ABUSES: dict[str, Callable[[int], bytes]] = {
+    "silent": lambda _: b"",
+    "half a preface": lambda _: PREFACE[:14],
+    "half a frame header": lambda _: opening() + call("ProduceStream") + b"\x00\x40",
+    "half a message": lambda _: opening() + call("ProduceStream") + message(bytes(60_000), claims=8 * MIB),
+    "half a call": lambda _: opening() + call("Produce") + message(bytes(60_000), claims=8 * MIB),
+    "claims 2 GiB": lambda _: opening() + call("ProduceStream") + message(bytes(16_000), claims=WIDEST),
+    "HTTP/1": lambda _: b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n" * 20,
+    "TLS hello": lambda _: TLS_HELLO,
+    "noise": lambda number: bytes((number * 31 + index * index) % 251 for index in range(2_000)),
+    "lying sizes": lambda _: opening() + call("ProduceStream") + LYING + NEGATIVE + NO_ITEMS,
+    "empty items": lambda _: opening() + call("ProduceStream") + EMPTY_ITEMS,
+    "giant names produced": lambda _: opening() + call("ProduceStream") + GIANT_NAME,
+    "giant names fetched": lambda _: opening() + call("FetchStream") + GIANT_NAMES,
+    "thousands of partitions": lambda _: opening() + call("FetchStream") + THOUSANDS,
+    "writes and never reads": lambda _: (
+        opening() + call("ProduceStream") + message(produce([(TOPIC, 0, len(BATCH))], BATCH)) * 30
+    ),
+    "fetches and never reads": lambda _: (
+        opening(WIDEST) + call("FetchStream") + message(fetch([(TOPIC, 0)])) * 4
+    ),
+    "fetches with credit and never reads": lambda _: (
+        opening(WIDEST) + call("FetchStream") + message(fetch([(TOPIC, 0)], credit=WIDEST)) * 4
+    ),
+    "asks once and never reads": lambda _: (
+        opening(WIDEST) + call("Fetch") + message(fetch([(TOPIC, 0)]), end=True)
+    ),
+    "a hundred streams each": lambda _: opening() + b"".join(call("FetchStream", 2 * k + 1) for k in range(100)),
+}  # fmt: skip
+
+
+class Broker:
+    """One broker process that is a cluster of its own."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self.bootstrap = cluster.bootstrap
+        host, _, port = cluster.bootstrap.rpartition(":")
+        self.address = (host, int(port))
+
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self._cluster.nodes[1].pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=1)
+    try:
+        cluster.start_all()
+        asyncio.run(fill(cluster.bootstrap))
+        yield Broker(cluster)
+    finally:
+        cluster.stop_all()
+
+
+async def fill(bootstrap: str) -> None:
+    """Wait for the broker, make the topic, and give the hostile fetches something to fetch."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                async with Admin(bootstrap) as admin:
+                    await admin.create_topics([NewTopic(TOPIC, 1, 1)])
+                break
+            except OdradekError:
+                continue
+    async with Producer(bootstrap) as producer:
+        for _ in range(DATA_BYTES // 10_000):
+            await producer.enqueue(TOPIC, b"d" * 10_000)
+
+
+def attack(broker: Broker, connections: contextlib.ExitStack, count: int, say: Callable[[int], bytes]) -> None:
+    """Connect and say it without waiting; a connection that the broker has cut already is as good as one more."""
+    for number in range(count):
+        connection = connections.enter_context(socket.create_connection(broker.address, timeout=5))
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.send(say(number))
+
+
+async def write_honestly(broker: Broker) -> None:
+    """Acknowledged writes over connections that are made while the attack goes on."""
+    async with asyncio.timeout(HONEST_DEADLINE_S), Producer(broker.bootstrap, acks="all") as producer:
+        for _ in range(HONEST_WRITES):
+            await producer.send(TOPIC, b"honest")
+
+
+def rise_under(broker: Broker, names: Sequence[str], count: int) -> int:
+    """The most that the broker's memory rose while honest writes went on."""
+    before = broker.resident_bytes()
+    most = 0
+    with contextlib.ExitStack() as connections:
+        for name in names:
+            attack(broker, connections, count, ABUSES[name])
+        for _ in range(3):
+            asyncio.run(write_honestly(broker))
+            most = max(most, broker.resident_bytes() - before)
+    return most
+
+
+def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> None:
+    """Fifty connections of each kind, all standing at the same time, cost less than 128 MiB, and writes go on."""
+    assert rise_under(broker, list(ABUSES), 50) < BOUND_BYTES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("abuse", ABUSES)
+def test_a_thousand_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
+    """A thousand connections that do the same harm cost less than 128 MiB together, and writes go on."""
+    assert rise_under(broker, [abuse], CONNECTIONS) < BOUND_BYTES

@@ -1,0 +1,85 @@
+"""Real broker processes are killed while they are written to; what was promised must hold.
+
+The everyday run does a few rounds; the slow ones are the full harness, as docs/guarantees.md cites it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from odradek_broker.local_cluster import LocalCluster
+from odradek_chaos.kills import MIN_IN_FLIGHT, KillHarness, Outcome, Plan, report
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+
+MEDIAN_SILENCE_MS, WORST_SILENCE_MS = 1_000, 2_000  # what the death of a broker may cost writers
+SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms, Kafka's default
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Three brokers that are not started yet, and stopped at the end whatever happens."""
+    made = LocalCluster.create(tmp_path / "cluster", brokers=3)
+    try:
+        yield made
+    finally:
+        made.stop_all()
+
+
+def play(cluster: LocalCluster, plan: Plan) -> Outcome:
+    return asyncio.run(KillHarness(cluster, plan).run())
+
+
+def test_nothing_acknowledged_is_lost_when_brokers_are_killed(cluster: LocalCluster) -> None:
+    """acks=all with min.insync.replicas=2: a leader, a follower and the controller die, and every promise holds."""
+    outcome = play(cluster, Plan(rounds=3, seed=7))
+    assert outcome.read_back.sound, report(outcome)
+    assert outcome.read_back.acknowledged > 1_000
+    assert all(each.in_flight >= MIN_IN_FLIGHT for each in outcome.rounds)
+
+
+@pytest.mark.slow
+def test_fifty_kills_lose_nothing_and_cost_less_than_a_second(cluster: LocalCluster) -> None:
+    """Fifty rounds, at least fifteen of each target; the silence is a second at the median and two at the worst."""
+    outcome = play(cluster, Plan(rounds=50, seed=2026))
+    print(report(outcome))
+    assert outcome.read_back.sound, report(outcome)
+    for target in ("leader", "follower", "controller"):
+        assert sum(each.target == target for each in outcome.rounds) >= 15
+    assert statistics.median(outcome.silences()) < MEDIAN_SILENCE_MS, report(outcome)
+    assert max(outcome.silences()) < WORST_SILENCE_MS, report(outcome)
+
+
+@pytest.mark.slow
+def test_acks_1_loses_what_only_the_leader_had(cluster: LocalCluster) -> None:
+    """The same harness reports losses when a record is acknowledged before anybody else has it."""
+    outcome = play(cluster, Plan(rounds=3, seed=5, acks="1", targets=("leader",), stall_others_ms=300))
+    assert "lost" in outcome.read_back.anomalies, report(outcome)
+
+
+@pytest.mark.slow
+def test_acks_all_keeps_what_acks_1_loses(cluster: LocalCluster) -> None:
+    """The very same faults with acks=all lose nothing."""
+    outcome = play(cluster, Plan(rounds=3, seed=5, targets=("leader",), stall_others_ms=300))
+    assert outcome.read_back.sound, report(outcome)
+
+
+@pytest.mark.slow
+def test_a_frozen_leader_costs_the_session_timeout(cluster: LocalCluster) -> None:
+    """A silent stream proves nothing: only the session timeout moves the leadership away."""
+    outcome = play(cluster, Plan(rounds=1, seed=5, targets=("leader",), freeze=True))
+    assert outcome.read_back.sound, report(outcome)
+    assert SESSION_TIMEOUT_MS / 2 < outcome.rounds[0].silence_ms < SESSION_TIMEOUT_MS + 4_000
+
+
+@pytest.mark.slow
+def test_killing_all_brokers_at_once_loses_nothing(cluster: LocalCluster) -> None:
+    """Twenty times all three: the page cache survives, nothing is lost, writes go on within five seconds."""
+    outcome = play(cluster, Plan(rounds=20, seed=2026, targets=("all",)))
+    print(report(outcome))
+    assert outcome.read_back.sound, report(outcome)
+    assert max(outcome.silences()) < 5_000, report(outcome)
