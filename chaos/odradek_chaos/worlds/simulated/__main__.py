@@ -1,4 +1,4 @@
-"""`python -m odradek_chaos.worlds.simulated SEED [options]`: run one seed, print what it expands to and what it gave."""
+"""`python -m odradek_chaos.worlds.simulated SEED`: run one seed, print what it expands to and what it gave."""
 
 from __future__ import annotations
 

@@ -119,9 +119,9 @@ class SimCluster:
     def hosted(self, broker_id: int) -> dict[TopicPartition, HostedReplica]:
         """The replicas that a running broker has opened; none before it has loaded them all."""
         node = self.nodes.get(broker_id)
-        if node is None or not self.machines[broker_id].is_running or node.replicas is None:
+        if node is None or not self.machines[broker_id].is_running or node.broker is None:
             return {}
-        return node.replicas.replicas
+        return node.broker.replicas.replicas
 
     def newest_image(self) -> MetadataImage:
         """The furthest committed metadata that a running broker knows."""

@@ -191,7 +191,7 @@ class EpochsNeverFall:
                 yield from self._see((broker_id, 0, METADATA), int(json.loads(inode.data)["leaderEpoch"]))
         for broker_id, node in cluster.running():
             incarnation = cluster.machines[broker_id].incarnation
-            if node.quorum is not None:
+            if node.quorum is not None and node.quorum.epoch:  # 0: it does not take part yet, or has left
                 yield from self._see((broker_id, incarnation, METADATA), node.quorum.epoch)
             for tp, hosted in cluster.hosted(broker_id).items():
                 if hosted.role is not None:
