@@ -80,6 +80,7 @@ class Demo:
             await self._read_back()
         state.begin("audit", "stopping the brokers")
         await asyncio.to_thread(self.cluster.stop_all)
+        state.stopped = True
         state.tell("the brokers have stopped; their log directories lie still")
         await self._audit()
 

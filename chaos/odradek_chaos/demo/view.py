@@ -73,13 +73,19 @@ class View:
         fenced = {broker.broker_id for broker in status.brokers if broker.fenced} if status is not None else set()
         text = Text()
         for broker_id in range(1, state.brokers + 1):
-            if broker_id in state.dead:
+            if state.stopped:
+                word, style = "stopped", "dim"
+            elif broker_id in state.dead:
                 word, style = ("dead", "bold red") if state.step == "kill" else ("coming back", "yellow")
             elif status is None:
                 word, style = "starting", "dim"
             else:
                 word, style = ("fenced", "yellow") if broker_id in fenced else ("up", "green")
-            role = " (controller)" if status is not None and status.controller_id == broker_id else ""
+            role = (
+                " (controller)"
+                if status is not None and status.controller_id == broker_id and not state.stopped
+                else ""
+            )
             text.append(f"broker {broker_id} ").append(word, style).append(f"{role}    ")
         if status is not None and status.quorum is not None:
             text.append(f"quorum epoch {status.quorum.leader_epoch}", "dim")

@@ -56,8 +56,9 @@ def consume(
     bootstrap: Bootstrap = None,
     quiet: Quiet = False,
 ) -> None:
-    """Read records and print them until Ctrl-C, or until -e or -c say enough.
+    """Read records.
 
+    Prints them until Ctrl-C, or until -e or -c say enough.
     Only records below the high watermark are read: what a failure could still take back is not shown.
     """
     from odradek.cli.record_format import compile_format, json_line

@@ -89,8 +89,9 @@ def produce(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write records: a value per line of standard input, or what the options say.
+    """Write records: lines, files, JSON, or generated ones.
 
+    Without options a value per line of standard input. A line without the separator of -K has no key.
     The summary goes to standard error; with --json it is data. Exit code 1 when a record was not acknowledged.
     """
     from odradek.cli.outgoing import parse_headers
@@ -151,6 +152,7 @@ async def _send(
     async with Producer[bytes, bytes].from_config(config) as producer:
         sending = Sending(producer, topic, screen, rate=rate)
         try:
+            await producer.partitions_for(topic)
             await sending.run(source, total)
         except asyncio.CancelledError:
             _sum_up(sending.sent, screen)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from typer.core import TyperGroup
 
-from odradek.cli.failures import USAGE, CommandFailed
+from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 
 if TYPE_CHECKING:
     import typer
@@ -62,6 +62,17 @@ class CommandTree(TyperGroup):
             self.add_command(load(self._points[cmd_name]), cmd_name)
         return self.commands.get(cmd_name)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises `CommandFailed` with the nearest name for one that is not there."""
+        known = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in known:
+            raise CommandFailed(
+                f"there is no command {args[0]!r}{did_you_mean(args[0], known)}",
+                hint="`odradek --help` lists all",
+                exit_code=USAGE,
+            )
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The commands with one line each, none of them loaded."""
         names = self.list_commands(ctx)
@@ -77,14 +88,16 @@ class CommandTree(TyperGroup):
 
 
 def load(point: EntryPoint) -> Any:
-    """The command behind an entry point."""
-    from typer.main import get_command
+    """The command behind an entry point: plain help, and no completion of its own beside that of `odradek`."""
+    from typer.main import get_command, get_group
 
     try:
         app: typer.Typer = point.load()
     except ModuleNotFoundError as error:
         raise missing(error, point.name) from error
-    command = get_command(app)
+    app.rich_markup_mode = None
+    several = app.registered_callback or app.registered_groups or len(app.registered_commands) > 1
+    command: Any = get_group(app) if several else get_command(app)
     command.name = point.name
     return command
 

@@ -1,0 +1,65 @@
+"""Running the command in this process and as a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from odradek.cli.main import main
+
+
+class Outcome(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of odradek in which no cluster is remembered."""
+    place = tmp_path / "home"
+    monkeypatch.setenv("ODRADEK_HOME", str(place))
+    monkeypatch.delenv("ODRADEK_BOOTSTRAP", raising=False)
+    monkeypatch.delenv("ODRADEK_DEBUG", raising=False)
+    return place
+
+
+@pytest.fixture
+def odradek(home: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command line in this process."""
+
+    def run(*words: str) -> Outcome:
+        capfd.readouterr()
+        code = main(list(words))
+        return Outcome(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def odradek_process(home: Path) -> Run:
+    """Run a command line as a process of its own, with a text on its standard input."""
+
+    def run(*words: str, text: str = "") -> Outcome:
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek.cli.main", *words],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "ODRADEK_HOME": str(home)},
+            check=False,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return run

@@ -1,0 +1,134 @@
+"""Every mistake is answered with what happened, why, and what to do; with its own exit code and no traceback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.cli import failures
+
+Run = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("topc",), "topic"),
+        (("topic", "craete"), "Did you mean 'create'?"),
+        (("produce", "orders", "--cuont", "3"), "--count"),
+        (("produce", "orders", "--acks", "2"), "'0'"),
+        (("produce", "orders", "--count", "5", "--input", "json"), "it reads no input"),
+        (("produce", "orders", "--count", "5", "--size", "big"), "'big' is no size"),
+        (("produce", "orders", "--count", "1", "-H", "x"), "expected name=value"),
+        (("consume", "orders", "-o", "yesterday"), "-N for the last N records"),
+        (("consume", "orders", "-o", "end", "-e"), "reads nothing"),
+        (("consume", "orders", "-f", "%q"), "'%q' means nothing"),
+        (("topic", "create", "orders", "-p", "0"), "at least 1"),
+        (("topic", "create", "orders", "--config", "retention"), "expected key=value"),
+        (("topic", "elect", "--unclean"), "--yes"),
+        (("topic", "delete", "orders"), "--yes"),
+        (("cluster", "up", "-X", "min.insync.replcas=2"), "did you mean 'min.insync.replicas'?"),
+        (("cluster", "up", "-X", "odradek.fsynk=never"), "did you mean 'odradek.fsync'?"),
+        (("cluster", "up", "-X", "odradek.fsync=sometimes"), "never, before-ack"),
+        (("cluster", "up", "-n", "0"), "-n"),
+        (("server", "run", "-X", "node.id=1", "-X", "listeners=nonsense"), "GRPC://127.0.0.1:50051"),
+        (("server", "run"), "node.id"),
+        (("server", "config", "-c", "/nowhere/server.properties"), "cannot read /nowhere/server.properties"),
+        (("chaos", "kill"), "--leader"),
+        (("chaos", "kill", "--controller", "--broker", "1"), "one of"),
+    ],
+)
+def test_wrong_usage_is_explained(odradek: Run, words: tuple[str, ...], said: str) -> None:
+    """A wrong flag or value ends with code 2 and names what would be right."""
+    outcome = odradek(*words)
+    assert outcome.code == failures.USAGE, outcome
+    assert said in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not outcome.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("topic", "list"), ("consume", "orders"), ("produce", "orders", "--count", "1"), ("cluster", "status")],
+)
+def test_no_cluster_is_known(odradek: Run, words: tuple[str, ...]) -> None:
+    """Without an address and without a remembered cluster, a command says how to get one."""
+    outcome = odradek(*words)
+    assert outcome.code == failures.UNREACHABLE
+    assert "odradek cluster up" in outcome.err
+
+
+def test_a_remembered_cluster_that_is_gone_is_named(odradek: Run, home: Path) -> None:
+    """The pointer to a directory that was removed is told apart from an address where nobody listens."""
+    home.mkdir()
+    (home / "current").write_text("/nowhere/at/all\n")
+    outcome = odradek("topic", "list")
+    assert outcome.code == failures.UNREACHABLE
+    assert "/nowhere/at/all" in outcome.err
+
+
+def test_nobody_listens_at_the_address(odradek: Run) -> None:
+    """An address where nobody listens is named with its cause, code 4."""
+    with socket.socket() as placeholder:
+        placeholder.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused, nobody can take it
+        address = f"127.0.0.1:{placeholder.getsockname()[1]}"
+        outcome = odradek("topic", "list", "-b", address, "--timeout", "30")
+    assert outcome.code == failures.UNREACHABLE, outcome
+    assert address in outcome.err
+
+
+def test_a_deadline_ends_with_its_own_code(odradek: Run) -> None:
+    """--timeout that is over ends with code 5 and says so."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        outcome = odradek("topic", "list", "-b", f"127.0.0.1:{deaf.getsockname()[1]}", "--timeout", "0.3")
+    assert outcome.code == failures.TIMED_OUT, outcome
+    assert "0.3 seconds" in outcome.err
+
+
+def test_an_address_without_port_is_wrong_usage(odradek: Run) -> None:
+    """`-b localhost` lacks a port, and says so."""
+    outcome = odradek("topic", "list", "-b", "localhost")
+    assert outcome.code == failures.USAGE
+    assert "host:port" in outcome.err
+
+
+def test_a_file_that_cannot_be_read_is_named(odradek: Run) -> None:
+    """A missing input file is named with the system's reason."""
+    outcome = odradek("produce", "orders", "--file", "/nowhere/lines.txt", "-b", "127.0.0.1:1")
+    assert outcome.code == failures.FAILED
+    assert "/nowhere/lines.txt: No such file or directory" in outcome.err
+
+
+def test_debug_shows_where_an_error_came_from(odradek: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ODRADEK_DEBUG=1 adds the traceback."""
+    monkeypatch.setenv("ODRADEK_DEBUG", "1")
+    assert "Traceback" in odradek("topic", "list").err
+
+
+def test_a_taken_port_stops_a_node_with_a_sentence(odradek_process: Run, tmp_path: Path) -> None:
+    """A node whose port somebody has ends with code 1 and names the address."""
+    with socket.socket() as taken, socket.socket() as free:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        free.bind(("127.0.0.1", 0))
+        mine, other = (f"127.0.0.1:{each.getsockname()[1]}" for each in (taken, free))
+        free.close()
+        outcome = odradek_process(
+            "server", "run", "-X", "node.id=1", "-X", f"log.dirs={tmp_path / 'data'}",
+            "-X", f"listeners=GRPC://{mine},CONTROLLER://{other}",
+        )  # fmt: skip
+    assert outcome.code == failures.FAILED, outcome
+    assert mine in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_down_without_a_cluster_says_so(odradek: Run, tmp_path: Path) -> None:
+    """A directory without a cluster is named, with how to start one."""
+    outcome = odradek("cluster", "down", "--data", str(tmp_path / "none"))
+    assert outcome.code == failures.FAILED
+    assert "there is no cluster in" in outcome.err

@@ -1,0 +1,74 @@
+"""The tree of commands: found by entry points, loaded late, described in the docs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.cli.main import app
+from odradek.cli.reference import commands, page
+from odradek.cli.tree import GROUP, SUMMARIES
+from typer.main import get_command
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"grpc", "pyspark", "pyarrow", "rich", "odradek_broker", "odradek_chaos", "odradek_audit"}
+
+
+def imported_by(*words: str) -> set[str]:
+    """The packages that a command line imports, by Python's own account."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "odradek.cli.main", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rsplit("|", 1)[1].strip().split(".")[0] for line in lines}
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`odradek --help` is there before grpc, Spark or any subcommand could have been loaded."""
+    found = imported_by("--help")
+    assert "typer" in found
+    assert not found & HEAVY
+
+
+def test_help_of_a_command_does_not_load_the_network() -> None:
+    """The help of a subcommand needs none of what the subcommand needs."""
+    assert not imported_by("produce", "--help") & {"grpc", "pyspark", "pyarrow"}
+    assert not imported_by("cluster", "up", "--help") & {"grpc", "pyspark", "pyarrow"}
+
+
+def test_every_registered_command_has_a_line_on_the_first_page() -> None:
+    """What an entry point registers stands in the summaries, under its own words."""
+    listed = {name: summary for names in SUMMARIES.values() for name, summary in names.items()}
+    firsts = {path[1]: command.help for path, command, _ in commands(get_command(app), ("odradek",)) if len(path) == 2}
+    assert {point.name for point in entry_points(group=GROUP)} == set(firsts)
+    assert set(firsts) <= set(listed)
+    for name in set(firsts) - {"audit"}:  # the auditor speaks for itself, and longer
+        assert firsts[name].split("\n")[0] == listed[name]
+
+
+def leaves() -> list[tuple[tuple[str, ...], Any]]:
+    return [(path, leaf) for path, leaf, _ in commands(get_command(app), ("odradek",)) if not hasattr(leaf, "commands")]
+
+
+@pytest.mark.parametrize(
+    ("path", "leaf"), leaves(), ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+)
+def test_every_option_is_explained(path: tuple[str, ...], leaf: Any) -> None:
+    """Each command says what it does, each option what it means."""
+    assert leaf.help, path
+    for parameter in leaf.params:
+        assert getattr(parameter, "help", None), f"{' '.join(path)}: {parameter.name} has no help"
+
+
+def test_the_page_of_commands_is_current() -> None:
+    """docs/commands.md is what the commands say of themselves."""
+    written = (ROOT / "docs/commands.md").read_text()
+    assert written == page(), "python -m odradek.cli.reference > docs/commands.md"

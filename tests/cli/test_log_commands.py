@@ -1,0 +1,133 @@
+"""`odradek log` on files written here: what it prints, and that it finds damage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek_proto import formats
+from odradek_proto.records import encode_batch, stamped_prefix
+from odradek_proto.topics import TopicPartition
+
+Run = Callable[..., Any]
+NAME = "00000000000000000000.log"
+
+
+def batch(base_offset: int, values: list[bytes], epoch: int = 0) -> bytes:
+    """A batch of records with these values, as a leader stamps it."""
+    raw = encode_batch([(1735689600000 + number, b"k", value, ()) for number, value in enumerate(values)])
+    return stamped_prefix(base_offset, len(raw) - 12, epoch) + raw[16:]
+
+
+def replica(directory: Path, *batches: bytes) -> Path:
+    """A partition's directory with one segment."""
+    directory.mkdir(parents=True)
+    (directory / NAME).write_bytes(b"".join(batches))
+    return directory
+
+
+@pytest.fixture
+def healthy(tmp_path: Path) -> Path:
+    return replica(tmp_path / "b1/orders-0", batch(0, [b"a", b"b"]), batch(2, [b"c"], epoch=1))
+
+
+def test_a_dump_has_kafkas_names(odradek: Run, healthy: Path) -> None:
+    """Batches and records come with the names and values that kafka-dump-log prints."""
+    outcome = odradek("log", "dump", str(healthy), "--records", "--output", "jsonl")
+    assert outcome.code == 0
+    rows = [json.loads(line) for line in outcome.out.splitlines()]
+    first = rows[0]
+    assert {
+        "baseOffset": 0,
+        "lastOffset": 1,
+        "count": 2,
+        "partitionLeaderEpoch": 0,
+        "isControl": False,
+    }.items() <= first.items()
+    assert {"position": 0, "CreateTime": 1735689600001, "magic": 2, "compresscodec": "none"}.items() <= first.items()
+    assert first["isvalid"] is True
+    assert first["file"] == str(healthy / NAME)
+    assert [row["payload"] for row in rows if "valueSize" in row] == ["a", "b", "c"]
+    assert [row["partitionLeaderEpoch"] for row in rows if "baseOffset" in row] == [0, 1]
+
+
+def test_a_dump_for_people_is_one_line_a_batch(odradek: Run, healthy: Path) -> None:
+    """Without --json the lines are those of kafka-dump-log."""
+    lines = odradek("log", "dump", str(healthy / NAME)).out.splitlines()
+    assert lines[0] == f"Dumping {healthy / NAME}"
+    assert lines[1].startswith("baseOffset: 0 lastOffset: 1 count: 2 baseSequence: -1 lastSequence: -1 producerId: -1 ")
+    assert lines[1].endswith("isvalid: true")
+
+
+def test_the_small_files_are_read(odradek: Run, tmp_path: Path) -> None:
+    """Indexes, epoch files and checkpoints come out as rows."""
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    (directory / "00000000000000000000.index").write_bytes(formats.encode_offset_index([(5, 4100)]) + bytes(80))
+    (directory / "00000000000000000000.timeindex").write_bytes(formats.encode_time_index([(1735689600000, 5)]))
+    (directory / "leader-epoch-checkpoint").write_bytes(formats.encode_leader_epochs([(0, 0), (3, 6)]))
+    (tmp_path / "replication-offset-checkpoint").write_bytes(
+        formats.encode_offset_checkpoint({TopicPartition("orders", 0): 7})
+    )
+    rows = json.loads(odradek("log", "dump", str(tmp_path), "--json").out)
+    found = [{key: value for key, value in row.items() if key != "file"} for row in rows]
+    assert found == [
+        {"relativeOffset": 5, "position": 4100},
+        {"timestamp": 1735689600000, "relativeOffset": 5},
+        {"epoch": 0, "startOffset": 0},
+        {"epoch": 3, "startOffset": 6},
+        {"topic": "orders", "partition": 0, "offset": 7},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda data: data[:-1], "torn"),
+        (lambda data: data[:70] + bytes([data[70] ^ 1]) + data[71:], "CRC"),
+        (lambda data: data + b"nonsense" * 10, "no whole header|magic|length"),
+        (lambda data: data + batch(9, [b"x"], epoch=1), "offset 3 was expected"),
+        (lambda data: data + batch(3, [b"x"], epoch=0), "leader epoch 0 after 1"),
+    ],
+)
+def test_damage_is_found(odradek: Run, healthy: Path, damage: Callable[[bytes], bytes], said: str) -> None:
+    """`log verify` names the byte and the offset of what is wrong, code 3; an undamaged copy stays silent."""
+    import re
+
+    assert odradek("log", "verify", str(healthy)).code == 0
+    file = healthy / NAME
+    file.write_bytes(damage(file.read_bytes()))
+    outcome = odradek("log", "verify", str(healthy))
+    assert outcome.code == 3, outcome
+    assert re.search(said, outcome.out), outcome.out
+    assert "byte" in outcome.out
+
+
+def test_a_preallocated_end_is_no_damage(odradek: Run, healthy: Path) -> None:
+    """Zeros behind the last batch are what a preallocated file has."""
+    file = healthy / NAME
+    file.write_bytes(file.read_bytes() + bytes(4096))
+    assert odradek("log", "verify", str(healthy)).code == 0
+
+
+def test_a_difference_between_replicas_is_named(odradek: Run, healthy: Path, tmp_path: Path) -> None:
+    """The first batch that differs is named with its offset; a shorter log is only noted."""
+    shorter = replica(tmp_path / "b2/orders-0", batch(0, [b"a", b"b"]))
+    other = replica(tmp_path / "b3/orders-0", batch(0, [b"a", b"b"]), batch(2, [b"C"], epoch=2))
+    same = odradek("log", "diff", str(healthy), str(shorter))
+    assert same.code == 0
+    assert "goes on from offset 2" in same.err
+    differs = odradek("log", "diff", str(healthy.parent), str(other.parent))
+    assert differs.code == 3
+    assert "offset 2: leader epoch 1 here, 2 there" in differs.out
+
+
+def test_other_files_are_refused(odradek: Run, tmp_path: Path) -> None:
+    """A file of no known kind, an empty directory and a missing path are each named."""
+    (tmp_path / "notes.txt").write_text("hello")
+    assert odradek("log", "dump", str(tmp_path / "notes.txt")).code == 2
+    assert "no file of a log directory" in odradek("log", "dump", str(tmp_path)).err
+    assert "nothing at" in odradek("log", "dump", str(tmp_path / "none")).err

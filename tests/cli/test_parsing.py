@@ -1,0 +1,148 @@
+"""What people type, as values."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from odradek import ConsumerRecord
+from odradek.cli.failures import CommandFailed, did_you_mean
+from odradek.cli.outgoing import Outgoing, generated_records, lines_of, parse_headers, records_of_json, records_of_lines
+from odradek.cli.parsing import Start, parse_partition, parse_size, parse_start
+from odradek.cli.record_format import compile_format, json_line
+from odradek.cli.screen import human_bytes, table
+from odradek_proto.topics import TopicPartition
+
+RECORD: ConsumerRecord[bytes | None, bytes | None] = ConsumerRecord(
+    "orders", 2, 41, 1735689600000, b"k", b"v\xff", (("h", b"x"),), 3
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("beginning", Start("beginning")),
+        ("end", Start("end")),
+        ("17", Start("offset", 17)),
+        ("-5", Start("last", 5)),
+        ("@1735689600000", Start("time", 1735689600000)),
+        ("@2025-01-01T00:00:00+00:00", Start("time", 1735689600000)),
+    ],
+)
+def test_places_to_begin(text: str, expected: Start) -> None:
+    """kcat's and Kafka's ways to say where to begin."""
+    assert parse_start(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5x", "@yesterday", "--5", "s@5"])
+def test_no_place_to_begin(text: str) -> None:
+    """Anything else is refused with the list of what there is."""
+    with pytest.raises(CommandFailed) as refused:
+        parse_start(text)
+    assert refused.value.exit_code == 2
+
+
+def test_partitions_have_two_spellings() -> None:
+    """`orders/0` as it is printed, and `orders-0` as its directory is called."""
+    assert parse_partition("my-orders/12") == parse_partition("my-orders-12") == TopicPartition("my-orders", 12)
+    for text in ("orders", "orders/", "/1", "orders/x", "orders-01", "a/b/c"):
+        with pytest.raises(CommandFailed):
+            parse_partition(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("100", 100), ("16KiB", 16384), ("1MiB", 1 << 20), ("2k", 2048)])
+def test_sizes(text: str, expected: int) -> None:
+    """Bytes with or without a unit."""
+    assert parse_size(text) == expected
+
+
+def test_a_format_has_kcats_letters() -> None:
+    """Percent letters, escapes and what stands between them."""
+    show = compile_format(r"%t/%p@%o %k=%s [%h] %T %e %K %S 100%%\n")
+    assert show(RECORD) == b"orders/2@41 k=v\xff [h=x] 1735689600000 3 1 2 100%\n"
+
+
+def test_json_lines_keep_what_is_no_text() -> None:
+    """Bytes that are no UTF-8 come as base64 under another name."""
+    facts = json.loads(json_line(RECORD))
+    assert facts["key"] == "k"
+    assert facts["value_b64"] == "dv8="
+    assert facts["headers"] == [{"key": "h", "value": "x"}]
+
+
+def collect(source: AsyncIterator[Outgoing]) -> list[Outgoing]:
+    async def work() -> list[Outgoing]:
+        return [record async for record in source]
+
+    return asyncio.run(work())
+
+
+def test_lines_of_any_ending() -> None:
+    """A last line needs no newline, a carriage return is dropped, an empty line is an empty record."""
+
+    async def work() -> list[bytes]:
+        return [line async for line in lines_of(io.BytesIO(b"one\r\n\ntwo"))]
+
+    assert asyncio.run(work()) == [b"one", b"", b"two"]
+
+
+def test_long_input_is_cut_into_lines_across_chunks() -> None:
+    """Lines that straddle the chunks in which a pipe is read come out whole."""
+    wanted = [b"%d" % number * (number % 700) for number in range(2000)]
+
+    async def work() -> list[bytes]:
+        return [line async for line in lines_of(io.BytesIO(b"\n".join(wanted)))]
+
+    assert asyncio.run(work()) == wanted
+
+
+def test_keys_stand_before_the_first_separator() -> None:
+    """Only the first separator counts; a line without one has no key."""
+    found = collect(records_of_lines(io.BytesIO(b"k:v:w\nplain\n"), ":", (), None))
+    assert [(record.key, record.value) for record in found] == [(b"k", b"v:w"), (None, b"plain")]
+
+
+def test_what_consume_prints_can_be_produced() -> None:
+    """A JSON line of `consume -J` gives the same key, value, headers and timestamp back."""
+    (record,) = collect(records_of_json(io.BytesIO(json_line(RECORD)), (), None))
+    assert record == Outgoing(RECORD.key, RECORD.value, RECORD.headers, None, RECORD.timestamp)
+
+
+@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"value_b64": "!"}', b'{"timestamp": "soon"}', b'{"headers": [1]}'])
+def test_a_line_that_is_no_record_is_named(line: bytes) -> None:
+    """Wrong JSON is refused with the number of its line."""
+    with pytest.raises(CommandFailed, match="input line 2"):
+        collect(records_of_json(io.BytesIO(b'{"value": "v"}\n' + line), (), None))
+
+
+def test_generated_records_differ_and_have_their_size() -> None:
+    """Each has exactly the size that was asked for, and no two are the same."""
+    found = collect(generated_records(500, 20, (), None))
+    assert {len(record.value or b"") for record in found} == {20}
+    assert len({record.value for record in found}) == 500
+
+
+def test_headers_need_a_name() -> None:
+    """name=value, where the value may be empty or hold an equals sign."""
+    assert parse_headers(["a=b=c", "d="]) == (("a", b"b=c"), ("d", b""))
+    with pytest.raises(CommandFailed):
+        parse_headers(["=x"])
+
+
+def test_tables_align_and_keep_what_is_long() -> None:
+    """Numbers to the right, text to the left, nothing cut."""
+    assert table(("NAME", "N"), [("a" * 90, 5), ("b", 100)]).splitlines() == [
+        "NAME" + " " * 86 + "    N",
+        "a" * 90 + "    5",
+        "b" + " " * 89 + "  100",
+    ]
+
+
+def test_near_names_are_offered() -> None:
+    """A name that is nearly right is completed; one that is far off gets no guess."""
+    assert did_you_mean("ordrs", ["orders", "users"]) == "; did you mean 'orders'?"
+    assert did_you_mean("zzz", ["orders"]) == ""
+    assert human_bytes(1536) == "1.5 KiB"
