@@ -19,6 +19,7 @@ from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.hosted import ProduceAnswer
 from odradek_broker.runtime.produce_session import DEFAULT_TIMEOUT_MS, ProduceSession, fill_answer, parse_produce
 from odradek_broker.runtime.replicas import ReplicaManager
+from odradek_broker.runtime.unsent import UnsentAnswers
 
 PRODUCE_MARGIN_MS = 5_000  # a caller's deadline is given this much beyond the request's own timeout
 
@@ -33,6 +34,7 @@ class DataService:
         self._clock = clock
         self._limits = limits
         self._stream_credit_bytes = stream_credit_bytes
+        self._unsent = {follower: UnsentAnswers(limits.unsent_bytes) for follower in (False, True)}
 
     async def produce_stream(self, stream: Stream, context: CallContext) -> None:
         session = ProduceSession(stream, lookup=self._replicas.lookup, credit_bytes=self._stream_credit_bytes)
@@ -46,7 +48,12 @@ class DataService:
 
     def _session(self, stream: Stream, *, follower: bool) -> FetchSession:
         return FetchSession(
-            stream, clock=self._clock, lookup=self._replicas.lookup, limits=self._limits, follower=follower
+            stream,
+            clock=self._clock,
+            lookup=self._replicas.lookup,
+            limits=self._limits,
+            follower=follower,
+            unsent=self._unsent[follower],  # so that consumers that do not read are no matter to followers
         )
 
     async def produce(self, request: bytes, context: CallContext) -> bytes:

@@ -7,7 +7,8 @@ for the next one; that is where the throughput comes from.
 
 Three rules. A position is recorded when it is named and never a second time (R-122). The limit of a read is captured
 once (R-229). What the client has not taken yet is bounded: by the credit that it gives, or, as long
-as it gives none, by a default, where naming a partition again says that its last answer was taken.
+as it gives none, by a default, where naming a partition again says that its last answer was taken; and by what all
+clients together may leave untaken (unsent.py).
 """
 
 from __future__ import annotations
@@ -25,9 +26,14 @@ from odradek_proto.values import Value
 
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
 from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.unsent import Allowance, UnsentAnswers
 from odradek_broker.storage.errors import LogCorrupted
 
 CONSUMER = -1
+MAX_HEADER_BYTES = 1024 * 1024  # of one FetchFrame; some twenty thousand partitions
+MAX_NAMED = 100_000  # partitions of one session that wait or are ready: a session that names more is ended
+MAX_READY = 1_024  # while an answer is on its way and this many partitions are ready, nothing more is read
+MAX_ANSWERED = 1_024  # partitions in one answer: headers are memory, too
 DEFAULT_PARTITION_BYTES = 1_048_576  # replica.fetch.max.bytes and max.partition.fetch.bytes, Kafka's default
 
 Lookup = Callable[[TopicPartition, bytes], HostedReplica | ErrorCode]
@@ -56,13 +62,21 @@ class SessionLimits(Value, frozen=True):
     max_answer_bytes: int
     default_credit_bytes: int = 16_777_216  # odradek.stream.credit.bytes
     default_wait_ms: int = 500  # replica.fetch.wait.max.ms and fetch.max.wait.ms
+    unsent_bytes: int = 33_554_432  # of the answers of all sessions together
 
 
 class FetchSession:
     """The serving side of one fetch stream. `run` lives as long as the stream."""
 
     def __init__(
-        self, stream: Stream, *, clock: Clock, lookup: Lookup, limits: SessionLimits, follower: bool = False
+        self,
+        stream: Stream,
+        *,
+        clock: Clock,
+        lookup: Lookup,
+        limits: SessionLimits,
+        follower: bool = False,
+        unsent: UnsentAnswers | None = None,
     ) -> None:
         self._follower = follower
         self._stream = stream
@@ -81,6 +95,10 @@ class FetchSession:
         self._credit = limits.default_credit_bytes
         self._credited = False  # whether the client counts for itself
         self._untaken: dict[TopicPartition, int] = {}  # bytes of a partition's last answer, until it is named again
+        self._unsent = unsent or UnsentAnswers(limits.unsent_bytes)
+        self._allowance = Allowance(limits.max_answer_bytes, trusted=follower)
+        self._sending = False
+        self._sent = asyncio.Event()
         self._wakeup = asyncio.Event()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
@@ -91,6 +109,9 @@ class FetchSession:
         try:
             while True:
                 self.on_message(await self._stream.recv())
+                while self._sending and len(self._ready) > MAX_READY:
+                    self._sent.clear()
+                    await self._sent.wait()
         except StreamClosed:
             pass
         except FrameError:
@@ -105,6 +126,8 @@ class FetchSession:
     def on_message(self, message: bytes) -> None:
         """Take one FetchFrame. Raises `FrameError` when it is none."""
         header_bytes, _ = split_frame(message)
+        if len(header_bytes) > MAX_HEADER_BYTES:
+            raise FrameError(f"a FetchHeader of {len(header_bytes)} bytes; {MAX_HEADER_BYTES} are the most")
         try:
             header = pb.FetchHeader.FromString(header_bytes)
         except Exception as error:  # protobuf raises DecodeError, a plain Exception
@@ -125,6 +148,8 @@ class FetchSession:
             self._forget(TopicPartition(forgotten.topic, forgotten.partition))
         for partition in header.partitions:
             self._name(partition)
+        if len(self._wanted) > MAX_NAMED:
+            raise FrameError(f"a session of {len(self._wanted)} partitions; {MAX_NAMED} are the most")
 
     def _name(self, partition: pb.FetchPartition) -> None:
         tp = TopicPartition(partition.topic, partition.partition)
@@ -243,13 +268,21 @@ class FetchSession:
             self._wakeup.clear()
             if self._credit <= 0:
                 continue  # the client has not taken what it has; its next credit wakes us
+            await self._unsent.room(proven=self._allowance.proven)
             frame = self.gather()
             if frame is None:
                 continue
+            self._unsent.add(len(frame))
+            self._sending = True
             try:
                 await self._stream.send(frame)
             except StreamClosed:
                 return
+            finally:
+                self._unsent.remove(len(frame))
+                self._sending = False
+                self._sent.set()
+            self._allowance.took(len(frame))
 
     def gather(self) -> bytes | None:
         """One answer with everything that is ready now, or None when nothing is."""
@@ -257,12 +290,12 @@ class FetchSession:
             return None
         header = pb.FetchAnswerHeader()
         buffers: list[Buffer] = []
-        budget = self._max_bytes
+        budget = min(self._max_bytes, self._allowance.next_bytes)
         total = 0
         now_ms = self._clock.now_ms()
         while self._ready:
             tp = next(iter(self._ready))
-            if total >= budget:
+            if total >= budget or len(header.partitions) >= MAX_ANSWERED:
                 self._wakeup.set()
                 break
             del self._ready[tp]

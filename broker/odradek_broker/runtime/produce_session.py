@@ -2,7 +2,8 @@
 
 Each message holds many batches, each with its own correlation id; they are appended in the order in which they came.
 Answers that become due within one loop tick leave in one message. The bytes of batches that have no answer yet are
-bounded: at the bound the session stops reading, and gRPC's flow control stops the client.
+bounded, and so are the answers that the client has not taken: at the bound the session stops reading, and gRPC's flow
+control stops the client.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import asyncio
 from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import TopicPartition
+from odradek_proto.records import HEADER_SIZE
+from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
 from odradek_proto.transport.frames import FrameError, split_frame
 from odradek_proto.transport.ports import Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
@@ -19,6 +21,10 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_broker.runtime.hosted import HostedReplica, ProduceAnswer
 
 DEFAULT_TIMEOUT_MS = 30_000  # request.timeout.ms, Kafka's default
+MAX_HEADER_BYTES = 4 * 1024 * 1024  # of one ProduceFrame
+HEADER_BYTES_PER_BATCH = 512  # the longest topic name and all numbers fit
+MAX_EMPTY_ITEMS = 64  # items beyond what a message could hold batches for; they get their errors
+MAX_DUE_ANSWERS = 256  # that the client has not taken; some 30 KB
 
 Lookup = Callable[[TopicPartition], HostedReplica | ErrorCode]
 
@@ -26,10 +32,15 @@ Lookup = Callable[[TopicPartition], HostedReplica | ErrorCode]
 def parse_produce(message: bytes) -> tuple[pb.ProduceHeader, memoryview]:
     """Split a ProduceFrame into its header and its batches. Raises `FrameError` when the two do not fit."""
     header_bytes, batches = split_frame(message)
+    most = len(batches) // HEADER_SIZE + MAX_EMPTY_ITEMS
+    if len(header_bytes) > min(MAX_HEADER_BYTES, most * HEADER_BYTES_PER_BATCH):
+        raise FrameError(f"a ProduceHeader of {len(header_bytes)} bytes for {len(batches)} bytes of batches")
     try:
         header = pb.ProduceHeader.FromString(header_bytes)
     except Exception as error:  # protobuf raises DecodeError, a plain Exception
         raise FrameError(f"not a ProduceHeader: {error}") from error
+    if len(header.items) > most:
+        raise FrameError(f"{len(header.items)} items for {len(batches)} bytes of batches")
     claimed = 0
     for item in header.items:
         if item.size < 0:
@@ -62,6 +73,7 @@ class ProduceSession:
         self._credit_bytes = credit_bytes
         self._unanswered_bytes = 0
         self._answers = pb.ProduceAnswers()
+        self._due_answers = 0  # in `_answers`, and in the message that is on its way
         self._due = asyncio.Event()
         self._room = asyncio.Event()
         self._broken = False
@@ -72,7 +84,7 @@ class ProduceSession:
         try:
             while True:
                 self.on_message(await self._stream.recv())
-                while self._unanswered_bytes > self._credit_bytes:
+                while self._unanswered_bytes > self._credit_bytes or self._due_answers >= MAX_DUE_ANSWERS:
                     self._room.clear()
                     await self._room.wait()
         except StreamClosed:
@@ -104,8 +116,12 @@ class ProduceSession:
                 self._room.set()
             if not self._broken:
                 fill_answer(self._answers.answers.add(), correlation_id, told)
+                self._due_answers += 1
                 self._due.set()
 
+        if len(item.topic) > LONGEST_TOPIC_NAME:
+            answer(ProduceAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, f"a topic name of {len(item.topic)} characters"))
+            return
         hosted = self._lookup(TopicPartition(item.topic, item.partition))
         if isinstance(hosted, ErrorCode):
             answer(ProduceAnswer(hosted, f"{item.topic}-{item.partition}: {hosted.message}"))
@@ -119,7 +135,10 @@ class ProduceSession:
             await self._due.wait()
             self._due.clear()
             message, self._answers = self._answers, pb.ProduceAnswers()
+            leaving = len(message.answers)
             try:
                 await self._stream.send(message.SerializeToString())
             except StreamClosed:
                 return
+            self._due_answers -= leaving
+            self._room.set()

@@ -1,0 +1,77 @@
+"""How many bytes of answers may be on their way to clients that have not taken them.
+
+An answer is in memory until the client's flow control has let it out, and a client that never reads keeps it there for
+as long as it is connected. Two rules bound what a thousand of them cost. A session starts with small answers, and each
+one that is taken doubles the next (`Allowance`). And all sessions together share a number of bytes (`UnsentAnswers`);
+those that have not shown yet that they read may use only half of it, so that the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+FIRST_ANSWER_BYTES = 64 * 1024  # what the windows of HTTP/2 hold anyway
+PROVEN_BYTES = 1024 * 1024  # whoever has taken this much reads
+
+
+class Allowance:
+    """How large a session's next answer may be. Its first batch may be larger (KIP-74)."""
+
+    __slots__ = ("_most", "_taken", "next_bytes")
+
+    def __init__(self, most_bytes: int, *, trusted: bool) -> None:
+        self._most = most_bytes
+        self._taken = PROVEN_BYTES if trusted else 0
+        self.next_bytes = most_bytes if trusted else min(FIRST_ANSWER_BYTES, most_bytes)
+
+    @property
+    def proven(self) -> bool:
+        return self._taken >= PROVEN_BYTES
+
+    def took(self, size: int) -> None:
+        """An answer of that size has left."""
+        self._taken += size
+        self.next_bytes = min(self._most, max(self.next_bytes, 2 * size))
+
+
+class UnsentAnswers:
+    """Bytes of answers that wait to be taken, of all sessions of a broker. The bound may be passed by one answer."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._waiting: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}  # by proven
+
+    def has_room(self, *, proven: bool) -> bool:
+        return self._bytes < (self._limit_bytes if proven else self._limit_bytes // 2)
+
+    async def room(self, *, proven: bool) -> None:
+        """Return once there is room. The caller gathers its answer and calls `add` before it awaits anything else."""
+        while not self.has_room(proven=proven):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting[proven].append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._wake_next()  # the turn was ours already: it goes to the next one
+                raise
+
+    def add(self, size: int) -> None:
+        self._bytes += size
+
+    def remove(self, size: int) -> None:
+        """An answer has left, or its stream is gone."""
+        self._bytes -= size
+        assert self._bytes >= 0, self._bytes
+        self._wake_next()
+
+    def _wake_next(self) -> None:
+        for proven in (True, False):
+            queue = self._waiting[proven]
+            while queue and self.has_room(proven=proven):
+                turn = queue.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+                    return
