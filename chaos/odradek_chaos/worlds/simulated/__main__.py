@@ -24,6 +24,7 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, Options]:
     parser = argparse.ArgumentParser(prog="python -m odradek_chaos.worlds.simulated", description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--trace", action="store_true", help="print every event of the brokers and every fault")
+    parser.add_argument("--to-the-end", action="store_true", help="go on after a finding")
     for item in fields(Options):
         name = "--" + item.name.replace("_", "-")
         if isinstance(item.default, bool):
@@ -38,7 +39,7 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, Options]:
 
 def main(arguments: list[str]) -> int:
     given, options = parse(arguments)
-    result = run_seed(given.seed, options)
+    result = run_seed(given.seed, options, to_the_end=given.to_the_end)
     if given.trace:
         print("\n".join(moment.line() for moment in result.timeline.in_order()))
     print(result.report())

@@ -48,7 +48,9 @@ class CommittedLog:
 
     def compare(self, replica: int, disk: SimDisk, high_watermark: int) -> str | None:
         """Look at what lies newly below this replica's high watermark; returns what is wrong with it."""
-        cursor = self._cursors.setdefault(replica, _Cursor())
+        cursor = self._cursors.get(replica)
+        if cursor is None:
+            cursor = self._cursors[replica] = _Cursor()
         while cursor.offset < high_watermark:
             data = self._data(cursor, disk)
             if data is None:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
 
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_proto.topics import TopicPartition
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.quorum_node import QuorumNode
 
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY, SimCluster
 from odradek_chaos.worlds.simulated.committed import CommittedLog
+from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.inodes import Inode
 from odradek_chaos.worlds.simulated.timeline import Moment
 
@@ -43,17 +46,51 @@ class Finding:
 Violation = tuple[int, str, str]  # broker id, partition, sentence
 
 
-class Invariant(Protocol):
+class Seen(NamedTuple):
+    """One running broker at the moment of a look."""
+
+    broker_id: int
+    incarnation: int
+    disk: SimDisk
+    quorum: QuorumNode | None
+    replicas: list[tuple[str, HostedReplica]]  # by the partition's name
+
+
+class Snapshot:
+    """What one look sees, gathered once for all invariants."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.brokers = [
+            Seen(
+                broker_id,
+                cluster.machines[broker_id].incarnation,
+                cluster.machines[broker_id].disk,
+                node.quorum,
+                [(_name(tp), hosted) for tp, hosted in cluster.hosted(broker_id).items()],
+            )
+            for broker_id, node in cluster.running()
+        ]
+        self.image = cluster.newest_image()
+        self.disks = [(broker_id, machine.disk) for broker_id, machine in cluster.machines.items()]
+
+
+_name = lru_cache(maxsize=1024)(str)
+
+
+class Invariant:
+    """One promise; `name` is how it is reported."""
+
     name: ClassVar[str]
 
     def on_events(self, moments: Sequence[Moment]) -> Iterator[Violation]:
-        """The brokers wrote down these events."""
-        ...
+        """The brokers wrote down these events; comes before `look`."""
+        yield from ()
 
-    def look(self, cluster: SimCluster) -> Iterator[Violation]: ...
+    def look(self, now: Snapshot) -> Iterator[Violation]:
+        raise NotImplementedError
 
 
-class CommittedPrefixImmutable:
+class CommittedPrefixImmutable(Invariant):
     """N3: what was once below a high watermark stays, at its offset, with its epoch and bytes, on whoever has it there.
 
     The log is compared anew after a truncation and after a restart.
@@ -71,28 +108,23 @@ class CommittedPrefixImmutable:
                 self._logs[moment.partition].forget(moment.broker_id)
         yield from ()
 
-    def look(self, cluster: SimCluster) -> Iterator[Violation]:
-        for broker_id, machine in cluster.machines.items():
-            if self._incarnations.get(broker_id) != machine.incarnation:
-                self._incarnations[broker_id] = machine.incarnation
+    def look(self, now: Snapshot) -> Iterator[Violation]:
+        for broker in now.brokers:
+            broker_id = broker.broker_id
+            if self._incarnations.get(broker_id) != broker.incarnation:
+                self._incarnations[broker_id] = broker.incarnation
                 for log in self._logs.values():
                     log.forget(broker_id)
-            for tp, hosted in cluster.hosted(broker_id).items():
-                partition = str(tp)
+            for partition, hosted in broker.replicas:
                 known = self._logs.get(partition)
                 if known is None:
                     known = self._logs[partition] = CommittedLog(f"{LOG_DIRECTORY}/{partition}")
-                problem = known.compare(broker_id, machine.disk, hosted.state.high_watermark)
+                problem = known.compare(broker_id, broker.disk, hosted.state.high_watermark)
                 if problem is not None:
                     yield broker_id, partition, problem
 
-    def end_offset(self, partition: str) -> int:
-        """The highest high watermark that any replica was seen to have."""
-        log = self._logs.get(partition)
-        return 0 if log is None else log.end_offset
 
-
-class MetadataCommittedEqual:
+class MetadataCommittedEqual(Invariant):
     """N11, M-5: the committed metadata records are the same on all nodes."""
 
     name = "metadata-committed-equal"
@@ -101,50 +133,45 @@ class MetadataCommittedEqual:
         self._log = CommittedLog(METADATA_DIRECTORY)
         self._incarnations: dict[int, int] = {}
 
-    def on_events(self, moments: Sequence[Moment]) -> Iterator[Violation]:
-        yield from ()
-
-    def look(self, cluster: SimCluster) -> Iterator[Violation]:
-        for broker_id, node in cluster.running():
-            machine = cluster.machines[broker_id]
-            if self._incarnations.get(broker_id) != machine.incarnation:
-                self._incarnations[broker_id] = machine.incarnation
+    def look(self, now: Snapshot) -> Iterator[Violation]:
+        for broker in now.brokers:
+            broker_id = broker.broker_id
+            if self._incarnations.get(broker_id) != broker.incarnation:
+                self._incarnations[broker_id] = broker.incarnation
                 self._log.forget(broker_id)
-            if node.quorum is not None:
-                problem = self._log.compare(broker_id, machine.disk, node.quorum.high_watermark)
+            if broker.quorum is not None:
+                problem = self._log.compare(broker_id, broker.disk, broker.quorum.high_watermark)
                 if problem is not None:
                     yield broker_id, METADATA, problem
 
 
-class HighWatermarkNeverFalls:
+class HighWatermarkNeverFalls(Invariant):
     """N5, S-6: the high watermark of a leader never falls within its epoch, and never passes its log end offset."""
 
     name = "high-watermark-never-falls"
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[int, int, int, TopicPartition], int] = {}
+        self._seen: dict[tuple[int, int, int, str], int] = {}
 
-    def on_events(self, moments: Sequence[Moment]) -> Iterator[Violation]:
-        yield from ()
-
-    def look(self, cluster: SimCluster) -> Iterator[Violation]:
-        for broker_id, machine in cluster.machines.items():
-            for tp, hosted in cluster.hosted(broker_id).items():
+    def look(self, now: Snapshot) -> Iterator[Violation]:
+        for broker in now.brokers:
+            for partition, hosted in broker.replicas:
                 state, role = hosted.state, hosted.role
-                if state.high_watermark > state.log_end_offset:
-                    numbers = f"high watermark {state.high_watermark} above log end offset {state.log_end_offset}"
-                    yield broker_id, str(tp), numbers
+                high_watermark = state.high_watermark
+                if high_watermark > state.log_end_offset:
+                    numbers = f"high watermark {high_watermark} above log end offset {state.log_end_offset}"
+                    yield broker.broker_id, partition, numbers
                 if not isinstance(role, LeaderPartition):
                     continue
-                key = (broker_id, machine.incarnation, role.leader_epoch, tp)
+                key = (broker.broker_id, broker.incarnation, role.leader_epoch, partition)
                 before = self._seen.get(key, -1)
-                if state.high_watermark < before:
-                    fell = f"from {before} to {state.high_watermark} in leader epoch {role.leader_epoch}"
-                    yield broker_id, str(tp), fell
-                self._seen[key] = state.high_watermark
+                if high_watermark < before:
+                    fell = f"from {before} to {high_watermark} in leader epoch {role.leader_epoch}"
+                    yield broker.broker_id, partition, fell
+                self._seen[key] = high_watermark
 
 
-class OneLeaderPerEpoch:
+class OneLeaderPerEpoch(Invariant):
     """N1, S-8: at most one broker leads a partition in a leader epoch, and one node the quorum in a quorum epoch."""
 
     name = "one-leader-per-epoch"
@@ -157,10 +184,10 @@ class OneLeaderPerEpoch:
             if moment.event == "leader_elected" and moment.partition:
                 yield from self._lead(moment.partition, int(moment.facts["leader_epoch"]), moment.broker_id)
 
-    def look(self, cluster: SimCluster) -> Iterator[Violation]:
-        for broker_id, node in cluster.running():
-            if node.quorum is not None and node.quorum.is_leader:
-                yield from self._lead(METADATA, node.quorum.epoch, broker_id)
+    def look(self, now: Snapshot) -> Iterator[Violation]:
+        for broker in now.brokers:
+            if broker.quorum is not None and broker.quorum.is_leader:
+                yield from self._lead(METADATA, broker.quorum.epoch, broker.broker_id)
 
     def _lead(self, partition: str, epoch: int, broker_id: int) -> Iterator[Violation]:
         other = self._leaders.setdefault((partition, epoch), broker_id)
@@ -168,7 +195,7 @@ class OneLeaderPerEpoch:
             yield broker_id, partition, f"leads in epoch {epoch}, in which broker {other} led"
 
 
-class EpochsNeverFall:
+class EpochsNeverFall(Invariant):
     """N9, M-1: leader epochs never fall in a node's life, the quorum epoch on its disk never, whatever happens.
 
     In memory the quorum epoch may be ahead of the disk: nothing is said in an epoch before it is written.
@@ -178,24 +205,23 @@ class EpochsNeverFall:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int, str], int] = {}
-        self._states: dict[int, bytearray] = {}
+        self._fsyncs: dict[int, int] = {}
 
-    def on_events(self, moments: Sequence[Moment]) -> Iterator[Violation]:
-        yield from ()
-
-    def look(self, cluster: SimCluster) -> Iterator[Violation]:
-        for broker_id, machine in cluster.machines.items():
-            inode = machine.disk.find(QUORUM_STATE)
-            if isinstance(inode, Inode) and inode.data is not self._states.get(broker_id) and inode.data:
-                self._states[broker_id] = inode.data  # the file is replaced whole, never written twice
-                yield from self._see((broker_id, 0, METADATA), int(json.loads(inode.data)["leaderEpoch"]))
-        for broker_id, node in cluster.running():
-            incarnation = cluster.machines[broker_id].incarnation
-            if node.quorum is not None and node.quorum.epoch:  # 0: it does not take part yet, or has left
-                yield from self._see((broker_id, incarnation, METADATA), node.quorum.epoch)
-            for tp, hosted in cluster.hosted(broker_id).items():
+    def look(self, now: Snapshot) -> Iterator[Violation]:
+        for broker_id, disk in now.disks:
+            if self._fsyncs.get(broker_id) != disk.fsyncs:  # the state is flushed whenever it is written
+                self._fsyncs[broker_id] = disk.fsyncs
+                inode = disk.find(QUORUM_STATE)
+                if isinstance(inode, Inode) and inode.data:
+                    yield from self._see((broker_id, 0, METADATA), int(json.loads(inode.data)["leaderEpoch"]))
+        for broker in now.brokers:
+            epoch = broker.quorum.epoch if broker.quorum is not None else 0
+            if epoch:  # 0: it does not take part yet, or has left
+                yield from self._see((broker.broker_id, broker.incarnation, METADATA), epoch)
+            for partition, hosted in broker.replicas:
                 if hosted.role is not None:
-                    yield from self._see((broker_id, incarnation, str(tp)), hosted.role.leader_epoch)
+                    key = (broker.broker_id, broker.incarnation, partition)
+                    yield from self._see(key, hosted.role.leader_epoch)
 
     def _see(self, key: tuple[int, int, str], epoch: int) -> Iterator[Violation]:
         before = self._seen.get(key, -1)
@@ -204,36 +230,35 @@ class EpochsNeverFall:
         self._seen[key] = epoch
 
 
-class HighWatermarkOnEveryIsrMember:
+class HighWatermarkOnEveryIsrMember(Invariant):
     """N4, W-4: every member of the controller's ISR that runs has all that the newest leader calls committed."""
 
     name = "high-watermark-on-every-isr-member"
 
-    def on_events(self, moments: Sequence[Moment]) -> Iterator[Violation]:
-        yield from ()
-
-    def look(self, cluster: SimCluster) -> Iterator[Violation]:
-        image = cluster.newest_image()
-        for topic in image.topics.values():
+    def look(self, now: Snapshot) -> Iterator[Violation]:
+        ends = {
+            (broker.broker_id, partition): hosted for broker in now.brokers for partition, hosted in broker.replicas
+        }
+        for topic in now.image.topics.values():
             for number, registration in topic.partitions.items():
-                tp = TopicPartition(topic.name, number)
-                leader = cluster.hosted(registration.leader).get(tp) if registration.leader > 0 else None
+                partition = f"{topic.name}-{number}"
+                leader = ends.get((registration.leader, partition))
                 if leader is None or leader.leader is None:
                     continue
                 if leader.leader.leader_epoch != registration.leader_epoch:
                     continue
                 high_watermark = leader.state.high_watermark
                 for member in registration.isr:
-                    replica = cluster.hosted(member).get(tp)
+                    replica = ends.get((member, partition))
                     if replica is not None and replica.state.log_end_offset < high_watermark:
                         sentence = (
                             f"in the ISR {list(registration.isr)} with log end offset {replica.state.log_end_offset}, "
                             f"and leader {registration.leader} has high watermark {high_watermark}"
                         )
-                        yield member, str(tp), sentence
+                        yield member, partition, sentence
 
 
-class IsrWithinReplicas:
+class IsrWithinReplicas(Invariant):
     """W-3, W-6: leader in the ISR, ISR within the replicas, and nobody fenced in it but a last one without a leader."""
 
     name = "isr-within-replicas"
@@ -241,11 +266,8 @@ class IsrWithinReplicas:
     def __init__(self) -> None:
         self._offset = -1
 
-    def on_events(self, moments: Sequence[Moment]) -> Iterator[Violation]:
-        yield from ()
-
-    def look(self, cluster: SimCluster) -> Iterator[Violation]:
-        image = cluster.newest_image()
+    def look(self, now: Snapshot) -> Iterator[Violation]:
+        image = now.image
         if image.offset == self._offset:
             return
         self._offset = image.offset

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import ClassVar
 
@@ -270,9 +271,7 @@ class Blackout(Nemesis):
         self.world.fault(self.name, dark_ms=round(dark_ms))
         for broker_id, machine in self.cluster.machines.items():
             self.world.later(self.rng.uniform(0, 300), machine.power_loss)
-            self.world.later(
-                dark_ms + self.rng.uniform(0, 1_000), lambda broker_id=broker_id: self.world.start(broker_id)
-            )
+            self.world.later(dark_ms + self.rng.uniform(0, 1_000), partial(self.world.start, broker_id))
 
 
 KINDS: dict[str, type[Nemesis]] = {

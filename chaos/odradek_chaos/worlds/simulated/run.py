@@ -6,6 +6,7 @@
     evidence   a fresh client reads everything; the ledger, the read and the audit of the disks must agree
 
 A run stops at its first finding: what follows a broken invariant is of little use, and the seed can be run again.
+With `to_the_end` it goes on, so that one can see what the users of a broken cluster lose.
 """
 
 from __future__ import annotations
@@ -79,11 +80,12 @@ class SeedResult:
         return "\n".join(lines)
 
 
-def run_seed(seed: int, options: Options | None = None) -> SeedResult:
+def run_seed(seed: int, options: Options | None = None, *, to_the_end: bool = False) -> SeedResult:
     """Run one seed to its end, or to its first finding. Same seed and options, same result and trace hash."""
     loop = SimLoop(seed)
     plan = expand(loop.fork_rng("plan"), options or Options())
     world = World(loop, plan)
+    world.goes_on = to_the_end
     result = SeedResult(seed, plan, world.timeline, findings=world.findings)
     load = Load(world)
     with _listening(world):
@@ -264,12 +266,12 @@ async def _until(world: World, condition: Callable[[], bool], limit_ms: int | No
     """Wait in virtual time. Raises `Stopped` at a finding, `TimeoutError` at the limit."""
     end_ms = None if limit_ms is None else world.now_ms + limit_ms
     while not condition():
-        if world.findings:
+        if world.findings and not world.goes_on:
             raise Stopped
         if end_ms is not None and world.now_ms >= end_ms:
             raise TimeoutError
         await asyncio.sleep(POLL_S)
-    if world.findings:
+    if world.findings and not world.goes_on:
         raise Stopped
 
 

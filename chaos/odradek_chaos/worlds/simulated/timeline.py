@@ -7,7 +7,7 @@ simulated disks as they grow, so it sees exactly what an operator would.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,18 +47,26 @@ class Timeline:
     def __init__(self, cluster: SimCluster) -> None:
         self.moments: list[Moment] = []
         self._cluster = cluster
+        self._files: dict[int, Inode] = {}
+        self._incarnations: dict[int, int] = {}
         self._read: dict[int, int] = dict.fromkeys(cluster.machines, 0)
 
-    def note(self, event: str, broker_id: int = WORLD, partition: str = "", **facts: object) -> None:
+    def note(
+        self, event: str, broker_id: int = WORLD, partition: str = "", facts: Mapping[str, object] | None = None
+    ) -> None:
         """Something that the world did, now."""
-        self.moments.append(Moment(self._cluster.loop.now_us, broker_id, event, partition, facts))
+        self.moments.append(Moment(self._cluster.loop.now_us, broker_id, event, partition, dict(facts or {})))
 
     def new_events(self) -> Iterator[Moment]:
         """The lines that the brokers have written since the last call; they become part of the timeline."""
         for broker_id, machine in self._cluster.machines.items():
-            inode = machine.disk.find(EVENT_FILE)
-            if not isinstance(inode, Inode):
-                continue
+            if machine.incarnation != self._incarnations.get(broker_id) or broker_id not in self._files:
+                self._incarnations[broker_id] = machine.incarnation
+                found = machine.disk.find(EVENT_FILE)
+                if not isinstance(found, Inode):
+                    continue
+                self._files[broker_id] = found
+            inode = self._files[broker_id]
             done, size = self._read[broker_id], len(inode.data)
             if size == done:
                 continue

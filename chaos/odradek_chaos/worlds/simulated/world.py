@@ -9,7 +9,7 @@ from collections.abc import Callable
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.cluster import SimCluster
-from odradek_chaos.worlds.simulated.invariants import Finding, all_invariants
+from odradek_chaos.worlds.simulated.invariants import Finding, Snapshot, all_invariants
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.options import Plan
 from odradek_chaos.worlds.simulated.timeline import Timeline
@@ -30,6 +30,7 @@ class World:
         self.cluster.fabric.default_delay = lambda rng: rng.uniform(low_ms, high_ms)
         self.timeline = Timeline(self.cluster)
         self.faulty = False
+        self.goes_on = False  # past findings
         self.faults: Counter[str] = Counter()
         self.findings: list[Finding] = []
         self.invariants = all_invariants()
@@ -48,7 +49,7 @@ class World:
         self.look()
         self.faults[name] += 1
         self.loop.trace(f"fault {name} {broker_id}")
-        self.timeline.note(f"!{name}", broker_id, **facts)
+        self.timeline.note(f"!{name}", broker_id, facts=facts)
 
     def later(self, delay_ms: float, act: Callable[[], None]) -> None:
         self.loop.call_world_at(self.loop.now_us + int(delay_ms * 1000), act)
@@ -85,11 +86,11 @@ class World:
         self.later(LOOK_EVERY_MS, self.watch)
 
     def look(self) -> None:
-        moments = list(self.timeline.new_events())
+        moments, now = list(self.timeline.new_events()), Snapshot(self.cluster)
         for invariant in self.invariants:
             for broker_id, partition, sentence in invariant.on_events(moments) if moments else ():
                 self.report(invariant.name, sentence, broker_id, partition)
-            for broker_id, partition, sentence in invariant.look(self.cluster):
+            for broker_id, partition, sentence in invariant.look(now):
                 self.report(invariant.name, sentence, broker_id, partition)
         if len(self.cluster.crashes) > self._crashes_seen:
             for crash in self.cluster.crashes[self._crashes_seen :]:
@@ -104,7 +105,7 @@ class World:
         self._reported.add(key)
         finding = Finding(check, sentence, self.loop.now_us, broker_id, partition)
         self.findings.append(finding)
-        self.timeline.note(f"?{check}", broker_id, partition, sentence=sentence)
+        self.timeline.note(f"?{check}", broker_id, partition, {"sentence": sentence})
 
 
 class LogWatch(logging.Handler):
