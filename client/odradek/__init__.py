@@ -1,49 +1,53 @@
 """odradek's client: `Producer`, `Consumer` and `Admin` for asyncio; `odradek.sync` has the same three without it."""
 
-from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import TopicPartition
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from odradek import broker_errors
-from odradek.admin import Admin
-from odradek.consumer import Consumer
-from odradek.delivery import Delivery
-from odradek.descriptions import (
-    BrokerDescription,
-    ClusterDescription,
-    ConfigEntry,
-    CreatedTopic,
-    EpochStart,
-    NewTopic,
-    PartitionDescription,
-    QuorumDescription,
-    QuorumReplica,
-    RemoteReplicaDescription,
-    ReplicaDescription,
-    ReplicasDescription,
-    TopicDescription,
-)
-from odradek.errors import (
-    BootstrapError,
-    BrokerError,
-    BrokerUnreachable,
-    BufferFull,
-    ClientClosed,
-    ClientError,
-    ConfigError,
-    CorruptRecords,
-    DeliveryTimeout,
-    LogTruncated,
-    NoOffset,
-    NotAssigned,
-    OdradekError,
-    RecordTooLarge,
-    RequestTimeout,
-    SerializationError,
-    UnknownTopic,
-    UnsupportedFeature,
-)
-from odradek.producer import Producer
-from odradek.results import ConsumerRecord, OffsetAndTimestamp, RecordMetadata, Watermarks
+if TYPE_CHECKING:
+    from odradek_proto.errors import ErrorCode
+    from odradek_proto.topics import TopicPartition
+
+    from odradek import broker_errors
+    from odradek.admin import Admin
+    from odradek.consumer import Consumer
+    from odradek.delivery import Delivery
+    from odradek.descriptions import (
+        BrokerDescription,
+        ClusterDescription,
+        ConfigEntry,
+        CreatedTopic,
+        EpochStart,
+        NewTopic,
+        PartitionDescription,
+        QuorumDescription,
+        QuorumReplica,
+        RemoteReplicaDescription,
+        ReplicaDescription,
+        ReplicasDescription,
+        TopicDescription,
+    )
+    from odradek.errors import (
+        BootstrapError,
+        BrokerError,
+        BrokerUnreachable,
+        BufferFull,
+        ClientClosed,
+        ClientError,
+        ConfigError,
+        CorruptRecords,
+        DeliveryTimeout,
+        LogTruncated,
+        NoOffset,
+        NotAssigned,
+        OdradekError,
+        RecordTooLarge,
+        RequestTimeout,
+        SerializationError,
+        UnknownTopic,
+        UnsupportedFeature,
+    )
+    from odradek.producer import Producer
+    from odradek.results import ConsumerRecord, OffsetAndTimestamp, RecordMetadata, Watermarks
 
 __all__ = [
     "Admin",
@@ -89,3 +93,41 @@ __all__ = [
     "Watermarks",
     "broker_errors",
 ]
+
+# A module is loaded when one of its names is asked for: `odradek --help` needs none, an admin needs no producer.
+_NAMES = {
+    "odradek_proto.errors": "ErrorCode",
+    "odradek_proto.topics": "TopicPartition",
+    "odradek.admin": "Admin",
+    "odradek.consumer": "Consumer",
+    "odradek.delivery": "Delivery",
+    "odradek.descriptions": (
+        "BrokerDescription ClusterDescription ConfigEntry CreatedTopic EpochStart NewTopic "
+        "PartitionDescription QuorumDescription QuorumReplica RemoteReplicaDescription ReplicaDescription "
+        "ReplicasDescription TopicDescription"
+    ),
+    "odradek.errors": (
+        "BootstrapError BrokerError BrokerUnreachable BufferFull ClientClosed ClientError ConfigError "
+        "CorruptRecords DeliveryTimeout LogTruncated NoOffset NotAssigned OdradekError RecordTooLarge "
+        "RequestTimeout SerializationError UnknownTopic UnsupportedFeature"
+    ),
+    "odradek.producer": "Producer",
+    "odradek.results": "ConsumerRecord OffsetAndTimestamp RecordMetadata Watermarks",
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+if not TYPE_CHECKING:  # type checkers shall see the names above, and complain about others
+
+    def __getattr__(name: str) -> Any:
+        """An exported name, or a submodule, on its first use."""
+        if name in _MODULE_OF:
+            value = getattr(import_module(_MODULE_OF[name]), name)
+        elif name in __all__:
+            value = import_module(f"odradek.{name}")
+        else:
+            raise AttributeError(f"module 'odradek' has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted(__all__)

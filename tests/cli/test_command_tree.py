@@ -72,3 +72,13 @@ def test_the_page_of_commands_is_current() -> None:
     """docs/commands.md is what the commands say of themselves."""
     written = (ROOT / "docs/commands.md").read_text()
     assert written == page(), "python -m odradek.cli.reference > docs/commands.md"
+
+
+def test_every_exported_name_of_the_client_is_there() -> None:
+    """The package loads its modules late; each name that it promises comes all the same, and no other."""
+    import odradek
+
+    assert all(getattr(odradek, name) is not None for name in odradek.__all__)
+    assert set(dir(odradek)) == set(odradek.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Prodcer'"):
+        vars(odradek)["__getattr__"]("Prodcer")
