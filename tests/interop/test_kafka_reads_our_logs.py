@@ -1,0 +1,165 @@
+"""Apache Kafka's own programs read what our storage and our brokers write."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from odradek_audit.planting import plant
+from odradek_broker.commands.log_rows import rows_of
+from odradek_broker.storage.settings import LogSettings
+from odradek_proto.topics import TopicPartition
+
+from tests.interop.both_open import compare_openings, partitions_of
+from tests.interop.kafka.dump import READABLE, Dump, check_directory, dump, files_of
+from tests.interop.our_logs import KAFKA_SETTINGS, SETTINGS, Story
+
+pytestmark = pytest.mark.slow
+
+PARTITION = TopicPartition("story", 0)
+KILL_ROUNDS = 4
+SEGMENT_BYTES = 65_536
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve log directories of many small segments, each with a life of its own."""
+    root = tmp_path_factory.mktemp("stories")
+    now_ms = int(time.time() * 1000) - 60_000
+    lives = [Story(root / f"seed-{seed}", PARTITION, random.Random(seed), now_ms) for seed in range(12)]
+    for seed, life in enumerate(lives):
+        life.tell(400, clean_end=seed % 2 == 0)
+    assert sum(life.truncations for life in lives) > 30
+    assert sum(life.kills for life in lives) > 20
+    return root
+
+
+@pytest.fixture(scope="module")
+def killed_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log directories of three real brokers that were killed while they were written to."""
+    root = tmp_path_factory.mktemp("kills") / "cluster"
+    command = [sys.executable, "-m", "odradek_chaos.kills", "--rounds", str(KILL_ROUNDS), "--data", str(root)]
+    subprocess.run([*command, "-X", f"log.segment.bytes={SEGMENT_BYTES}"], check=True, timeout=180)
+    return root
+
+
+def as_kafka_says(row: dict[str, object]) -> dict[str, str]:
+    """A row of ours with the words of Kafka's tool."""
+    said = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in row.items()}
+    if "baseOffset" in said:
+        said["deleteHorizonMs"] = "OptionalLong.empty"
+    return said
+
+
+def disagreements(found: Dump, suffix: str) -> list[str]:
+    """Where Kafka's rows of the files with a suffix are not ours. Relative offsets become absolute, as Kafka says."""
+    wrong = []
+    for name, theirs in found.rows.items():
+        if not name.endswith(suffix):
+            continue
+        ours = [as_kafka_says(row) for row in rows_of(Path(name))]
+        for row in ours if suffix != ".log" else ():
+            row["offset"] = str(int(Path(name).stem) + int(row.pop("relativeOffset")))
+        wrong += [f"{name}: {a} here, {b} of Kafka" for a, b in zip(ours, theirs, strict=False) if a != b]
+        if len(ours) != len(theirs):
+            wrong.append(f"{name}: {len(ours)} rows here, {len(theirs)} of Kafka")
+    return wrong
+
+
+def producer_disagreements(found: Dump) -> list[str]:
+    """The same for producer snapshots, whose words differ."""
+    wrong = []
+    for name, theirs in found.rows.items():
+        if name.endswith(".snapshot"):
+            ours = [(row["producerId"], row["producerEpoch"], row["lastOffset"]) for row in rows_of(Path(name))]
+            said = [(int(row["producerId"]), int(row["producerEpoch"]), int(row["lastOffset"])) for row in theirs]
+            wrong += [f"{name}: {ours} here, {said} of Kafka"] if ours != said else []
+    return wrong
+
+
+def check_against_kafka(classpath: str, root: Path, record: Callable[[str, object], None]) -> Dump:
+    """Let Kafka's tool read everything: no complaint, and every row is ours, too."""
+    found = check_directory(classpath, root)
+    assert found.complaints == []
+    for suffix in (".log", ".index", ".timeindex"):
+        assert disagreements(found, suffix) == []
+    assert producer_disagreements(found) == []
+    record("batches", found.batches())
+    record("records", sum(found.records.values()))
+    for suffix in READABLE:
+        record(suffix, found.count(suffix))
+    return found
+
+
+def test_kafkas_dump_finds_nothing_in_our_logs(
+    classpath: str, stories: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """All codecs, headers, producers, rolls, truncations and kills: no complaint, and the same rows as ours."""
+    found = check_against_kafka(classpath, stories, record_property)
+    assert found.count(".log") > 100
+    assert found.count(".snapshot") > 100
+    codecs = {row["compresscodec"] for name, rows in found.rows.items() if name.endswith(".log") for row in rows}
+    assert codecs == {"none", "gzip", "snappy", "lz4", "zstd"}
+
+
+def test_kafkas_dump_finds_nothing_after_kills(
+    classpath: str, killed_cluster: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Three real brokers, killed and started again: no complaint over their log directories."""
+    found = check_against_kafka(classpath, killed_cluster, record_property)
+    assert found.count(".log") > 80
+    assert found.batches() > 1000
+
+
+def test_kafkas_storage_opens_our_logs_as_ours_does(classpath: str, stories: Path, tmp_path: Path) -> None:
+    """Believed, recovered and truncated by either: the same bytes are left."""
+    found = compare_openings(classpath, partitions_of(stories), tmp_path, SETTINGS, KAFKA_SETTINGS)
+    assert len(found) == 48
+    assert {key: wrong for key, wrong in found.items() if wrong} == {}
+
+
+def test_kafkas_storage_opens_the_logs_of_killed_brokers(classpath: str, killed_cluster: Path, tmp_path: Path) -> None:
+    """The same with directories of real brokers."""
+    directories = [path for path in partitions_of(killed_cluster) if path.name.startswith("kills-")]
+    settings = LogSettings(segment_bytes=SEGMENT_BYTES)
+    found = compare_openings(classpath, directories, tmp_path, settings, [f"internal.segment.bytes={SEGMENT_BYTES}"])
+    assert len(found) == 36
+    assert {key: wrong for key, wrong in found.items() if wrong} == {}
+
+
+def cut_file(suffix: str, size: int) -> Callable[[Path], None]:
+    """Shorten the largest file of a kind by so many bytes."""
+
+    def damage(directory: Path) -> None:
+        path = max(directory.glob(f"*{suffix}"), key=lambda each: each.stat().st_size)
+        path.write_bytes(path.read_bytes()[:-size])
+
+    return damage
+
+
+def planted(kind: str) -> Callable[[Path], None]:
+    def damage(directory: Path) -> None:
+        plant(kind, directory.parent, PARTITION, random.Random(kind))
+
+    return damage
+
+
+DAMAGE: Iterable[tuple[str, Callable[[Path], None]]] = (
+    *((kind, planted(kind)) for kind in ("flip-byte", "remove-batch", "misplace-index-entry", "age-time-entry")),
+    ("torn log", cut_file(".log", 10)),
+    ("torn snapshot", cut_file(".snapshot", 3)),
+)
+
+
+@pytest.mark.parametrize("damage", [damage for _, damage in DAMAGE], ids=[name for name, _ in DAMAGE])
+def test_a_complaint_of_kafkas_dump_is_heard(classpath: str, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """The tool ends with exit code 0 over damaged files; its words are found all the same."""
+    life = Story(tmp_path / "1", PARTITION, random.Random(3), int(time.time() * 1000) - 60_000)
+    life.tell(150, clean_end=True)
+    damage(tmp_path / "1" / "story-0")
+    assert dump(classpath, files_of(tmp_path)).complaints
