@@ -165,6 +165,7 @@ class ReplicaManager:
 
     def _keep(self, hosted: HostedReplica) -> HostedReplica:
         self.replicas[hosted.topic_partition] = hosted
+        self._flusher.after_append(hosted)  # what a crash left unflushed does not count before it is on the disk
         return hosted
 
     def _enter_term(self, hosted: HostedReplica, registration: PartitionRegistration) -> None:

@@ -1,0 +1,27 @@
+"""Whole clusters whose machines lose power: what `odradek.fsync=before-ack` owes, and what its absence costs."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_chaos.worlds.simulated.options import Options
+from odradek_chaos.worlds.simulated.run import run_seed
+
+
+@pytest.mark.parametrize("seed", [2000, 2001, 2002])
+def test_flushed_acknowledgements_survive_a_blackout_of_all_machines(seed: int) -> None:
+    """With odradek.fsync=before-ack any number of machines may lose power in any order (B.2).
+
+    A replica that finds unflushed records at its start flushes them, or else it would never ask its leader again.
+    """
+    options = Options(faults_ms=3_000, fsync="before-ack", nemeses=("blackout", "kill"))
+    result = run_seed(seed, options)
+    assert not result.findings, result.report()
+    assert result.faults["blackout"]
+    assert result.acknowledged
+
+
+def test_without_flush_a_correlated_power_loss_is_reported() -> None:
+    """When all machines lose power and nothing was flushed, acknowledged records are gone, and the checks say so."""
+    options = Options(faults_ms=3_000, nemeses=("blackout",))
+    found = {finding.check for seed in range(8) for finding in run_seed(seed, options).findings}
+    assert "committed-prefix-immutable" in found or "lost" in found, found
