@@ -365,6 +365,23 @@ def test_program_that_raises_has_exited() -> None:
     tell(story)
 
 
+def test_a_machine_that_is_up_again_resets_connections_of_its_earlier_life() -> None:
+    """Its kernel knows nothing of them, and says so at the first byte, also when none came while it was off."""
+
+    async def story(pair: Pair) -> None:
+        stream = await pair.open()
+        pair.server.power_loss()
+        await virtual_sleep(1)
+        pair.server.start(pair.main)
+        await virtual_sleep(0.01)
+        await stream.send(b"are you there?")
+        with pytest.raises(StreamClosed) as lost:
+            await asyncio.wait_for(stream.recv(), 1)
+        assert not lost.value.clean
+
+    tell(story)
+
+
 def test_power_loss_of_a_node_forgets_unflushed_bytes() -> None:
     """A kill keeps all that was written; after a power loss the next incarnation finds at least what was flushed."""
     sizes: dict[bool, set[int]] = {True: set(), False: set()}

@@ -125,8 +125,8 @@ class SimFabric:
 
     def connect(self, client: str, server: str, client_name: str, server_name: str) -> SimStream:
         """Two ends that know each other; returns the client's."""
-        near = SimStream(self.loop, client, server_name, self.pipe(client, server), self.window_bytes)
-        far = SimStream(self.loop, server, client_name, self.pipe(server, client), self.window_bytes)
+        near = SimStream(self.loop, client, server_name, self.pipe(client, server), self.window_bytes, self.is_off)
+        far = SimStream(self.loop, server, client_name, self.pipe(server, client), self.window_bytes, self.is_off)
         near.opened_here = True
         near.other, far.other = far, near
         if len(self._streams) >= self._streams_limit:

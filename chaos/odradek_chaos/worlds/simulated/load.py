@@ -20,6 +20,7 @@ from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.world import TOPIC, World
 
 RETRY_MS = 50
+METADATA_MAX_AGE_MS = 5_000  # a reader that waits for a machine without power hears of the next leader by this alone
 Record = tuple[str, int, int, bytes]  # topic, partition, offset, value
 Program = Callable[[NodePorts], Coroutine[Any, Any, None]]
 
@@ -111,7 +112,11 @@ class Load:
 
     async def _read_along(self, ports: NodePorts) -> None:
         async with Consumer(
-            self.world.cluster.bootstrap, clock=ports.clock, network=ports.network, fetch_max_wait_ms=200
+            self.world.cluster.bootstrap,
+            clock=ports.clock,
+            network=ports.network,
+            fetch_max_wait_ms=200,
+            metadata_max_age_ms=METADATA_MAX_AGE_MS,
         ) as consumer:
             partitions = [TopicPartition(TOPIC, number) for number in range(self.world.plan.options.partitions)]
             consumer.assign(partitions)

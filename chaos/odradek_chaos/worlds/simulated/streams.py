@@ -20,12 +20,15 @@ class SimStream:
 
     other: SimStream
 
-    def __init__(self, loop: SimLoop, machine: str, peer: str, out: Pipe, window_bytes: int) -> None:
+    def __init__(
+        self, loop: SimLoop, machine: str, peer: str, out: Pipe, window_bytes: int, is_off: Callable[[str], bool]
+    ) -> None:
         self._loop = loop
         self.machine = machine
         self._peer = peer
         self._out = out
         self._window_bytes = window_bytes
+        self._is_off = is_off  # whether a machine has no power
         self._unread_bytes = 0  # sent by us and not yet taken out of the other end's inbox
         self._inbox: deque[bytes] = deque()
         self._receiver: asyncio.Future[None] | None = None
@@ -89,7 +92,7 @@ class SimStream:
 
     def arrive(self, message: bytes) -> None:
         if self.is_gone:
-            self.owes_reset = True
+            self._answer_for_the_dead()
         elif self._closed:
             self._return_credit(len(message))
         else:
@@ -120,6 +123,13 @@ class SimStream:
     def push(self, arrival: Arrival) -> None:
         """Have something else arrive at the other end, in order with the messages."""
         self._out.push(arrival)
+
+    def _answer_for_the_dead(self) -> None:
+        """The machine crashed: it says nothing while it is off, and a reset once it is up again."""
+        if self._is_off(self.machine):
+            self.owes_reset = True
+        else:
+            self.answer_reset()
 
     def answer_reset(self) -> None:
         """The machine is up again and knows nothing of this connection: it says so."""
