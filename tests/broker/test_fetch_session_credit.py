@@ -10,7 +10,8 @@ from odradek_broker.core.partition.messages import IsrProposal, PartitionSetting
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.hosted import HostedReplica, ProduceAnswer
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.waiting_produces import ProduceAnswer
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.clock import SimClock

@@ -352,6 +352,22 @@ def test_a_request_times_out_and_its_record_stays() -> None:
     run(story)
 
 
+def test_a_short_timeout_ends_before_an_earlier_long_one() -> None:
+    """Each request has its own deadline; the timer follows the nearest one."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER, FOLLOWER))
+        patient, hasty = world.produce_session(), world.produce_session()
+        await patient.send(produce_frame(batch(world, b"a"), timeout_ms=30_000))
+        await world.clock.sleep(10)
+        await hasty.send(produce_frame(batch(world, b"b"), timeout_ms=100))
+        began_ms = world.clock.now_ms()
+        assert ErrorCode((await produced(hasty)).error_code) is ErrorCode.REQUEST_TIMED_OUT
+        assert world.clock.now_ms() - began_ms == 100
+
+    run(story)
+
+
 def test_a_lonely_leader_without_its_session_answers_nothing_with_acks_all() -> None:
     """A leader that is its whole ISR may have been replaced unknown to it: it waits for the controller (R-112)."""
 

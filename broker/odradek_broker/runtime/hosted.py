@@ -8,14 +8,11 @@ replica offline with its reason, and the others go on (R-86).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import PREFIX_SIZE, BatchHeader, CorruptBatch, check_batch, stamped_prefix
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import Buffer, Clock, TimerHandle
-from odradek_proto.values import Value
+from odradek_proto.transport.ports import Buffer, TimerHandle
 
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
@@ -40,67 +37,12 @@ from odradek_broker.core.partition.messages import (
     Truncate,
     WriteEpochs,
 )
-from odradek_broker.core.purgatory import ProducePurgatory
-from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.replica_services import FetchWaiter, ReplicaServices
+from odradek_broker.runtime.waiting_produces import AnswerCallback, ProduceAnswer, WaitingProduces
 from odradek_broker.storage.errors import DiskFull, LogCorrupted, StorageError
 from odradek_broker.storage.log import Log
 
 ACKS_ALL = -1
-
-
-class FetchWaiter(Protocol):
-    """A fetch session that waits for something to say about a partition."""
-
-    def wake(self, hosted: HostedReplica) -> None:
-        """There may be more to read, or the role changed."""
-        ...
-
-    def note_high_watermark(self, hosted: HostedReplica) -> None:
-        """The high watermark moved; a waiting follower hears of it with the next data or when its wait ends (R-127)."""
-        ...
-
-
-class ProduceAnswer(Value, frozen=True):
-    """What the producer of one batch is told."""
-
-    error: ErrorCode
-    message: str = ""
-    base_offset: int = -1
-    log_start_offset: int = -1
-    leader_id: int = -1
-    leader_epoch: int = -1
-
-
-AnswerCallback = Callable[[ProduceAnswer], None]
-
-
-@dataclass(slots=True)
-class _WaitingProduce:
-    """A token in the produce purgatory."""
-
-    base_offset: int
-    answer: AnswerCallback
-
-
-class ReplicaServices(Protocol):
-    """What a hosted replica needs of its broker."""
-
-    clock: Clock
-    events: EventLog
-
-    def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None: ...
-
-    def request_ready(self, hosted: HostedReplica) -> None: ...
-
-    def after_append(self, hosted: HostedReplica) -> None:
-        """Bytes were appended: the flusher may have work."""
-        ...
-
-    def may_acknowledge_alone(self) -> bool:
-        """Whether a leader that is its whole ISR may answer acks=all (R-112: not while its session is gone)."""
-        ...
-
-    def storage_failed(self, hosted: HostedReplica, error: Exception) -> None: ...
 
 
 class HostedReplica:
@@ -114,8 +56,7 @@ class HostedReplica:
         self.role: LeaderPartition | FollowerPartition | None = None
         self.offline: str | None = None
         self._services = services
-        self._purgatory = ProducePurgatory()
-        self._purgatory_timer: TimerHandle | None = None
+        self._produces = WaitingProduces(services.clock, self._outcome)
         self._retry_timer: TimerHandle | None = None
         self._follower_waiters: dict[FetchWaiter, None] = {}
         self._consumer_waiters: dict[FetchWaiter, None] = {}
@@ -137,8 +78,7 @@ class HostedReplica:
     def take_role(self, role: LeaderPartition | FollowerPartition | None) -> None:
         """Enter a new term: whoever waits on the old one is answered (R-103, R-105), then the new role starts."""
         self.role = role
-        for token, _error in self._purgatory.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER):
-            self._answer_waiting(token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._produces.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if role is not None and self.offline is None:
             self.carry_out(role.start(self._services.clock.now_ms()))
         self._wake_everyone()
@@ -153,8 +93,7 @@ class HostedReplica:
         """Stop serving: the disk under this replica cannot be trusted any more."""
         if self.offline is None:
             self.offline = reason
-            for token, _error in self._purgatory.fail_all(ErrorCode.KAFKA_STORAGE_ERROR):
-                self._answer_waiting(token, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._produces.fail_all(ErrorCode.KAFKA_STORAGE_ERROR)
             self._wake_everyone()
 
     # --- Produce ----------------------------------------------------------------------------------------------------
@@ -212,13 +151,11 @@ class HostedReplica:
         if acks == ACKS_ALL:
             outcome = leader.produce_outcome(decision.required_offset) if self._may_acknowledge(leader) else None
             if outcome is None:
-                token = _WaitingProduce(decision.base_offset, answer)
-                self._purgatory.add(decision.required_offset, deadline_ms, token)
-                self._arm_purgatory_timer()
+                self._produces.add(decision.required_offset, decision.base_offset, deadline_ms, answer)
                 return
         else:
             outcome = ErrorCode.NONE
-        answer(ProduceAnswer(outcome, "", decision.base_offset, self.state.log_start_offset))
+        answer(self._outcome(outcome, decision.base_offset))
 
     def _may_acknowledge(self, leader: LeaderPartition) -> bool:
         return len(leader.maximal_isr) > 1 or self._services.may_acknowledge_alone()
@@ -226,29 +163,13 @@ class HostedReplica:
     def complete_produces(self) -> None:
         """Answer the waiting acks=all requests whose condition holds now (R-14, R-124)."""
         leader = self.leader
-        if leader is None or not len(self._purgatory) or not self._may_acknowledge(leader):
-            return
-        for token, error in self._purgatory.on_progress(leader):
-            self._answer_waiting(token, error)
+        if leader is not None and len(self._produces) and self._may_acknowledge(leader):
+            self._produces.complete(leader)
 
-    def _answer_waiting(self, token: object, error: ErrorCode) -> None:
-        assert isinstance(token, _WaitingProduce), token
+    def _outcome(self, error: ErrorCode, base_offset: int) -> ProduceAnswer:
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            token.answer(self._not_leader())
-        else:
-            token.answer(ProduceAnswer(error, "", token.base_offset, self.state.log_start_offset))
-
-    def _arm_purgatory_timer(self) -> None:
-        deadline_ms = self._purgatory.next_deadline_ms()
-        if self._purgatory_timer is None and deadline_ms is not None:
-            delay_ms = max(0, deadline_ms - self._services.clock.now_ms())
-            self._purgatory_timer = self._services.clock.call_later(delay_ms, self._expire_produces)
-
-    def _expire_produces(self) -> None:
-        self._purgatory_timer = None
-        for token, error in self._purgatory.on_time(self._services.clock.now_ms()):
-            self._answer_waiting(token, error)
-        self._arm_purgatory_timer()
+            return self._not_leader()
+        return ProduceAnswer(error, "", base_offset, self.state.log_start_offset)
 
     def _not_leader(self) -> ProduceAnswer:
         registration = self.registration
@@ -439,7 +360,7 @@ class HostedReplica:
 
     def close(self) -> None:
         """Stop timers; the log is closed by its directory."""
-        for timer in (self._purgatory_timer, self._retry_timer):
-            if timer is not None:
-                timer.cancel()
-        self._purgatory_timer = self._retry_timer = None
+        self._produces.close()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None

@@ -18,7 +18,8 @@ from odradek_proto.transport.frames import FrameError, split_frame
 from odradek_proto.transport.ports import Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek_broker.runtime.hosted import HostedReplica, ProduceAnswer
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.waiting_produces import ProduceAnswer
 
 DEFAULT_TIMEOUT_MS = 30_000  # request.timeout.ms, Kafka's default
 MAX_HEADER_BYTES = 4 * 1024 * 1024  # of one ProduceFrame
