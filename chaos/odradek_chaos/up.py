@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import signal
 import time
-from collections.abc import Iterator
 
 from odradek.cli.current import forget, remember
 from odradek.cli.failures import FAILED, FINE
 from odradek.cli.screen import Screen
 from odradek_broker.local_cluster import ClusterError, LocalCluster
+
+from odradek_chaos.interrupting import terminable
 
 WATCH_S = 0.2
 
@@ -28,7 +28,7 @@ class Up:
 
     def run(self, *, detach: bool) -> int:
         """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind."""
-        with _terminable():
+        with terminable():
             try:
                 self._start()
                 remember(self._cluster.directory)
@@ -129,18 +129,3 @@ class Up:
         if self._cluster.temporary:
             shutil.rmtree(self._cluster.directory, ignore_errors=True)
         return self._cluster.temporary
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the cluster as Ctrl-C does, instead of leaving brokers behind."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

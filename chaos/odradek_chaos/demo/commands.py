@@ -49,6 +49,7 @@ def demo(
 
     from odradek_chaos.demo.state import DemoState
     from odradek_chaos.demo.story import Demo, Plan, lay_out
+    from odradek_chaos.interrupting import terminable
 
     screen = Screen(output, as_json, quiet)
     directory = data if data is not None else Path(tempfile.mkdtemp(prefix="odradek-demo-"))
@@ -57,7 +58,7 @@ def demo(
     story = Demo(cluster, Plan(state.seed), state)
     kept = True
     try:
-        with _showing(state, screen):
+        with terminable(), _showing(state, screen):
             asyncio.run(story.run())
         kept = keep or data is not None or state.exit_code != FINE
     except KeyboardInterrupt:

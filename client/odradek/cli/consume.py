@@ -27,7 +27,10 @@ def consume(
     offset: Annotated[
         str,
         typer.Option(
-            "-o", "--offset", metavar="WHERE", help="beginning, end, an offset, -N (the last N), @TIME (ISO or ms)."
+            "-o",
+            "--offset",
+            metavar="WHERE",
+            help="beginning, end, an offset, -N (the last N of each partition), @TIME (ISO or ms).",
         ),
     ] = "end",
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Short for -o beginning.")] = False,

@@ -1,0 +1,97 @@
+"""What the demo concludes, and what its screen shows; and one run of the whole."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from odradek import BrokerDescription, ReplicaDescription
+from odradek.cli.status import ClusterStatus, PartitionStatus
+from odradek_audit.history import ACK, SEND, Event
+from odradek_chaos.demo.state import Audited, DemoState
+from odradek_chaos.demo.view import View
+from odradek_chaos.verify import verify
+from rich.console import Console
+
+Run = Callable[..., Any]
+VALUE = b"w1/0/0"
+HISTORY = [Event(SEND, "orders", 0, VALUE), Event(ACK, "orders", 0, VALUE, offset=0)]
+AGREE = Audited("spark", 0, 1.0, {"compared_records": 1, "replicas": {"1": "", "2": ""}})
+
+
+def state(records: list[tuple[str, int, int, bytes]], audited: Audited | None) -> DemoState:
+    found = DemoState(seed=7, brokers=3)
+    found.read_back, found.audited = verify(HISTORY, records), audited
+    return found
+
+
+def test_all_that_was_acknowledged_is_there() -> None:
+    """A sound read back and an audit without findings make the good verdict, code 0."""
+    found = state([("orders", 0, 0, VALUE)], AGREE)
+    assert found.exit_code == 0
+    assert "SURVIVED" in found.verdict()[-1]
+    assert found.as_json()["verdict"] == "survived"
+
+
+def test_a_lost_record_is_damage_whatever_the_audit_says() -> None:
+    """An acknowledged record that is not read back is named, code 3."""
+    found = state([], AGREE)
+    assert found.exit_code == 3
+    assert any("lost: 1" in line for line in found.verdict())
+
+
+def test_findings_of_the_audit_are_damage() -> None:
+    """Replicas that disagree are damage even when every record could be read."""
+    found = state([("orders", 0, 0, VALUE)], Audited("spark", 3, 1.0, {"findings": 2, "replicas": {}}))
+    assert found.exit_code == 3
+    assert any("2 findings" in line for line in found.verdict())
+
+
+@pytest.mark.parametrize(
+    "audited", [None, Audited("spark", 1, 1.0, {}, "no Java"), Audited("spark", 2, 1.0, {}, "usage")]
+)
+def test_without_an_audit_there_is_no_good_verdict(audited: Audited | None) -> None:
+    """An audit that was not done, or concluded nothing, leaves the demo inconclusive, code 1."""
+    found = state([("orders", 0, 0, VALUE)], audited)
+    assert found.exit_code == 1
+    assert "INCONCLUSIVE" in found.verdict()[-1]
+
+
+def test_nothing_acknowledged_proves_nothing() -> None:
+    """Without a single acknowledged record the verdict is inconclusive."""
+    found = DemoState(seed=7, brokers=3)
+    found.read_back, found.audited = verify([], []), AGREE
+    assert found.exit_code == 1
+
+
+def test_the_screen_shows_leaders_ends_and_the_dead() -> None:
+    """Who leads, LEO and HW of each replica, who is dead, what happened."""
+    found = DemoState(seed=7, brokers=2, step="kill", doing="kill -9 of broker 2")
+    brokers = [BrokerDescription(number, {"GRPC": f"h:{number}"}, "", False, number) for number in (1, 2)]
+    leader = ReplicaDescription(1, "orders", 0, "leader", 1, 4, 0, 0, 42, 40, 100, (1,), (), ())
+    partition = PartitionStatus("orders", 0, 1, 4, (1,), (1, 2), {1: leader})
+    found.status = ClusterStatus("id", 1, None, "", brokers, [partition], {})
+    found.dead.add(2)
+    found.tell("kill -9: broker 2", bad=True)
+    screen = io.StringIO()
+    Console(file=screen, width=120).print(View(found))
+    text = screen.getvalue()
+    for wanted in ("orders/0", "42/40 *", "broker 2 dead", "gone", "kill -9: broker 2", ">kill"):
+        assert wanted in text, wanted
+
+
+@pytest.mark.cluster
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demo_survives_on_real_processes(odradek_process: Run) -> None:
+    """The whole story: three processes, a killed leader, a read back, an audit of thousands of records."""
+    outcome = odradek_process("demo", "--seed", "3", "--json")
+    assert outcome.code == 0, outcome
+    facts = json.loads(outcome.out)
+    assert facts["verdict"] == "survived"
+    assert facts["acknowledged"] == facts["read"] > 1000
+    assert facts["longest_silence_ms"] < 2_000
+    assert facts["audit"]["compared_records"] >= facts["acknowledged"]
