@@ -126,7 +126,7 @@ ABUSES: dict[str, Callable[[int], bytes]] = {
     "asks once and never reads": lambda _: (
         opening(WIDEST) + call("Fetch") + message(fetch([(TOPIC, 0)]), end=True)
     ),
-    "a hundred streams each": lambda _: opening() + b"".join(call("FetchStream", 2 * k + 1) for k in range(100)),
+    "thirty streams each": lambda _: opening() + b"".join(call("FetchStream", 2 * k + 1) for k in range(30)),
 }  # fmt: skip
 
 

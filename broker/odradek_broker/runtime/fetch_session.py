@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import TopicPartition
+from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import Buffer, Clock, Stream, StreamClosed, TimerHandle
 from odradek_proto.v1 import broker_pb2 as pb
@@ -62,7 +62,7 @@ class SessionLimits(Value, frozen=True):
     max_answer_bytes: int
     default_credit_bytes: int = 16_777_216  # odradek.stream.credit.bytes
     default_wait_ms: int = 500  # replica.fetch.wait.max.ms and fetch.max.wait.ms
-    unsent_bytes: int = 33_554_432  # of the answers of all sessions together
+    unsent_bytes: int = 16_777_216  # of the answers of all sessions together
 
 
 class FetchSession:
@@ -152,6 +152,8 @@ class FetchSession:
             raise FrameError(f"a session of {len(self._wanted)} partitions; {MAX_NAMED} are the most")
 
     def _name(self, partition: pb.FetchPartition) -> None:
+        if len(partition.topic) > LONGEST_TOPIC_NAME:  # Metadata says so politely; this is nobody who asked it
+            raise FrameError(f"a topic name of {len(partition.topic)} characters")
         tp = TopicPartition(partition.topic, partition.partition)
         self._forget(tp, keep_told=True)
         wanted = _Wanted(

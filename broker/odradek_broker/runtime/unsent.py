@@ -1,9 +1,9 @@
 """How many bytes of answers may be on their way to clients that have not taken them.
 
 An answer is in memory until the client's flow control has let it out, and a client that never reads keeps it there for
-as long as it is connected. Two rules bound what a thousand of them cost. A session starts with small answers, and each
-one that is taken doubles the next (`Allowance`). And all sessions together share a number of bytes (`UnsentAnswers`);
-those that have not shown yet that they read may use only half of it, so that the others go on.
+as long as it is connected. Two rules bound what a thousand of them cost. A session gets small answers until it has
+taken more than the kernel's buffers could have hidden (`Allowance`). And all sessions together share a number of bytes
+(`UnsentAnswers`); those that have not shown yet that they read may use only half of it, so that the others go on.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-FIRST_ANSWER_BYTES = 64 * 1024  # what the windows of HTTP/2 hold anyway
-PROVEN_BYTES = 1024 * 1024  # whoever has taken this much reads
+FIRST_ANSWER_BYTES = 32 * 1024  # of a session that has not shown that it reads: gRPC may keep one more than we know of
+PROVEN_BYTES = 16 * 1024 * 1024  # whoever has taken this much reads: no kernel keeps as much for a socket
 
 
 class Allowance:
@@ -32,7 +32,8 @@ class Allowance:
     def took(self, size: int) -> None:
         """An answer of that size has left."""
         self._taken += size
-        self.next_bytes = min(self._most, max(self.next_bytes, 2 * size))
+        if self.proven:
+            self.next_bytes = self._most
 
 
 class UnsentAnswers:

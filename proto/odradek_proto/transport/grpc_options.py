@@ -13,7 +13,12 @@ CONNECT_TIMEOUT_MS = 500  # a peer whose machine is silent; also how often a los
 HANDSHAKE_TIMEOUT_MS = 5_000  # a connection that says nothing is dropped after this
 MAX_METADATA_BYTES = 16 * 1024
 MAX_CONNECTIONS = 2_000
-MAX_STREAMS_PER_CONNECTION = 1_000
+MAX_CALLS_PER_CONNECTION = 100  # at the same time; a client waits with more. HTTP/2 advises no less than 100
+MAX_STREAMS = 1_000  # of one server, and a few more for everybody; each costs about 11 KB when nothing goes on
+UNREAD_RESPONSE_BYTES = 32 * 1024 * 1024  # of single calls whose callers have not taken their large answers
+LARGE_RESPONSE_BYTES = 64 * 1024  # smaller ones are not counted
+KEEPALIVE_MS = 20_000  # a server asks a silent client whether it still reads, and cuts the connection
+KEEPALIVE_TIMEOUT_MS = 15_000  # when it does not say; both far above broker.session.timeout.ms, which judges brokers
 MAX_CONNECTION_IDLE_MS = 600_000  # connections.max.idle.ms, Kafka's default; only connections without a call count
 
 
@@ -23,7 +28,9 @@ class GrpcOptions(Value, frozen=True):
     max_message_bytes: int = MAX_MESSAGE_BYTES
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS
     max_connections: int = MAX_CONNECTIONS
-    max_streams_per_connection: int = MAX_STREAMS_PER_CONNECTION
+    max_calls_per_connection: int = MAX_CALLS_PER_CONNECTION
+    max_streams: int = MAX_STREAMS
+    unread_response_bytes: int = UNREAD_RESPONSE_BYTES
     max_concurrent_calls: int | None = None  # of the whole server; more are refused with RESOURCE_EXHAUSTED
 
     def common(self) -> ChannelOptions:
@@ -54,9 +61,12 @@ class GrpcOptions(Value, frozen=True):
         return [
             *self.common(),
             ("grpc.so_reuseport", 0),  # two brokers must not share a port in silence
-            ("grpc.max_concurrent_streams", self.max_streams_per_connection),
+            ("grpc.max_concurrent_streams", self.max_calls_per_connection),
             ("grpc.max_allowed_incoming_connections", self.max_connections),
             ("grpc.max_connection_idle_ms", MAX_CONNECTION_IDLE_MS),
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
             ("grpc.http2.settings_timeout", HANDSHAKE_TIMEOUT_MS),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
         ]

@@ -19,7 +19,8 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from odradek_proto.transport.grpc_options import GrpcOptions
+from odradek_proto.transport.grpc_admission import StreamAdmission, UnreadResponses
+from odradek_proto.transport.grpc_options import LARGE_RESPONSE_BYTES, GrpcOptions
 from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
 from odradek_proto.transport.ports import CallContext, Handlers, StreamClosed, StreamHandler, UnaryHandler
 
@@ -75,7 +76,7 @@ async def serve(address: str, handlers: Handlers, options: GrpcOptions) -> GrpcS
     """Listen on `host:port`. Raises `OSError` with the address when it cannot be had."""
     host, _, port = address.rpartition(":")
     await _probe(host, port, address)
-    calls = _Calls(handlers)
+    calls = _Calls(handlers, options)
     server = grpc.aio.server(
         handlers=(calls,), options=options.server(), maximum_concurrent_rpcs=options.max_concurrent_calls
     )
@@ -108,12 +109,14 @@ async def _probe(host: str, port: str, address: str) -> None:
 class _Calls(grpc.GenericRpcHandler):
     """Answers gRPC's question who handles a method, and knows what is running."""
 
-    def __init__(self, handlers: Handlers) -> None:
+    def __init__(self, handlers: Handlers, options: GrpcOptions) -> None:
+        self._admission = StreamAdmission(options.max_streams)
+        self._unread = UnreadResponses(options.unread_response_bytes, LARGE_RESPONSE_BYTES)
         self._methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
         self._streams: dict[GrpcStream, asyncio.Task[str | None]] = {}
         self._workers: set[asyncio.Task[str | None]] = set()
         for method, unary in handlers.unary.items():
-            self._methods[method] = grpc.unary_unary_rpc_method_handler(_unary(method, unary))
+            self._methods[method] = grpc.unary_unary_rpc_method_handler(_unary(method, unary, self._unread))
         for method, stream in handlers.streams.items():
             self._methods[method] = grpc.stream_stream_rpc_method_handler(self._streaming(method, stream))
 
@@ -134,6 +137,14 @@ class _Calls(grpc.GenericRpcHandler):
     def _streaming(self, method: str, handler: StreamHandler) -> AnyHandler:
         async def run(_requests: object, context: Context) -> None:
             call = _call_context(context)
+            if not self._admission.admit(call.peer):
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
+            try:
+                await serve_stream(context, call)
+            finally:
+                self._admission.release(call.peer)
+
+        async def serve_stream(context: Context, call: CallContext) -> None:
             loop = asyncio.get_running_loop()
             closed: asyncio.Future[None] = loop.create_future()
             await context.send_initial_metadata((ACCEPTED,))
@@ -172,17 +183,27 @@ async def _guarded(method: str, handler: StreamHandler, stream: GrpcStream, call
     return None
 
 
-def _unary(method: str, handler: UnaryHandler) -> AnyHandler:
+def _unary(method: str, handler: UnaryHandler, unread: UnreadResponses) -> AnyHandler:
     async def run(request: bytes, context: Context) -> bytes:
         call = _call_context(context)
         try:
-            return await handler(request, call)
+            response = await handler(request, call)
         except Exception as error:
             logger.exception("%s from %s: handler failed", method, call.peer)
-            failure = f"internal error: {type(error).__name__}"
-        return await context.abort(grpc.StatusCode.INTERNAL, failure)
+            return await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
+        counted = unread.admit(len(response))
+        if counted is None:
+            return await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many responses that nobody reads")
+        if counted:
+            _when_over(context, lambda: unread.release(counted))
+        return response
 
     return run
+
+
+def _when_over(context: Any, callback: Callable[[], None]) -> None:
+    """Call back when gRPC has nothing of a call left. (The stubs want a class there that they alone have.)"""
+    context.add_done_callback(lambda _: callback())
 
 
 def _reader(context: Context, peer: str) -> Callable[[], Awaitable[bytes | None]]:

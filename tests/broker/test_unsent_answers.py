@@ -1,0 +1,94 @@
+"""Answers that clients have not taken: small until a client has shown that it reads, and bounded all together."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from odradek_broker.runtime.produce_session import MAX_EMPTY_ITEMS, parse_produce
+from odradek_broker.runtime.unsent import FIRST_ANSWER_BYTES, PROVEN_BYTES, Allowance, UnsentAnswers
+from odradek_proto.transport.frames import FrameError, pack_frame
+from odradek_proto.v1 import broker_pb2 as pb
+
+MOST = 8 * 1024 * 1024
+
+
+def test_answers_are_small_until_the_client_has_shown_that_it_reads() -> None:
+    """What the kernel's buffers hold proves nothing; more than that lifts the bound."""
+    allowance = Allowance(MOST, trusted=False)
+    allowance.took(PROVEN_BYTES - 1)
+    assert (allowance.proven, allowance.next_bytes) == (False, FIRST_ANSWER_BYTES)
+    allowance.took(1)
+    assert (allowance.proven, allowance.next_bytes) == (True, MOST)
+
+
+def test_followers_get_large_answers_at_once() -> None:
+    """A follower that catches up is not slowed down."""
+    assert Allowance(MOST, trusted=True).next_bytes == MOST
+
+
+def test_sessions_without_proof_use_only_half_of_the_room() -> None:
+    """A thousand newcomers that never read leave the other half to those who do."""
+    unsent = UnsentAnswers(100)
+    unsent.add(50)
+    assert not unsent.has_room(proven=False)
+    assert unsent.has_room(proven=True)
+
+
+def test_whoever_waits_for_room_goes_on_when_an_answer_has_left() -> None:
+    """In the order of arrival; a proven session before one that is not."""
+
+    async def story() -> None:
+        unsent = UnsentAnswers(100)
+        unsent.add(100)
+        order: list[str] = []
+
+        async def wait(name: str, proven: bool) -> None:
+            await unsent.room(proven=proven)
+            unsent.add(50)
+            order.append(name)
+
+        waiting = [asyncio.ensure_future(wait("new", False)), asyncio.ensure_future(wait("proven", True))]
+        await asyncio.wait(waiting, timeout=0)
+        unsent.remove(50)
+        await waiting[1]
+        assert order == ["proven"]
+        unsent.remove(50)
+        unsent.remove(50)
+        await waiting[0]
+        assert order == ["proven", "new"]
+
+    asyncio.run(story())
+
+
+def test_room_given_to_somebody_who_left_goes_to_the_next() -> None:
+    """A session that ends while it waits does not swallow its turn."""
+
+    async def story() -> None:
+        unsent = UnsentAnswers(100)
+        unsent.add(100)
+        first = asyncio.ensure_future(unsent.room(proven=True))
+        second = asyncio.ensure_future(unsent.room(proven=True))
+        await asyncio.wait((first, second), timeout=0)
+        unsent.remove(100)
+        first.cancel()
+        await second
+
+    asyncio.run(story())
+
+
+def test_items_that_their_bytes_cannot_explain_are_no_frame() -> None:
+    """An empty item costs its sender two bytes and the broker a hundred: a few get their error, many are refused."""
+    header = pb.ProduceHeader()
+    for _ in range(MAX_EMPTY_ITEMS):
+        header.items.add()
+    assert len(parse_produce(pack_frame(header.SerializeToString(), []))[0].items) == MAX_EMPTY_ITEMS
+    header.items.add()
+    with pytest.raises(FrameError, match="65 items for 0 bytes"):
+        parse_produce(pack_frame(header.SerializeToString(), []))
+
+
+def test_header_without_batches_stays_small() -> None:
+    """A header is parsed only when its size fits the batches that it describes."""
+    with pytest.raises(FrameError, match="a ProduceHeader of"):
+        parse_produce(pack_frame(b"\x0a\x00" * 50_000, []))
