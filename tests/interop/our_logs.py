@@ -48,6 +48,8 @@ class Story:
     partition: TopicPartition
     rng: random.Random
     now_ms: int
+    topic_id: bytes = b"odradek-interop!"
+    elections: bool = True  # whether the leader epoch rises now and then
     epoch: int = 0
     producers: list[Producer] = field(default_factory=list)
     truncations: int = 0
@@ -60,8 +62,7 @@ class Story:
         self.directory = LogDirectory.open(
             OsFiles(), str(self.root), node_id=1, cluster_id=CLUSTER, wall_ms=self.now_ms, rng=self.rng
         )
-        topic_id = self.partition.topic.encode().ljust(16, b"\x07")
-        self.log = self.directory.open_log(self.partition, topic_id, SETTINGS, wall_ms=self.now_ms)
+        self.log = self.directory.open_log(self.partition, self.topic_id, SETTINGS, wall_ms=self.now_ms)
 
     def records(self, count: int) -> list[RecordToWrite]:
         """Records as people write them: with and without keys, values, headers; times that go back and forth."""
@@ -137,7 +138,7 @@ class Story:
             if act < 0.02:
                 self.truncate()
             elif act < 0.05:
-                self.epoch += self.rng.randint(1, 2)
+                self.epoch += self.rng.randint(1, 2) if self.elections else 0
             elif act < 0.07:
                 self.log.flush()
                 self.directory.write_recovery_points()

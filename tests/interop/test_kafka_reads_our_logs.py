@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from odradek_audit.planting import plant
-from odradek_broker.commands.log_rows import rows_of
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.topics import TopicPartition
 
 from tests.interop.both_open import compare_openings, partitions_of
-from tests.interop.kafka.dump import READABLE, Dump, check_directory, dump, files_of
+from tests.interop.dump_rows import check_against_kafka
+from tests.interop.kafka.dump import dump, files_of
 from tests.interop.our_logs import KAFKA_SETTINGS, SETTINGS, Story
 
 pytestmark = pytest.mark.slow
@@ -48,59 +48,11 @@ def killed_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def as_kafka_says(row: dict[str, object]) -> dict[str, str]:
-    """A row of ours with the words of Kafka's tool."""
-    said = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in row.items()}
-    if "baseOffset" in said:
-        said["deleteHorizonMs"] = "OptionalLong.empty"
-    return said
-
-
-def disagreements(found: Dump, suffix: str) -> list[str]:
-    """Where Kafka's rows of the files with a suffix are not ours. Relative offsets become absolute, as Kafka says."""
-    wrong = []
-    for name, theirs in found.rows.items():
-        if not name.endswith(suffix):
-            continue
-        ours = [as_kafka_says(row) for row in rows_of(Path(name))]
-        for row in ours if suffix != ".log" else ():
-            row["offset"] = str(int(Path(name).stem) + int(row.pop("relativeOffset")))
-        wrong += [f"{name}: {a} here, {b} of Kafka" for a, b in zip(ours, theirs, strict=False) if a != b]
-        if len(ours) != len(theirs):
-            wrong.append(f"{name}: {len(ours)} rows here, {len(theirs)} of Kafka")
-    return wrong
-
-
-def producer_disagreements(found: Dump) -> list[str]:
-    """The same for producer snapshots, whose words differ."""
-    wrong = []
-    for name, theirs in found.rows.items():
-        if name.endswith(".snapshot"):
-            ours = [(row["producerId"], row["producerEpoch"], row["lastOffset"]) for row in rows_of(Path(name))]
-            said = [(int(row["producerId"]), int(row["producerEpoch"]), int(row["lastOffset"])) for row in theirs]
-            wrong += [f"{name}: {ours} here, {said} of Kafka"] if ours != said else []
-    return wrong
-
-
-def check_against_kafka(classpath: str, root: Path, record: Callable[[str, object], None]) -> Dump:
-    """Let Kafka's tool read everything: no complaint, and every row is ours, too."""
-    found = check_directory(classpath, root)
-    assert found.complaints == []
-    for suffix in (".log", ".index", ".timeindex"):
-        assert disagreements(found, suffix) == []
-    assert producer_disagreements(found) == []
-    record("batches", found.batches())
-    record("records", sum(found.records.values()))
-    for suffix in READABLE:
-        record(suffix, found.count(suffix))
-    return found
-
-
 def test_kafkas_dump_finds_nothing_in_our_logs(
     classpath: str, stories: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """All codecs, headers, producers, rolls, truncations and kills: no complaint, and the same rows as ours."""
-    found = check_against_kafka(classpath, stories, record_property)
+    found = check_against_kafka(classpath, [stories], record_property)
     assert found.count(".log") > 100
     assert found.count(".snapshot") > 100
     codecs = {row["compresscodec"] for name, rows in found.rows.items() if name.endswith(".log") for row in rows}
@@ -111,7 +63,7 @@ def test_kafkas_dump_finds_nothing_after_kills(
     classpath: str, killed_cluster: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """Three real brokers, killed and started again: no complaint over their log directories."""
-    found = check_against_kafka(classpath, killed_cluster, record_property)
+    found = check_against_kafka(classpath, [killed_cluster], record_property)
     assert found.count(".log") > 80
     assert found.batches() > 1000
 

@@ -64,11 +64,13 @@ def files_of(directory: Path, suffixes: Sequence[str] = READABLE) -> list[Path]:
     return sorted(path for path in directory.rglob("[0-9]" * 20 + ".*") if path.suffix in suffixes)
 
 
-def check_directory(classpath: str, directory: Path) -> Dump:
+def check_directories(classpath: str, directories: Iterable[Path]) -> Dump:
     """All files with deep iteration, then both checks of the indexes; returns the first dump with all complaints."""
-    result = dump(classpath, files_of(directory))
+    roots = list(directories)
+    result = dump(classpath, [path for root in roots for path in files_of(root)])
+    indexes = [path for root in roots for path in files_of(root, INDEXES)]
     for option in ("--index-sanity-check", "--verify-index-only"):
-        result.complaints += dump(classpath, files_of(directory, INDEXES), [option]).complaints
+        result.complaints += dump(classpath, indexes, [option]).complaints
     return result
 
 
