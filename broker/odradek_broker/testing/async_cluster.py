@@ -1,0 +1,312 @@
+"""A cluster on the running event loop. `Cluster` is the same for code without asyncio.
+
+Rules of this module. "Ready" is what the brokers themselves know: the committed metadata of every running broker says
+so, not only that of one. Whatever waits has a limit, and says in its error what was missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.ports import NetworkError
+from odradek_proto.v1 import admin_pb2
+
+from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
+from odradek_broker.local_cluster import ClusterError
+from odradek_broker.node import Node
+from odradek_broker.testing.layout import HeldPort, Layout, broker_settings, check_settings
+from odradek_broker.testing.member import Member
+
+CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
+DEFAULT_TIMEOUT_S = 30.0
+LOOK_AGAIN_S = 0.005
+DEFAULT = -1  # Kafka's number for "as the cluster's settings say"
+
+
+class AsyncCluster:
+    """`brokers` brokers, ids from 1 on, each broker and controller in one. Times are seconds.
+
+    `settings` are Kafka's dotted names and hold for all brokers. `directory` is kept at the end and may be used by a
+    later cluster of the same size; without one the cluster lives in a temporary directory and forgets everything.
+    """
+
+    def __init__(
+        self, brokers: int = 3, *, settings: Mapping[str, object] | None = None, directory: Path | str | None = None
+    ) -> None:
+        if brokers < 1:
+            raise ClusterError(f"a cluster has at least one broker, not {brokers}")
+        self._size = brokers
+        self._settings = check_settings(settings or {})
+        self._wanted_directory = None if directory is None else Path(directory)
+        self._layout: Layout | None = None
+        self._members: dict[int, Member] = {}
+        self._network: GrpcNetwork | None = None
+
+    # --- Life -------------------------------------------------------------------------------------------------------
+
+    async def open(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Start all brokers and wait until they are ready. Raises `ClusterError`, `ConfigError`, `OSError`."""
+        assert self._layout is None, "the cluster is open"
+        self._layout = Layout(self._size, self._wanted_directory)
+        for broker in range(1, self._size + 1):
+            self._members[broker] = Member(broker, (HeldPort(), HeldPort()))
+        self._network = GrpcNetwork()
+        try:
+            await self._all([self._start(member) for member in self._members.values()])
+            await self.wait_until_ready(timeout=timeout)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop whatever runs. A temporary cluster ends at once, any other by controlled shutdowns."""
+        layout, self._layout = self._layout, None
+        if layout is None:
+            return
+        running = [member for member in self._members.values() if member.node is not None]
+        try:
+            await self._all([member.kill() if layout.is_temporary else member.stop() for member in running])
+        finally:
+            if self._network is not None:
+                await self._network.close()
+            for member in self._members.values():
+                for port in member.ports:
+                    port.release()
+            self._members.clear()
+            layout.remove_temporary()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- What there is ----------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of all brokers, comma-separated, for gRPC clients; it stays the same until `close`."""
+        return ",".join(member.address for member in self._opened().values())
+
+    @property
+    def brokers(self) -> list[int]:
+        """All broker ids."""
+        return list(self._opened())
+
+    @property
+    def running(self) -> list[int]:
+        """Ids of the brokers that run."""
+        return [broker for broker, member in self._opened().items() if member.node is not None]
+
+    def replicas(self) -> dict[str, Path]:
+        """Broker ids and their log directories, as the audit wants them."""
+        assert self._layout is not None, "the cluster is not open"
+        return {str(broker): self._layout.log_directory(broker) for broker in self._opened()}
+
+    def isr_of(self, topic: str, partition: int = 0) -> list[int]:
+        """The in-sync replicas, as the newest metadata has them. Raises `ClusterError` for an unknown partition."""
+        return list(self._partition(topic, partition).isr)
+
+    # --- Failures and their end -------------------------------------------------------------------------------------
+
+    async def kill(self, broker: int) -> None:
+        """As kill -9: listeners and connections close, nothing is flushed or marked clean. The others find out."""
+        await self._running_member(broker).kill()
+
+    async def stop(self, broker: int) -> None:
+        """Controlled shutdown, as after SIGTERM: leaderships are handed over first."""
+        await self._running_member(broker).stop()
+
+    async def start(self, broker: int, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Start a broker that does not run, on the directory and ports that it had, and wait until all are ready."""
+        member = self._member(broker)
+        if member.node is not None:
+            raise ClusterError(f"broker {broker} runs already")
+        await self._start(member)
+        await self.wait_until_ready(timeout=timeout)
+
+    async def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Start every broker that does not run, and wait until all are ready."""
+        down = [member for member in self._opened().values() if member.node is None]
+        await self._all([self._start(member) for member in down])
+        await self.wait_until_ready(timeout=timeout)
+
+    # --- Topics and leaders -----------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replication_factor: int | None = None,
+        configs: Mapping[str, object] | None = None,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Create a topic and wait until all its leaders lead and every running broker knows it.
+
+        Raises `ClusterError` with the controller's words.
+        """
+        request = admin_pb2.CreateTopicsRequest(timeout_ms=int(timeout * 1000))
+        request.topics.add(
+            name=name,
+            partitions=partitions,
+            replication_factor=DEFAULT if replication_factor is None else replication_factor,
+            configs=check_settings(configs or {}),
+        )
+        answer = admin_pb2.CreateTopicsResponse.FromString(
+            await self._ask(CREATE_TOPICS, request.SerializeToString(), timeout)
+        )
+        for created in answer.topics:
+            if created.error_code:
+                raise ClusterError(f"{created.name}: {created.error_message or f'error {created.error_code}'}")
+        await self._until(lambda: self._not_leading(name), timeout)
+
+    async def leader_of(self, topic: str, partition: int = 0, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
+        """The running broker that leads a partition; while there is none, wait for the election.
+
+        Raises `ClusterError` for an unknown partition, and when nobody came to lead it in time.
+        """
+        self._partition(topic, partition)
+
+        def leaderless() -> str:
+            leader = self._partition(topic, partition).leader
+            return "" if leader in self.running else f"{topic}-{partition}: no running broker leads it"
+
+        await self._until(leaderless, timeout)
+        return self._partition(topic, partition).leader
+
+    async def controller(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
+        """The broker that is the active controller; while there is none, wait for the election."""
+
+        def leaders() -> list[tuple[int, int]]:
+            quorums = [(node.quorum, broker) for broker, node in self._nodes().items()]
+            return [(quorum.epoch, broker) for quorum, broker in quorums if quorum is not None and quorum.is_leader]
+
+        await self._until(lambda: "" if leaders() else "no broker is the active controller", timeout)
+        return max(leaders())[1]
+
+    # --- Waiting ----------------------------------------------------------------------------------------------------
+
+    async def wait_until_ready(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Return once every running broker is registered and unfenced, and all running brokers know it.
+
+        With fewer than a majority of the brokers running there is no controller, and no end to this but the timeout.
+        """
+        await self._until(self._not_ready, timeout)
+
+    async def wait_until_in_sync(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Return once all replicas of all partitions of a topic are in sync. Brokers that are down are never that."""
+
+        def missing() -> str:
+            found = self._newest_image().topics.get(topic)
+            if found is None:
+                return f"there is no topic {topic!r}"
+            short = [
+                f"{topic}-{number}: in sync {list(each.isr)} of {list(each.replicas)}"
+                for number, each in found.partitions.items()
+                if set(each.isr) != set(each.replicas)
+            ]
+            return "; ".join(short)
+
+        await self._until(missing, timeout)
+
+    async def _until(self, missing: Callable[[], str], timeout: float) -> None:
+        """Look again and again until nothing is missing. Raises `ClusterError` with what was."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while lack := missing():
+            for broker, node in self._nodes().items():
+                if node.failed.done():
+                    raise ClusterError(f"broker {broker} failed: {node.failed.exception()!r}")
+            if asyncio.get_running_loop().time() >= deadline:
+                raise ClusterError(f"not within {timeout:g} s: {lack}", hint=f"running brokers: {self.running}")
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    def _not_ready(self) -> str:
+        nodes = self._nodes()
+        for broker, node in nodes.items():
+            if node.broker is None or not node.broker.caught_up.is_set():
+                return f"broker {broker} has not caught up with the metadata"
+            fenced = [other for other in nodes if not node.feed.image.is_active(other)]
+            if fenced:
+                return f"broker {broker} does not know that {fenced} are unfenced"
+        return ""
+
+    def _not_leading(self, topic: str) -> str:
+        """What a new topic lacks: somebody has not heard of it, or its leader has not taken it over."""
+        nodes = self._nodes()
+        for broker, node in nodes.items():
+            found = node.feed.image.topics.get(topic)
+            if found is None:
+                return f"broker {broker} does not know the topic {topic!r}"
+            for number, each in found.partitions.items():
+                leader = nodes.get(each.leader)
+                hosts = leader.broker.replicas.replicas if leader is not None and leader.broker is not None else {}
+                if TopicPartition(topic, number) not in hosts:
+                    return f"{topic}-{number}: its leader {each.leader} does not lead it yet"
+        return ""
+
+    # --- Inside -----------------------------------------------------------------------------------------------------
+
+    async def _start(self, member: Member) -> None:
+        assert self._layout is not None, "the cluster is not open"
+        voters = [each.voter for each in self._members.values()]
+        settings = broker_settings(member.broker, self._layout, voters, member.listeners, self._settings)
+        await member.start(settings)
+
+    async def _ask(self, method: str, request: bytes, timeout: float) -> bytes:
+        """One call as a client makes it, to the first running broker that takes it."""
+        assert self._network is not None, "the cluster is not open"
+        failure = "no broker runs"
+        for broker in self.running:
+            try:
+                return await self._network.call(self._member(broker).address, method, request, timeout * 1000)
+            except NetworkError as error:
+                failure = f"broker {broker}: {error}"
+        raise ClusterError(failure)
+
+    def _partition(self, topic: str, partition: int) -> PartitionRegistration:
+        found = self._newest_image().partition(TopicPartition(topic, partition))
+        if found is None:
+            raise ClusterError(f"there is no partition {topic}-{partition}")
+        return found
+
+    def _newest_image(self) -> MetadataImage:
+        images = [node.feed.image for node in self._nodes().values()]
+        return max(images, key=lambda image: image.offset, default=MetadataImage())
+
+    def _nodes(self) -> dict[int, Node]:
+        return {broker: member.node for broker, member in self._opened().items() if member.node is not None}
+
+    def _opened(self) -> dict[int, Member]:
+        if not self._members:
+            raise ClusterError("the cluster is not open", hint="use `with Cluster() as cluster:`")
+        return self._members
+
+    def _member(self, broker: int) -> Member:
+        try:
+            return self._opened()[broker]
+        except KeyError:
+            known = ", ".join(map(str, self._members))
+            raise ClusterError(f"there is no broker {broker} in this cluster; there are {known}") from None
+
+    def _running_member(self, broker: int) -> Member:
+        member = self._member(broker)
+        if member.node is None:
+            raise ClusterError(f"broker {broker} does not run")
+        return member
+
+    @staticmethod
+    async def _all(works: list[Coroutine[object, object, None]]) -> None:
+        """Do all at the same time, to the end; then raise the first error."""
+        for result in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result

@@ -1,0 +1,138 @@
+"""A cluster for code without asyncio; for code with it, `async with Cluster() as cluster` gives an `AsyncCluster`.
+
+The brokers run on the process's one background loop, which the synchronous clients use as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from odradek_proto.transport.background import background_loop
+
+from odradek_broker.testing.async_cluster import DEFAULT_TIMEOUT_S, AsyncCluster
+
+
+class Cluster:
+    """`AsyncCluster` for code without asyncio: the same methods, each returning when it is done.
+
+    `with Cluster() as cluster:` runs it on the background loop, `async with Cluster() as cluster:` on the running one.
+    """
+
+    def __init__(
+        self, brokers: int = 3, *, settings: Mapping[str, object] | None = None, directory: Path | str | None = None
+    ) -> None:
+        self._cluster = AsyncCluster(brokers, settings=settings, directory=directory)
+
+    # --- Life -------------------------------------------------------------------------------------------------------
+
+    def open(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Start all brokers and wait until they are ready. Raises `ClusterError`, `ConfigError`, `OSError`."""
+        background_loop().run(self._cluster.open(timeout=timeout))
+
+    def close(self) -> None:
+        """Stop whatever runs. A temporary cluster ends at once, any other by controlled shutdowns."""
+        background_loop().run(self._cluster.close())
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> AsyncCluster:
+        return await self._cluster.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._cluster.__aexit__(kind, error, trace)
+
+    # --- What there is ----------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of all brokers, comma-separated, for gRPC clients; it stays the same until `close`."""
+        return self._cluster.bootstrap
+
+    @property
+    def brokers(self) -> list[int]:
+        """All broker ids."""
+        return self._cluster.brokers
+
+    @property
+    def running(self) -> list[int]:
+        """Ids of the brokers that run."""
+        return background_loop().call(lambda: self._cluster.running)
+
+    def replicas(self) -> dict[str, Path]:
+        """Broker ids and their log directories, as the audit wants them."""
+        return self._cluster.replicas()
+
+    def isr_of(self, topic: str, partition: int = 0) -> list[int]:
+        """The in-sync replicas, as the newest metadata has them. Raises `ClusterError` for an unknown partition."""
+        return background_loop().call(lambda: self._cluster.isr_of(topic, partition))
+
+    # --- Failures and their end -------------------------------------------------------------------------------------
+
+    def kill(self, broker: int) -> None:
+        """As kill -9: listeners and connections close, nothing is flushed or marked clean. The others find out."""
+        background_loop().run(self._cluster.kill(broker))
+
+    def stop(self, broker: int) -> None:
+        """Controlled shutdown, as after SIGTERM: leaderships are handed over first."""
+        background_loop().run(self._cluster.stop(broker))
+
+    def start(self, broker: int, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Start a broker that does not run, on the directory and ports that it had, and wait until all are ready."""
+        background_loop().run(self._cluster.start(broker, timeout=timeout))
+
+    def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Start every broker that does not run, and wait until all are ready."""
+        background_loop().run(self._cluster.heal(timeout=timeout))
+
+    # --- Topics and leaders -----------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replication_factor: int | None = None,
+        configs: Mapping[str, object] | None = None,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Create a topic and wait until all its leaders lead and every running broker knows it.
+
+        Raises `ClusterError` with the controller's words.
+        """
+        work = self._cluster.create_topic(
+            name, partitions, replication_factor=replication_factor, configs=configs, timeout=timeout
+        )
+        background_loop().run(work)
+
+    def leader_of(self, topic: str, partition: int = 0, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
+        """The running broker that leads a partition; while there is none, wait for the election.
+
+        Raises `ClusterError` for an unknown partition, and when nobody came to lead it in time.
+        """
+        return background_loop().run(self._cluster.leader_of(topic, partition, timeout=timeout))
+
+    def controller(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
+        """The broker that is the active controller; while there is none, wait for the election."""
+        return background_loop().run(self._cluster.controller(timeout=timeout))
+
+    # --- Waiting ----------------------------------------------------------------------------------------------------
+
+    def wait_until_ready(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Return once every running broker is registered and unfenced, and all running brokers know it."""
+        background_loop().run(self._cluster.wait_until_ready(timeout=timeout))
+
+    def wait_until_in_sync(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Return once all replicas of all partitions of a topic are in sync. Brokers that are down are never that."""
+        background_loop().run(self._cluster.wait_until_in_sync(topic, timeout=timeout))

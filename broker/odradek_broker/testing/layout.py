@@ -1,0 +1,109 @@
+"""Where a cluster's brokers keep their logs, which ports are theirs, and their settings.
+
+Rules of this module. A directory holds one cluster, whose id and size are written in it: it can be started again, with
+as many brokers as before. A port is held from the cluster's start to its end, also while its broker is down, so that
+nobody else is given the address of a dead broker.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import tempfile
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from odradek_broker import config
+from odradek_broker.local_cluster import ClusterError
+from odradek_broker.processes import HOST
+from odradek_broker.settings import BrokerSettings
+
+IDENTITY_FILE = "cluster-identity.json"
+OWN_SETTINGS = ("node.id", "cluster.id", "listeners", "controller.quorum.voters", "log.dirs", "process.roles")
+
+
+class HeldPort:
+    """A port of 127.0.0.1 that the system gave. Nobody listens on it before its broker does."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind((HOST, 0))
+        self.address = f"{HOST}:{self._socket.getsockname()[1]}"
+
+    def make_way(self) -> None:
+        """Its broker is about to listen. Only Linux lets one socket listen on what another one merely holds."""
+        if not sys.platform.startswith("linux"):
+            self.release()
+
+    def release(self) -> None:
+        held, self._socket = self._socket, None
+        if held is not None:
+            held.close()
+
+
+class Layout:
+    """The directory of one cluster: temporary unless one is given. Raises `ClusterError` for one of another size."""
+
+    def __init__(self, brokers: int, directory: Path | None) -> None:
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if directory is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="odradek-", ignore_cleanup_errors=True)
+            directory = Path(self._temporary.name)
+        self.path = directory.absolute()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.cluster_id = self._settle_identity(brokers)
+
+    @property
+    def is_temporary(self) -> bool:
+        return self._temporary is not None
+
+    def log_directory(self, broker: int) -> Path:
+        return self.path / f"broker-{broker}"
+
+    def remove_temporary(self) -> None:
+        """Remove the directory if we made it. Blocking."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _settle_identity(self, brokers: int) -> str:
+        file = self.path / IDENTITY_FILE
+        if file.exists():
+            identity = json.loads(file.read_text())
+            if identity["brokers"] != brokers:
+                raise ClusterError(
+                    f"{self.path} holds a cluster of {identity['brokers']} brokers, not of {brokers}",
+                    hint="the voters of a quorum are fixed: use the same number, or another directory",
+                )
+            return str(identity["cluster_id"])
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        file.write_text(json.dumps({"cluster_id": cluster_id, "brokers": brokers}) + "\n")
+        return cluster_id
+
+
+def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
+    """Kafka's dotted names and their values as text. Raises `ClusterError` for those that the cluster sets itself."""
+    taken = sorted(set(settings) & set(OWN_SETTINGS))
+    if taken:
+        raise ClusterError(f"{', '.join(taken)}: the cluster itself sets this for each broker")
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+
+
+def broker_settings(
+    broker: int, layout: Layout, voters: Sequence[str], listeners: str, settings: Mapping[str, str]
+) -> BrokerSettings:
+    """One broker's settings: what tests want by default, then what the user said. Raises `ConfigError`."""
+    values = {
+        "default.replication.factor": str(min(3, len(voters))),
+        "min.insync.replicas": "2" if len(voters) >= 3 else "1",
+        **settings,
+        "node.id": str(broker),
+        "cluster.id": layout.cluster_id,
+        "listeners": listeners,
+        "controller.quorum.voters": ",".join(voters),
+        "log.dirs": str(layout.log_directory(broker)),
+    }
+    return config.load(overrides=[f"{name}={value}" for name, value in values.items()]).settings
