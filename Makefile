@@ -39,6 +39,11 @@ proto: $(STAMP)  ## generate code from the .proto files
 	@$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
 		--python_out=proto --mypy_out=proto proto/odradek_proto/v1/*.proto
 
+SEED ?= 7
+SIM_OPTIONS ?=
+sim: $(STAMP)  ## one seed of the simulated world: make sim SEED=7 SIM_OPTIONS="--faults-ms 5000"
+	@$(BIN)/python -m odradek_chaos.worlds.simulated $(SEED) $(SIM_OPTIONS)
+
 bench: $(STAMP)  ## all measurements, one table each
 	@$(BIN)/python -m bench
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from random import Random
 
+from odradek_broker.core.partition.messages import TruncationMode
 from odradek_broker.settings import BrokerSettings
 
 SAFE_NEMESES = ("kill", "double-kill", "pause", "cut", "stall", "reset", "slow", "lose-calls", "skew", "stop")
@@ -35,6 +36,11 @@ class Options:
         unknown = [name for name in self.nemeses if name not in ALL_NEMESES]
         if unknown:
             raise ValueError(f"no nemesis is called {unknown[0]!r}; there are {', '.join(ALL_NEMESES)}")
+        modes = tuple(mode.value for mode in TruncationMode)
+        if self.truncation_mode not in modes:
+            raise ValueError(f"no truncation mode is called {self.truncation_mode!r}; there are {', '.join(modes)}")
+        if self.fsync not in ("never", "before-ack"):
+            raise ValueError(f"fsync must be never or before-ack, not {self.fsync!r}")
         if self.acks not in ("all", "1", "0"):
             raise ValueError(f"acks must be all, 1 or 0, not {self.acks!r}")
 

@@ -66,7 +66,7 @@ class SeedResult:
     def command(self) -> str:
         """The one command that runs this again."""
         arguments = self.plan.options.arguments()
-        return f"python -m odradek_chaos.worlds.simulated {self.seed}{' ' + arguments if arguments else ''}"
+        return f"make sim SEED={self.seed}" + (f' SIM_OPTIONS="{arguments}"' if arguments else "")
 
     def report(self) -> str:
         """A failure as a text: the check, the events around it, what the seed expands to, how to repeat it."""

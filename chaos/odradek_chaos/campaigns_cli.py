@@ -1,0 +1,158 @@
+"""`odradek chaos run` and `odradek chaos trace`: whole clusters in the simulated world, by seed.
+
+`run` and `trace` are the functions of two commands; `app` holds both, for whoever mounts them. Exit codes: 0 no
+finding, 3 findings, 2 usage.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from odradek.cli.failures import USAGE, CommandFailed
+from odradek.cli.options import Json, Output, OutputFormat, Quiet
+from odradek.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from odradek_chaos.worlds.simulated.campaign import SeedSummary
+    from odradek_chaos.worlds.simulated.options import Options
+
+FOUND = 3
+MOST_JOBS = 256
+
+app = typer.Typer(
+    help="Run clusters in the simulated world.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
+
+
+class World(StrEnum):
+    """Where a campaign runs."""
+
+    SIMULATED = "simulated"
+
+
+FaultsSeconds = Annotated[
+    float, typer.Option("--faults", metavar="SECONDS", min=0.1, help="How long there are faults, in virtual seconds.")
+]
+Nemeses = Annotated[
+    str | None,
+    typer.Option("--nemeses", metavar="NAME,...", help="Which nemeses strike. Default: each seed takes three."),
+]
+Truncation = Annotated[
+    str, typer.Option("--truncation", metavar="MODE", help="odradek.truncation.mode of the brokers.")
+]
+Fsync = Annotated[str, typer.Option("--fsync", metavar="WHEN", help="odradek.fsync of the brokers.")]
+MinIsr = Annotated[int, typer.Option("--min-isr", min=1, max=3, help="min.insync.replicas of the brokers.")]
+Acks = Annotated[str, typer.Option("--acks", metavar="all|1|0", help="What the writers wait for.")]
+
+
+@app.command("run")
+def run(
+    world: Annotated[World, typer.Option("--world", help="Where the clusters run.")] = World.SIMULATED,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="A..B", help="The seeds, both ends included.")] = "1..100",
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, max=MOST_JOBS, help="Processes at the same time.")] = 2,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.01, help="Begin no more seeds after so long.")
+    ] = None,
+    faults: FaultsSeconds = 8.0,
+    nemeses: Nemeses = None,
+    truncation: Truncation = "fetch",
+    fsync: Fsync = "never",
+    min_isr: MinIsr = 2,
+    acks: Acks = "all",
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run many seeds: three brokers, writers and a reader under several kinds of faults at once."""
+    from odradek_chaos.worlds.simulated.campaign import run_campaign
+
+    screen = Screen(output, as_json, quiet)
+    options = _options(faults, nemeses, truncation, fsync, min_isr, acks)
+    first, last = _range(seeds)
+    done = 0
+
+    def on_seed(summary: SeedSummary) -> None:
+        nonlocal done
+        done += 1
+        if summary.report:
+            screen.say(summary.report)
+        elif done % 10 == 0:
+            screen.say(f"{done} of {last - first + 1} seeds done")
+
+    campaign = run_campaign(
+        range(first, last + 1),
+        options,
+        jobs=jobs,
+        seconds=None if minutes is None else minutes * 60,
+        on_seed=on_seed,
+    )
+    data = {
+        "world": world.value,
+        "seeds": campaign.seeds,
+        "virtual_seconds": round(campaign.virtual_ms / 1000),
+        "events": campaign.events,
+        "faults": dict(sorted(campaign.faults.items())),
+        "faults_not_reached": campaign.unreached(),
+        "records_acknowledged": campaign.acknowledged,
+        "records_compared": campaign.compared,
+        "worst_recovery_ms": campaign.worst_recovery_ms,
+        "wall_seconds": round(campaign.wall_s, 1),
+        "cpu_seconds": round(campaign.cpu_s, 1),
+        "times_real_time_per_core": round(campaign.speed, 1),
+        "findings": dict(sorted(campaign.checks.items())),
+        "failed_seeds": campaign.failed_seeds,
+    }
+    screen.show(data, lambda: "\n".join(campaign.lines()))
+    raise typer.Exit(FOUND if campaign.failed_seeds else 0)
+
+
+@app.command("trace")
+def trace(
+    seed: Annotated[int, typer.Argument(help="The seed.")],
+    faults: FaultsSeconds = 8.0,
+    nemeses: Nemeses = None,
+    truncation: Truncation = "fetch",
+    fsync: Fsync = "never",
+    min_isr: MinIsr = 2,
+    acks: Acks = "all",
+    to_the_end: Annotated[bool, typer.Option("--to-the-end", help="Go on after a finding.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run one seed and print every event of the brokers, every fault and every finding, in the order of time."""
+    from odradek_chaos.worlds.simulated.run import run_seed
+
+    options = _options(faults, nemeses, truncation, fsync, min_isr, acks)
+    result = run_seed(seed, options, to_the_end=to_the_end)
+    for moment in result.timeline.in_order():
+        print(moment.line())
+    Screen(quiet=quiet).say(f"\n{result.report()}\ntrace hash: {result.trace_hash}")
+    raise typer.Exit(FOUND if result.findings else 0)
+
+
+def _options(faults_s: float, nemeses: str | None, truncation: str, fsync: str, min_isr: int, acks: str) -> Options:
+    """Raises `CommandFailed` for what there is not."""
+    from odradek_chaos.worlds.simulated.options import Options
+
+    try:
+        return Options(
+            faults_ms=round(faults_s * 1000),
+            nemeses=tuple(nemeses.split(",")) if nemeses else (),
+            truncation_mode=truncation,
+            fsync=fsync,
+            min_insync_replicas=min_isr,
+            acks=acks,
+        )
+    except ValueError as error:
+        raise CommandFailed(str(error), hint="docs/simulation.md describes them", exit_code=USAGE) from error
+
+
+def _range(text: str) -> tuple[int, int]:
+    """`A..B`, or one number. Raises `CommandFailed`."""
+    match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if last < first:
+        raise CommandFailed(f"--seeds: {text!r} is no range of seeds", hint="for example 1..100", exit_code=USAGE)
+    return first, last

@@ -1,0 +1,155 @@
+"""Many seeds, in several processes: what they gave together, and which kinds of faults were reached.
+
+A campaign is a sum of independent runs, so its result does not depend on the number of processes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing import get_context
+from time import monotonic, process_time
+
+from odradek_chaos.worlds.simulated.options import SAFE_NEMESES, Options
+from odradek_chaos.worlds.simulated.run import SeedResult, run_seed
+
+QUEUED_PER_JOB = 2
+REPORTS_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SeedSummary:
+    """What remains of one seed: small, and fit to be sent between processes. Times are milliseconds."""
+
+    seed: int
+    trace_hash: str
+    virtual_ms: int
+    cpu_s: float
+    events: int
+    faults: dict[str, int]
+    acknowledged: int
+    compared: int
+    recovered_ms: int
+    checks: tuple[str, ...]  # names of the checks that found something
+    report: str  # the failure as a text; empty when there is none
+
+
+@dataclass(slots=True)
+class Campaign:
+    """The sum."""
+
+    options: Options
+    seeds: int = 0
+    virtual_ms: int = 0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    events: int = 0
+    acknowledged: int = 0
+    compared: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+    worst_recovery_ms: int = 0
+    failed_seeds: list[int] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+
+    def add(self, summary: SeedSummary) -> None:
+        self.seeds += 1
+        self.virtual_ms += summary.virtual_ms
+        self.cpu_s += summary.cpu_s
+        self.events += summary.events
+        self.acknowledged += summary.acknowledged
+        self.compared += summary.compared
+        self.faults.update(summary.faults)
+        self.checks.update(summary.checks)
+        self.worst_recovery_ms = max(self.worst_recovery_ms, summary.recovered_ms)
+        if summary.checks:
+            self.failed_seeds.append(summary.seed)
+            if len(self.reports) < REPORTS_KEPT:
+                self.reports.append(summary.report)
+
+    @property
+    def speed(self) -> float:
+        """Virtual seconds per second of one core."""
+        return self.virtual_ms / 1000 / self.cpu_s if self.cpu_s else 0.0
+
+    def unreached(self) -> list[str]:
+        """Kinds of faults that the options allow and that never struck."""
+        return [name for name in (self.options.nemeses or SAFE_NEMESES) if not self.faults[name]]
+
+    def lines(self) -> Iterator[str]:
+        faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
+        yield f"{self.seeds} seeds, {self.virtual_ms / 1000:.0f} virtual seconds, {self.events} events"
+        yield f"{sum(self.faults.values())} faults: {faults}"
+        yield f"{self.acknowledged} records acknowledged, {self.compared} compared between replicas"
+        yield f"longest recovery after the faults: {self.worst_recovery_ms} ms"
+        yield f"{self.wall_s:.1f} s, {self.cpu_s:.1f} s of CPU, {self.speed:.1f} times real time per core"
+        if self.failed_seeds:
+            found = ", ".join(f"{count} {name}" for name, count in sorted(self.checks.items()))
+            yield f"{len(self.failed_seeds)} seeds with findings ({found}): {', '.join(map(str, self.failed_seeds))}"
+        else:
+            yield "no finding"
+
+
+def run_one(seed: int, options: Options) -> SeedSummary:
+    """Run one seed and keep what a campaign needs."""
+    started = process_time()
+    result = run_seed(seed, options)
+    return summarize(result, process_time() - started)
+
+
+def summarize(result: SeedResult, cpu_s: float) -> SeedSummary:
+    return SeedSummary(
+        seed=result.seed,
+        trace_hash=result.trace_hash,
+        virtual_ms=result.virtual_ms,
+        cpu_s=cpu_s,
+        events=result.events,
+        faults=result.faults,
+        acknowledged=result.acknowledged,
+        compared=result.compared,
+        recovered_ms=result.recovered_ms,
+        checks=tuple(sorted({finding.check for finding in result.findings})),
+        report=result.report() if result.findings else "",
+    )
+
+
+def run_campaign(
+    seeds: Iterable[int],
+    options: Options | None = None,
+    *,
+    jobs: int = 1,
+    seconds: float | None = None,
+    on_seed: Callable[[SeedSummary], None] = lambda summary: None,
+) -> Campaign:
+    """Run seeds until they or the seconds are used up; `on_seed` is called as each is done, in no certain order."""
+    campaign = Campaign(options or Options())
+    started = monotonic()
+    for summary in _results(iter(seeds), campaign.options, jobs, None if seconds is None else started + seconds):
+        campaign.add(summary)
+        on_seed(summary)
+    campaign.wall_s = monotonic() - started
+    campaign.failed_seeds.sort()
+    return campaign
+
+
+def _results(seeds: Iterator[int], options: Options, jobs: int, end: float | None) -> Iterator[SeedSummary]:
+    if jobs <= 1:
+        for seed in seeds:
+            yield run_one(seed, options)
+            if end is not None and monotonic() >= end:
+                return
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        running: set[Future[SeedSummary]] = set()
+        while True:
+            if end is None or monotonic() < end:
+                for seed in islice(seeds, QUEUED_PER_JOB * jobs - len(running)):
+                    running.add(pool.submit(run_one, seed, options))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()

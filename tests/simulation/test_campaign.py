@@ -1,0 +1,57 @@
+"""Fifty seeds of a whole cluster under several kinds of faults at once, in today's protocol and in the oldest one."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_chaos.worlds.simulated.campaign import run_campaign
+from odradek_chaos.worlds.simulated.options import Options
+from odradek_chaos.worlds.simulated.run import run_seed
+
+SEEDS = 50
+SEEDS_PER_TEST = 5
+FAULTS_MS = 4_000
+TODAY = Options(faults_ms=FAULTS_MS)
+OLDEST = Options(faults_ms=FAULTS_MS, truncation_mode="high-watermark")
+LOSSES = {"lost", "audit-acknowledged-lost"}
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_acks_all_loses_nothing_and_replicas_agree(first: int) -> None:
+    """RF 3, min.insync.replicas=2, acks=all: no kill, pause or cut loses a record, and all is well again in time."""
+    campaign = run_campaign(range(first, first + SEEDS_PER_TEST), TODAY)
+    assert not campaign.failed_seeds, "\n\n".join(campaign.reports)
+    assert campaign.seeds == SEEDS_PER_TEST
+    assert campaign.acknowledged
+    assert campaign.compared > campaign.acknowledged  # each record on three replicas, compared with the leader's
+    assert sum(campaign.faults.values()) > SEEDS_PER_TEST
+
+
+def test_truncation_to_the_high_watermark_is_caught_losing_records() -> None:
+    """The same seeds, the same faults, the protocol before leader epochs: an acknowledged record is gone (KIP-101)."""
+    for seed in range(SEEDS):
+        result = run_seed(seed, OLDEST)
+        if "committed-prefix-immutable" in {finding.check for finding in result.findings}:
+            break
+    else:
+        pytest.fail(f"{SEEDS} seeds found nothing wrong with truncation to the high watermark")
+    whole = run_seed(seed, OLDEST, to_the_end=True)
+    assert {finding.check for finding in whole.findings} >= LOSSES, whole.report()
+    assert result.command in result.report()
+
+
+@pytest.mark.slow
+def test_a_longer_campaign_reaches_every_fault_and_finds_nothing() -> None:
+    """Some minutes of seeds that the everyday run does not see, with longer histories."""
+    campaign = run_campaign(range(1_000, 1_120), Options(faults_ms=10_000), jobs=2)
+    assert not campaign.failed_seeds, "\n\n".join(campaign.reports)
+    assert not campaign.unreached()
+
+
+@pytest.mark.slow
+def test_flushed_acknowledgements_survive_any_power_loss() -> None:
+    """odradek.fsync=before-ack: single and total power losses among kills, any number, any order (B.2)."""
+    for nemeses in (("power", "kill", "cut"), ("blackout", "double-kill", "pause")):
+        options = Options(faults_ms=8_000, fsync="before-ack", nemeses=nemeses)
+        campaign = run_campaign(range(2_000, 2_030), options, jobs=2)
+        assert not campaign.failed_seeds, "\n\n".join(campaign.reports)
+        assert not campaign.unreached()

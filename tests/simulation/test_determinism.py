@@ -1,0 +1,56 @@
+"""A seed is a bug report: it must say the same thing every time, in every process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from odradek_chaos.worlds.simulated.options import SAFE_NEMESES, Options
+from odradek_chaos.worlds.simulated.run import run_seed
+
+OPTIONS = Options(faults_ms=2_500)
+EVERYTHING = Options(faults_ms=2_500, nemeses=SAFE_NEMESES)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_seed_runs_twice_in_the_same_way(seed: int) -> None:
+    """Trace hash, faults and the brokers' events are equal, whatever ran in this process before."""
+    first, second = run_seed(seed, OPTIONS), run_seed(seed, OPTIONS)
+    assert first.trace_hash == second.trace_hash
+    assert first.faults == second.faults
+    assert [moment.line() for moment in first.timeline.moments] == [moment.line() for moment in second.timeline.moments]
+
+
+def test_hash_seeds_leave_no_trace() -> None:
+    """Three processes with three PYTHONHASHSEEDs and all nemeses at once give one trace hash, that of this process."""
+    program = (
+        "from odradek_chaos.worlds.simulated.options import SAFE_NEMESES, Options\n"
+        "from odradek_chaos.worlds.simulated.run import run_seed\n"
+        f"print(run_seed(7, Options(faults_ms={EVERYTHING.faults_ms}, nemeses=SAFE_NEMESES)).trace_hash)"
+    )
+    hashes = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout.strip()
+        for hash_seed in ("0", "1", "4242")
+    ]
+    assert set(hashes) == {run_seed(7, EVERYTHING).trace_hash}
+
+
+def test_another_seed_is_another_history() -> None:
+    """Otherwise the seeds of a campaign would be one."""
+    assert len({run_seed(seed, Options(faults_ms=500)).trace_hash for seed in range(4)}) == 4
+
+
+def test_the_mode_of_truncation_does_not_shift_the_faults() -> None:
+    """Old and new protocol are given the same plan, so that what differs is the protocol's doing."""
+    plans = [run_seed(3, Options(faults_ms=100, truncation_mode=mode)).plan for mode in ("fetch", "high-watermark")]
+    described = [plan.describe() for plan in plans]
+    assert described[0]["nemeses"] == described[1]["nemeses"]
+    assert described[0]["write_pause_ms"] == described[1]["write_pause_ms"]
