@@ -73,7 +73,7 @@ class Node:
         self._directory: LogDirectory | None = None
         self._events: EventLog | None = None
         self._servers: dict[str, Server] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._stopping = False
 
     def addresses(self) -> dict[str, str]:
@@ -194,12 +194,12 @@ class Node:
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run a part of this node; an error that nobody expected stops the node and is not swallowed."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._on_task_done)
         return task
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled():
             error = task.exception()
             if error is not None:

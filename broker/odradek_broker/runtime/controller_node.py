@@ -259,10 +259,10 @@ class ControllerNode:
 
     def _start(self, term: Term, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        term.tasks.add(task)
+        term.tasks[task] = None
 
         def ended(task: asyncio.Task[None]) -> None:
-            term.tasks.discard(task)
+            term.tasks.pop(task, None)
             if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, NotActive):
                 self._fail(error)
 

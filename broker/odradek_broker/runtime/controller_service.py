@@ -37,7 +37,7 @@ class ControllerService:
     def __init__(self, node: ControllerNode) -> None:
         self._node = node
         self._admin = ControllerAdmin(node)
-        self._streams: set[Stream] = set()
+        self._streams: dict[Stream, None] = {}  # closed in the order of their arrival
 
     def handlers(self) -> Handlers:
         unary: dict[str, Callable[[bytes, CallContext], Awaitable[bytes]]] = {
@@ -121,7 +121,7 @@ class ControllerService:
     async def _session(self, stream: Stream, context: CallContext) -> None:
         if len(self._streams) >= MAX_SESSIONS:
             return
-        self._streams.add(stream)
+        self._streams[stream] = None
         opened: _Opened | None = None
         busy_ms = 0
         clock = self._node.clock
@@ -145,7 +145,7 @@ class ControllerService:
             opened = None  # this server stops: nobody here will judge the broker any more
             raise
         finally:
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
             if opened is not None:
                 self._close(opened)
 

@@ -23,5 +23,5 @@ class Term:
     ahead: MetadataImage
     sessions: SessionTable
     waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)  # offset that must be applied
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    tasks: dict[asyncio.Task[None], None] = field(default_factory=dict)
     timer: TimerHandle | None = None

@@ -77,7 +77,7 @@ class Fetcher:
         self._timer_at_ms = 0
         self._stream: Stream | None = None
         self._task: asyncio.Task[None] | None = None
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -273,8 +273,8 @@ class Fetcher:
 
     def _call(self, question: Coroutine[object, object, None]) -> None:
         task = self._spawn(question)
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        self._calls[task] = None
+        task.add_done_callback(lambda done: self._calls.pop(done, None))
 
     async def _ask_epoch(self, hosted: HostedReplica, request: EpochRequest) -> None:
         """OffsetsForLeaderEpoch (R-73); an answer for a role that is over is dropped (R-74)."""
