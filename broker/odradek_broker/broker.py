@@ -128,6 +128,7 @@ class Broker:
             data=DataService(
                 replicas=replicas,
                 clock=self._clock,
+                files=self._files,
                 limits=session_limits(settings),
                 stream_credit_bytes=settings.odradek_stream_credit_bytes,
             ),

@@ -91,6 +91,7 @@ def test_a_batch_that_does_not_fit_costs_no_credit() -> None:
     session = FetchSession(
         near.other,
         clock=clock,
+        files=files,
         lookup=lambda tp, topic_id: replicas[tp],
         limits=SessionLimits(8_000_000),
         follower=True,

@@ -20,6 +20,7 @@ from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.produce_session import ProduceSession
+from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.clock import SimClock
@@ -99,6 +100,8 @@ class Broker:
 class World:
     loop: SimLoop
     clock: SimClock
+    disk: SimDisk
+    files: SimFiles
     broker: Broker
     hosted: HostedReplica
 
@@ -108,7 +111,9 @@ class World:
     def fetch_session(self, *, follower: bool, credit_bytes: int = 16 << 20) -> End:
         ours, theirs = stream()
         limits = SessionLimits(8 << 20, credit_bytes)
-        session = FetchSession(theirs, clock=self.clock, lookup=self.lookup, limits=limits, follower=follower)
+        session = FetchSession(
+            theirs, clock=self.clock, files=self.files, lookup=self.lookup, limits=limits, follower=follower
+        )
         self.tasks.append(asyncio.ensure_future(session.run()))
         return ours
 
@@ -140,17 +145,25 @@ def lead(world: World, isr: tuple[int, ...], *, epoch: int = EPOCH, min_isr: int
     return leader
 
 
-def run(story: Callable[[World], Coroutine[None, None, None]]) -> None:
+def run(story: Callable[[World], Coroutine[None, None, None]], *, cache_bytes: int = 1 << 20) -> None:
     """Play a story in a world of its own."""
     loop = SimLoop(1)
     clock = SimClock(loop, random.Random(1))
-    files = SimFiles(SimDisk(random.Random(2)), loop, random.Random(3))
+    disk = SimDisk(random.Random(2))
+    files = SimFiles(disk, loop, random.Random(3))
     files.makedirs("/data/orders-0")
     log = Log.open(
-        files, "/data/orders-0", TP, settings=LogSettings(), topic_id=TOPIC_ID, clean=True, wall_ms=clock.wall_ms()
+        files,
+        "/data/orders-0",
+        TP,
+        settings=LogSettings(),
+        topic_id=TOPIC_ID,
+        clean=True,
+        wall_ms=clock.wall_ms(),
+        cache=RecentBatches(cache_bytes),
     )
     broker = Broker(clock, EventLog(files=files, clock=clock, directory="/data", broker_id=LEADER))
-    world = World(loop, clock, broker, HostedReplica(log, broker))
+    world = World(loop, clock, disk, files, broker, HostedReplica(log, broker))
 
     async def play() -> None:
         await story(world)
@@ -466,3 +479,42 @@ def test_a_client_that_gives_no_credit_has_taken_what_it_names_again() -> None:
         assert item.fetch_offset == 1
 
     run(story)
+
+
+def test_what_is_no_longer_in_memory_is_read_beside_the_loop() -> None:
+    """A cold read goes to a thread; meanwhile other fetches of the session are answered, and then it is."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer = world.produce_session()
+        for value in (b"x" * 1_000, b"y" * 1_000):
+            await writer.send(produce_frame(batch(world, value), acks=1))
+            await produced(writer)
+        assert not world.hosted.log.is_hot(0)
+        reader = world.fetch_session(follower=False)
+        began_us = world.loop.now_us
+        await reader.send(fetch_frame(0))
+        item, data = await fetched(reader)
+        assert world.loop.now_us > began_us  # the simulated thread took its time
+        assert [header.base_offset for _, header in iter_batches(data)] == [0, 1]
+        assert item.high_watermark == 2
+
+    run(story, cache_bytes=1)
+
+
+def test_a_cold_batch_that_fails_its_check_is_not_served() -> None:
+    """A flipped bit on the disk is KAFKA_STORAGE_ERROR for the reader, never a record (G7)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer = world.produce_session()
+        await writer.send(produce_frame(batch(world, b"x" * 1_000), acks=1))
+        await produced(writer)
+        world.disk.flip("/data/orders-0/00000000000000000000.log", 500)
+        reader = world.fetch_session(follower=False)
+        await reader.send(fetch_frame(0))
+        item, data = await fetched(reader)
+        assert ErrorCode(item.error_code) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(data) == 0
+
+    run(story, cache_bytes=1)

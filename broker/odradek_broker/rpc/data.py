@@ -12,7 +12,7 @@ import asyncio
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import FrameError
-from odradek_proto.transport.ports import CallContext, CallRejected, Clock, Stream, StreamClosed
+from odradek_proto.transport.ports import CallContext, CallRejected, Clock, Files, Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
@@ -28,8 +28,15 @@ class DataService:
     """The hot paths of the Broker and Replication services."""
 
     def __init__(
-        self, *, replicas: ReplicaManager, clock: Clock, limits: SessionLimits, stream_credit_bytes: int
+        self,
+        *,
+        replicas: ReplicaManager,
+        clock: Clock,
+        files: Files,
+        limits: SessionLimits,
+        stream_credit_bytes: int,
     ) -> None:
+        self._files = files
         self._replicas = replicas
         self._clock = clock
         self._limits = limits
@@ -50,6 +57,7 @@ class DataService:
         return FetchSession(
             stream,
             clock=self._clock,
+            files=self._files,
             lookup=self._replicas.lookup,
             limits=self._limits,
             follower=follower,

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
-from odradek_proto.transport.ports import Buffer, Clock, Stream, StreamClosed, TimerHandle
+from odradek_proto.transport.ports import Buffer, Clock, Files, Stream, StreamClosed, TimerHandle
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import Value
 
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.unsent import Allowance, UnsentAnswers
-from odradek_broker.storage.errors import LogCorrupted
+from odradek_broker.storage.errors import LogCorrupted, StorageError
 
 CONSUMER = -1
 MAX_HEADER_BYTES = 1024 * 1024  # of one FetchFrame; some twenty thousand partitions
@@ -50,6 +50,8 @@ class _Wanted:
     log_start_offset: int
     max_bytes: int
     hosted: HostedReplica | None = None
+    reading: bool = False  # a thread reads for it
+    cold: list[Buffer] | LogCorrupted | None = None  # what that thread has found
     decision: FetchDecision | None = None  # to be told as it is: an error, a divergence, or the first look at the data
     deadline_ms: int | None = None
     told_high_watermark: int = -1
@@ -73,6 +75,7 @@ class FetchSession:
         stream: Stream,
         *,
         clock: Clock,
+        files: Files,
         lookup: Lookup,
         limits: SessionLimits,
         follower: bool = False,
@@ -99,6 +102,8 @@ class FetchSession:
         self._allowance = Allowance(limits.max_answer_bytes, trusted=follower)
         self._sending = False
         self._sent = asyncio.Event()
+        self._files = files
+        self._cold_reads: set[asyncio.Future[None]] = set()
         self._wakeup = asyncio.Event()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
@@ -328,9 +333,12 @@ class FetchSession:
         size = 0
         if decision.error is ErrorCode.NONE and decision.diverging is None and hosted is not None:
             if decision.limit > wanted.fetch_offset:
+                if wanted.cold is None and not hosted.log.is_hot(wanted.fetch_offset):
+                    if not wanted.reading:
+                        self._read_cold(hosted, wanted, decision)
+                    return 0
                 try:
-                    limit_bytes = min(wanted.max_bytes, budget)
-                    data = hosted.log.read(wanted.fetch_offset, limit_bytes, decision.limit, at_least_one=first)
+                    data = self._read(hosted, wanted, decision, budget, first=first)
                 except LogCorrupted as error:
                     decision = self._corrupted(hosted, error)
                 size = sum(map(len, data))
@@ -350,6 +358,48 @@ class FetchSession:
         self._describe(header.partitions.add(), wanted, decision, size)
         buffers.extend(data)
         return size
+
+    def _read(
+        self, hosted: HostedReplica, wanted: _Wanted, decision: FetchDecision, budget: int, *, first: bool
+    ) -> list[Buffer]:
+        """Bytes from memory, or those that a thread has fetched from the disk. Raises `LogCorrupted`."""
+        cold, wanted.cold = wanted.cold, None
+        if cold is None:
+            limit_bytes = min(wanted.max_bytes, budget)
+            return hosted.log.read(wanted.fetch_offset, limit_bytes, decision.limit, at_least_one=first)
+        if isinstance(cold, LogCorrupted):
+            raise cold
+        if not first and sum(map(len, cold)) > budget:
+            wanted.cold = cold  # it goes first in the next answer
+            return []
+        return cold
+
+    def _read_cold(self, hosted: HostedReplica, wanted: _Wanted, decision: FetchDecision) -> None:
+        """Fetch from the disk in a thread; the partition is ready again when the bytes are there.
+
+        What was read is only told while the role that allowed it stands: a leader's log is never cut, and the next one
+        may be another (R-229).
+        """
+        role, limit = hosted.role, decision.limit
+        limit_bytes = min(wanted.max_bytes, self._max_bytes, self._allowance.next_bytes)
+        wanted.decision, wanted.reading = None, True
+
+        async def read() -> None:
+            found: list[Buffer] | LogCorrupted | None
+            try:
+                found = await self._files.offload(lambda: hosted.log.read(wanted.fetch_offset, limit_bytes, limit))
+            except LogCorrupted as error:
+                found = error
+            except StorageError:  # the log was closed or failed under the read: the look that follows says which
+                found = []
+            wanted.reading = False
+            if self._wanted.get(wanted.topic_partition) is wanted:
+                wanted.cold = found if hosted.role is role else None
+                self._make_ready(wanted)
+
+        task = asyncio.ensure_future(read())
+        self._cold_reads.add(task)
+        task.add_done_callback(self._cold_reads.discard)
 
     def _look_again(self, hosted: HostedReplica, wanted: _Wanted) -> FetchDecision:
         """What a fetch that waited would be told now; its position is not recorded again (R-121, R-122)."""
@@ -400,6 +450,8 @@ class FetchSession:
             item.current_leader_epoch = registration.leader_epoch
 
     def _release(self) -> None:
+        for task in self._cold_reads:
+            task.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
