@@ -99,22 +99,28 @@ class Demo:
         """Writers with acks=all run inside; at the end nothing is on its way any more."""
         plan, state = self._plan, self._state
         state.begin("write", "writing unique records with acks=all")
-        async with contextlib.AsyncExitStack() as stack:
+        producers = [Producer[bytes, bytes](self.cluster.bootstrap, acks="all") for _ in range(plan.writers)]
+        patience: float = 0  # an interrupted demo waits for nobody
+        try:
             writers = []
-            for number in range(1, plan.writers + 1):
-                producer = await stack.enter_async_context(Producer[bytes, bytes](self.cluster.bootstrap, acks="all"))
+            for number, producer in enumerate(producers, 1):
+                await producer.start()
                 writers.append(
                     Writer(producer, self._ledger, self._clock, TOPIC, plan.partitions, f"w{number}",
                            in_flight=plan.in_flight, pause_ms=plan.pause_ms, payload=PAYLOAD)
                 )  # fmt: skip
-            running = asyncio.gather(*(writer.run() for writer in writers))
-            state.tell(f"{plan.writers} producers write unique records to every partition, acks=all")
-            try:
+            async with asyncio.TaskGroup() as tasks:
+                for writer in writers:
+                    tasks.create_task(writer.run())
+                state.tell(f"{plan.writers} producers write unique records to every partition, acks=all")
                 yield
-            finally:
                 for writer in writers:
                     writer.stop()
-                await running
+            patience = PATIENCE_S
+        finally:
+            for producer in producers:
+                with contextlib.suppress(ExceptionGroup):  # each failure is in the ledger already
+                    await producer.close(patience)
         state.tell(f"the producers have ended: {self._ledger.acknowledged:,} records acknowledged")
 
     async def _kill_and_restart(self, admin: Admin) -> None:

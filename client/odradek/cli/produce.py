@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -149,17 +149,21 @@ async def _send(
     from odradek.cli.sending import Sending
 
     config = {"bootstrap.servers": servers, **settings}
-    async with Producer[bytes, bytes].from_config(config) as producer:
-        sending = Sending(producer, topic, screen, rate=rate)
-        try:
-            await producer.partitions_for(topic)
-            await sending.run(source, total)
-        except asyncio.CancelledError:
-            _sum_up(sending.sent, screen)
-            raise
-        except UnknownTopic as error:
-            raise await unknown_topic(servers, topic, error.message) from error
-        return sending.sent
+    producer = Producer[bytes, bytes].from_config(config)
+    await producer.start()
+    sending = Sending(producer, topic, screen, rate=rate)
+    try:
+        await producer.partitions_for(topic)
+        await sending.run(source, total)
+    except asyncio.CancelledError:
+        _sum_up(sending.sent, screen)
+        raise
+    except UnknownTopic as error:
+        raise await unknown_topic(servers, topic, error.message) from error
+    finally:
+        with suppress(ExceptionGroup):  # what was waited for in vain is counted as unknown
+            await producer.close(0)
+    return sending.sent
 
 
 async def unknown_topic(servers: str, topic: str, otherwise: str = "") -> CommandFailed:
@@ -188,5 +192,7 @@ def _sum_up(sent: Sent, screen: Screen) -> None:
         f"{facts['records']} records, {human_bytes(facts['bytes'])} in {facts['seconds']:.1f} s: "
         f"{facts['records_per_second']:,.0f}/s, {human_bytes(facts['bytes_per_second'])}/s{latency}"
     )
+    if facts["unknown"]:
+        print(f"odradek: {facts['unknown']} records were on their way; they may be written or not", file=sys.stderr)
     for message, number in sent.errors.items():
         print(f"odradek: {number} records were not acknowledged: {message}", file=sys.stderr)

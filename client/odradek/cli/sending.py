@@ -8,16 +8,17 @@ import time
 from array import array
 from collections import Counter, deque
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek import Delivery, OdradekError, Producer
+from odradek import Delivery, OdradekError, Producer, RequestTimeout
 from odradek.cli.outgoing import Outgoing
 from odradek.cli.screen import Screen, human_bytes
 
 NEWS_EVERY_S = 5.0
 BAR_EVERY_S = 0.1
+INTERRUPTED_PATIENCE_S = 3.0  # for what is on its way when somebody pressed Ctrl-C
 RATE_STEP_S = 0.005  # with --rate: how far ahead of its time a record may go
 
 
@@ -49,6 +50,7 @@ class Sent:
             "records": self.acknowledged,
             "bytes": self.bytes,
             "failed": self.failed,
+            "unknown": self.taken - self.acknowledged - self.failed,
             "seconds": round(seconds, 3),
             "records_per_second": round(self.acknowledged / seconds, 1),
             "bytes_per_second": round(self.bytes / seconds, 1),
@@ -79,25 +81,35 @@ class Sending:
             async for record in source:
                 if self._rate:
                     await self._keep_pace()
-                delivery = await self._producer.enqueue(
-                    self._topic,
-                    record.value,
-                    key=record.key,
-                    partition=record.partition,
-                    headers=record.headers,
-                    timestamp=record.timestamp,
-                )
-                size = len(record.value or b"") + len(record.key or b"")
-                self._on_way.append((delivery, time.perf_counter(), size))
-                self.sent.taken += 1
-                self._more.set()
+                await self._enqueue(record)
+            await self._end(following, None)
         finally:
-            self._ended = True
-            self._more.set()
-            await self._producer.flush(10)
-            await following
+            with suppress(RequestTimeout):
+                await self._end(following, INTERRUPTED_PATIENCE_S)
             news.cancel()
-            await asyncio.gather(news, return_exceptions=True)
+            following.cancel()
+            await asyncio.gather(news, following, return_exceptions=True)
+
+    async def _enqueue(self, record: Outgoing) -> None:
+        delivery = await self._producer.enqueue(
+            self._topic,
+            record.value,
+            key=record.key,
+            partition=record.partition,
+            headers=record.headers,
+            timestamp=record.timestamp,
+        )
+        size = len(record.value or b"") + len(record.key or b"")
+        self._on_way.append((delivery, time.perf_counter(), size))
+        self.sent.taken += 1
+        self._more.set()
+
+    async def _end(self, following: asyncio.Task[None], patience_s: float | None) -> None:
+        """Wait for what is on its way, and until it is counted. Raises `RequestTimeout` after `patience_s`."""
+        self._ended = True
+        self._more.set()
+        await self._producer.flush(patience_s)
+        await following
 
     async def _keep_pace(self) -> None:
         due = self.sent.started + self.sent.taken / self._rate
