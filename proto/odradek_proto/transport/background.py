@@ -28,7 +28,7 @@ class BackgroundLoop:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError(
-                "ordinary functions of odradek cannot be used on the background loop; use the asynchronous ones there"
+                "synchronous calls cannot be made on their own background loop; use the asynchronous ones there"
             )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
