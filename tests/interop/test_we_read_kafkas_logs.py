@@ -32,8 +32,9 @@ pytestmark = pytest.mark.slow
 
 TOPIC, OURS = "many", "ours"
 PARTITIONS = 3
-SETTINGS = LogSettings(segment_bytes=16_384, index_interval_bytes=500)
-KAFKA_SETTINGS = ("internal.segment.bytes=16384", "index.interval.bytes=500")
+SETTINGS = LogSettings(segment_bytes=8192, index_interval_bytes=500)
+TOPIC_SETTINGS = {"internal.segment.bytes": "8192", "index.interval.bytes": "500"}
+KAFKA_SETTINGS = [f"{name}={value}" for name, value in TOPIC_SETTINGS.items()]
 NODES = (1, 2, 3)
 
 
@@ -54,8 +55,7 @@ class KafkaRun:
 
 async def live(cluster: KafkaCluster, now_ms: int) -> list[Written]:
     """Write in all codecs while a leader is killed and comes back; returns what was acknowledged."""
-    settings = {"internal.segment.bytes": "16384", "index.interval.bytes": "500"}
-    await create_topic(cluster.bootstrap, TOPIC, PARTITIONS, settings)
+    await create_topic(cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_SETTINGS)
     await create_topic(cluster.bootstrap, OURS, 1, {"internal.segment.bytes": "5000"})
     writing = Writing(cluster.bootstrap, TOPIC, PARTITIONS, random.Random(1), now_ms)
     async with writing.producers() as producers:
@@ -140,8 +140,13 @@ def test_both_storages_open_kafkas_logs_alike(classpath: str, kafka_run: KafkaRu
 def test_our_dump_says_what_kafkas_dump_says(
     classpath: str, kafka_run: KafkaRun, record_property: Callable[[str, object], None]
 ) -> None:
-    """Row by row, over segments, indexes and snapshots."""
-    check_against_kafka(classpath, kafka_run.partitions(), record_property)
+    """Row by row, over segments, indexes and snapshots.
+
+    But for the killed node's: Kafka's tool complains of the room that Kafka left at the end of an active index.
+    """
+    clean = [path for path in kafka_run.partitions() if (path.parent / CLEAN_SHUTDOWN).exists()]
+    assert len(clean) == 2 * PARTITIONS
+    check_against_kafka(classpath, clean, record_property)
 
 
 def odradek(*arguments: str) -> subprocess.CompletedProcess[str]:
