@@ -3,15 +3,12 @@
 One log in a temporary directory on the real file system, no fsync, segments of 1 GiB, the shared cache at its default,
 the collector of cycles tuned as in a broker. The steps are those of a leader: `check_batch`, `stamped_prefix`,
 `Log.append`, producer state. CPU is user plus system of this process, the best of three rounds.
-Run: `python bench/append.py [--json]`.
+Run: `python -m bench.append [--quick] [--json]`.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import platform
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,11 +20,14 @@ from odradek_proto.records import check_batch, encode_batch, stamped_prefix
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.files import OsFiles
 
+from bench.report import Figure
+from bench.run import main
+
 SIZES = {"161 B": 161, "1 KiB": 1024, "16 KiB": 16 * 1024, "1 MiB": 1 << 20}
 BYTES_PER_ROUND = 256 << 20
 MOST_BATCHES = 40_000
 ROUNDS = 3
-FLOOR_US = 15  # for 16 KiB
+FLOORS_US = {"16 KiB": 15.0}
 
 
 @contextmanager
@@ -62,32 +62,28 @@ def append_all(log: Log, batch: bytes, count: int) -> float:
     return time.process_time() - started
 
 
-def measure(size: int) -> dict[str, float]:
+def measure(size: int, rounds: int, round_bytes: int) -> float:
+    """CPU microseconds for each append of a batch of that size."""
     batch = a_batch(size)
-    count = min(MOST_BATCHES, BYTES_PER_ROUND // size)
+    count = min(MOST_BATCHES, round_bytes // size)
     best = float("inf")
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         with new_log() as log:
             append_all(log, batch, min(count, 200))
             best = min(best, append_all(log, batch, count) / count)
-    return {"bytes": len(batch), "batches": count, "cpu_us": round(best * 1e6, 2)}
+    return best * 1e6
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="CPU per appended batch")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    arguments = parser.parse_args()
+def figures(quick: bool) -> list[Figure]:
+    """CPU per appended batch, by size."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    results = {name: measure(size) for name, size in SIZES.items()}
-    machine = f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}"
-    if arguments.json:
-        print(json.dumps({"bench": "append", "machine": machine, "floor_us_16_kib": FLOOR_US, "results": results}))
-        return
-    print(f"append, CPU per batch ({machine}); floor: {FLOOR_US} us at 16 KiB")
-    for name, result in results.items():
-        print(f"{name:>8} {result['cpu_us']:>10.2f} us {result['bytes'] / result['cpu_us']:>10.0f} MB/s")
+    round_bytes = BYTES_PER_ROUND // 8 if quick else BYTES_PER_ROUND
+    return [
+        Figure("append", f"batch of {name}", measure(size, ROUNDS, round_bytes), "us CPU", FLOORS_US.get(name))
+        for name, size in SIZES.items()
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    main(figures)

@@ -1,6 +1,6 @@
 """What the record codec costs: CPU time of header, CRC, checks, encode and decode, by batch and by record.
 
-    python bench/codec.py [--json] [--seconds 0.1] [--codecs]
+    python -m bench.codec [--json] [--seconds 0.1] [--codecs]
 
 Each figure is the best of several rounds in CPU time of this process, so other programs disturb it little; a batch's
 work is repeated until a round takes long enough to be measured. Keys have 12 bytes; "100 B" and "1 KiB" are the sizes
@@ -12,13 +12,9 @@ import argparse
 import json
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "proto"))
 
 from odradek_proto.records import (
     PREFIX_SIZE,
@@ -31,6 +27,8 @@ from odradek_proto.records import (
     stamped_prefix,
     verify_crc,
 )
+
+from bench.report import Figure
 
 SHAPES = ((1, 100), (150, 100), (1000, 100), (16, 1024), (500, 1024))
 ROUNDS = 5
@@ -106,6 +104,20 @@ def measure(records: list[RecordToWrite], label: str, codec: Codec, seconds: flo
         rate = None if name in ("read_header", "stamp") else size / spent * 1e3
         rows.append(Row(operation, label, len(batch), spent, spent / len(records), rate))
     return rows
+
+
+def figures(quick: bool) -> list[Figure]:
+    """What a leader does with a batch of about 16 KiB, and what a client does with each record."""
+    seconds = 0.03 if quick else 0.2
+    small = {row.operation: row for row in measure(records_of(150, 100), "150 x 100 B", Codec.NONE, seconds)}
+    large = {row.operation: row for row in measure(records_of(16, 1024), "16 x 1 KiB", Codec.NONE, seconds)}
+    return [
+        Figure("codec", "header, CRC and checks of 150 x 100 B", small["check_batch"].ns_per_batch / 1e3, "us CPU"),
+        Figure("codec", "encode a record of 100 B", small["encode"].ns_per_record, "ns CPU"),
+        Figure("codec", "decode a record of 100 B", small["decode"].ns_per_record, "ns CPU"),
+        Figure("codec", "encode a record of 1 KiB", large["encode"].ns_per_record, "ns CPU"),
+        Figure("codec", "decode a record of 1 KiB", large["decode"].ns_per_record, "ns CPU"),
+    ]
 
 
 def main() -> None:

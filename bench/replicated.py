@@ -28,10 +28,14 @@ from odradek_proto.transport.ports import NetworkError
 from odradek_proto.v1 import admin_pb2
 from odradek_proto.v1 import broker_pb2 as pb
 
+from bench.processes import cpu_seconds
+from bench.report import Figure
+
 CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
 METADATA = "/odradek.v1.Broker/Metadata"
 PRODUCE_STREAM = "/odradek.v1.Broker/ProduceStream"
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+FLOOR_ROW = "16 KiB batches"
+LEADER_FLOOR_US, RATE_FLOOR_MB_PER_S, LATENCY_FLOOR_MS = 250, 45, 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,6 @@ def make_batch(size: int, record_size: int = 100) -> tuple[bytes, int]:
     count = max(1, size // (record_size + 8))
     value = os.urandom(record_size)
     return encode_batch([(now_ms, None, value, ())] * count), count
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 class Driver:
@@ -178,7 +177,7 @@ async def until_ready(cluster: LocalCluster, network: GrpcNetwork) -> None:
 
 async def run(seconds: float, directory: Path) -> list[Row]:
     cluster = LocalCluster.create(directory, brokers=3)
-    rows = []
+    rows: list[Row] = []
     try:
         cluster.start_all()
         for what, partitions, in_flight, size, record in (
@@ -197,9 +196,30 @@ async def run(seconds: float, directory: Path) -> list[Row]:
     return rows
 
 
+def figures(quick: bool) -> list[Figure]:
+    """Rate, latency and the leader's CPU, by batch size."""
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
+        rows = asyncio.run(run(1.5 if quick else 5.0, Path(directory) / "cluster"))
+    found = []
+    for row in rows:
+        name = f"{row.what}, {row.partitions} x {row.in_flight}"
+        if row.in_flight == 1:
+            found.append(Figure("replicated", f"{name}, p50", row.p50_ms, "ms", LATENCY_FLOOR_MS))
+            found.append(Figure("replicated", f"{name}, p99", row.p99_ms, "ms"))
+            continue
+        floors = row.what == FLOOR_ROW and row.partitions > 1
+        rate, leader = (RATE_FLOOR_MB_PER_S, LEADER_FLOOR_US) if floors else (None, None)
+        found.append(Figure("replicated", name, row.mb_per_s, "MB/s", rate, at_least=True))
+        found.append(Figure("replicated", f"{name}, leader per batch", row.leader_us_per_batch, "us CPU", leader))
+        found.append(Figure("replicated", f"{name}, p50", row.p50_ms, "ms"))
+    return found
+
+
 def table(rows: list[Row]) -> str:
-    head = f"{'acks=all, 3 brokers':34} {'MB/s':>7} {'rec/s':>9} {'p50 ms':>7} {'p99 ms':>7} {'leader us':>10} {'2 followers us':>15} {'client us':>10}"
-    lines = [head]
+    lines = [
+        f"{'acks=all, 3 brokers':34} {'MB/s':>7} {'rec/s':>9} {'p50 ms':>7} {'p99 ms':>7} {'leader us':>10} "
+        f"{'2 followers us':>15} {'client us':>10}"
+    ]
     for row in rows:
         name = f"{row.what}, {row.partitions} x {row.in_flight}"
         lines.append(

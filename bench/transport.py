@@ -2,7 +2,7 @@
 
 An echo peer runs in a process of its own; one message is outstanding (c=1). Printed per way and size: median and 99th
 percentile of the round trip, and CPU microseconds per round trip of the asking and of the answering process, threads
-of gRPC included. Run `python bench/transport.py [--json] [--seconds 1.5] [--loop uvloop|asyncio]`.
+of gRPC included. Run `python -m bench.transport [--json] [--seconds 1.5] [--loop uvloop|asyncio]`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import CallContext, Handlers, Stream
+
+from bench.report import Figure
+
+T = TypeVar("T")
+Row = dict[str, Any]
 
 SIZES = (100, 16 * 1024, 256 * 1024)
 WARM_UP = 200
@@ -29,13 +34,13 @@ def cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def run(main: Coroutine[Any, Any, None], loop: str) -> None:
+def run(main: Coroutine[Any, Any, T], loop: str) -> T:
     if loop == "uvloop":
         import uvloop
 
-        uvloop.run(main)
-    else:
-        asyncio.run(main)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(main)
+    return asyncio.run(main)
 
 
 async def serve() -> None:
@@ -79,7 +84,7 @@ async def measure(
     }
 
 
-async def compare(peer: str, seconds: float, as_json: bool) -> None:
+async def compare(peer: str, seconds: float) -> list[Row]:
     network = GrpcNetwork()
     rows = []
     for size in SIZES:
@@ -97,6 +102,31 @@ async def compare(peer: str, seconds: float, as_json: bool) -> None:
             rows.append({"way": way, "bytes": size, **await measure(network, peer, echo, seconds)})
         stream.close()
     await network.close()
+    return rows
+
+
+def against_a_peer(seconds: float, loop: str) -> list[Row]:
+    """Start the echo peer, measure, stop it."""
+    command = [sys.executable, "-m", "bench.transport", "--serve", "--loop", loop]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as peer:
+        assert peer.stdout is not None
+        try:
+            return run(compare(peer.stdout.readline().strip(), seconds), loop)
+        finally:
+            peer.kill()
+
+
+def figures(quick: bool) -> list[Figure]:
+    """CPU of both ends together for one message there and one back, and how long it takes."""
+    found = []
+    for row in against_a_peer(0.5 if quick else 2.0, "uvloop"):
+        name = f"{row['way']}, {row['bytes']:,} bytes, there and back"
+        found.append(Figure("transport", name, row["cpu_client_us"] + row["cpu_server_us"], "us CPU"))
+        found.append(Figure("transport", f"{name}, p50", row["p50_us"], "us"))
+    return found
+
+
+def show(rows: list[Row], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows))
         return
@@ -118,13 +148,7 @@ def main() -> None:
     if options.serve:
         run(serve(), options.loop)
         return
-    command = [sys.executable, __file__, "--serve", "--loop", options.loop]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as peer:
-        assert peer.stdout is not None
-        try:
-            run(compare(peer.stdout.readline().strip(), options.seconds, options.json), options.loop)
-        finally:
-            peer.kill()
+    show(against_a_peer(options.seconds, options.loop), as_json=options.json)
 
 
 if __name__ == "__main__":
