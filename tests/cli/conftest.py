@@ -13,6 +13,9 @@ import pytest
 from odradek.cli.main import main
 
 
+PATIENCE_S = 100  # for one command on a busy machine; the demo is the longest
+
+
 class Outcome(NamedTuple):
     """How a command ended, and what it said."""
 
@@ -51,15 +54,18 @@ def odradek_process(home: Path) -> Run:
     """Run a command line as a process of its own, with a text on its standard input."""
 
     def run(*words: str, text: str = "") -> Outcome:
-        done = subprocess.run(
-            [sys.executable, "-m", "odradek.cli.main", *words],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "ODRADEK_HOME": str(home)},
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "odradek.cli.main", *words],
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                env={**os.environ, "ODRADEK_HOME": str(home)},
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            pytest.fail(f"`odradek {' '.join(words)}` was not done: out {error.stdout!r}, err {error.stderr!r}")
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return run
