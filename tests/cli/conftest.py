@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 from odradek.cli.main import main
 
-
 PATIENCE_S = 100  # for one command on a busy machine; the demo is the longest
 
 
