@@ -15,6 +15,8 @@ from odradek.cli.failures import FINE
 from odradek.cli.options import Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen
 
+from odradek_chaos.lessons.commands import mount
+
 if TYPE_CHECKING:
     from odradek_chaos.demo.state import DemoState, Happening
 
@@ -24,8 +26,9 @@ app = typer.Typer(
 FRAMES_PER_S = 8
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def demo(
+    context: typer.Context,
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="Chooses victim and moment. Default: another each time.")
     ] = None,
@@ -44,6 +47,8 @@ def demo(
     three log directories audited on Spark. Nothing of it is simulated. Exit code 0: everything that was acknowledged
     survived; 3: not; 1: it could not be found out.
     """
+    if context.invoked_subcommand is not None:
+        return
     import asyncio
     import random
 
@@ -74,6 +79,9 @@ def demo(
     if kept:
         screen.say(f"the directory is {directory}; the audit again: {story.audit_command}")
     raise typer.Exit(state.exit_code)
+
+
+mount(app)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,216 @@
+"""Draws pages: plain text with styles, for any width from 80 columns on.
+
+Rules of this module. Nothing is said by colour alone: what differs has a sign, what is lost a word. A page for 80
+columns has at most 24 lines. Whoever prints decides about colours; here is only what would be coloured.
+
+A replica is drawn like this, the marks at the border in front of the offset that they name:
+
+    broker 1   LEADER     epoch 0  ISR 1,2
+    offset  0    1
+    record │m1  │m2  │
+    epoch  │0   │0   │
+                ▲HW  ▲LEO
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from rich.text import Text
+
+from odradek_chaos.lessons.lesson import Frame, Lesson
+from odradek_chaos.lessons.network import Happening, Kind
+from odradek_chaos.lessons.views import DOWN, LEADER, AcknowledgedView, RecordView, ReplicaView, WorldView
+
+NARROWEST, WIDEST = 80, 120
+BETWEEN = " │ "
+LABEL = len("record ")
+NARROWEST_CELL, WIDEST_CELL = 5, 8
+ROOMY_LINES = 32  # a terminal of so many lines gets empty lines between the blocks
+
+BORDER = "dim"
+HEADING = "bold cyan"
+BAD = "bold red"
+STYLES = {
+    Kind.WIRE: "",
+    Kind.LOST: "bold yellow",
+    Kind.ACKNOWLEDGED: "green",
+    Kind.CUT: "bold yellow",
+    Kind.REFUSED: BAD,
+    Kind.FACT: "",
+}
+SIGNS = {Kind.WIRE: "", Kind.LOST: "", Kind.ACKNOWLEDGED: "✓ ", Kind.CUT: "! ", Kind.REFUSED: "✗ ", Kind.FACT: "· "}
+MODE_NAMES = {
+    "high-watermark": "high-watermark (before Kafka 0.11)",
+    "epoch-single-round": "epoch-single-round (Kafka 0.11)",
+    "fetch": "fetch (today)",
+}
+
+
+@dataclass(frozen=True)
+class Space:
+    """The room for a page, in columns and lines. `steady`: the blocks of all steps are to stand at the same place."""
+
+    columns: int = NARROWEST
+    lines: int = 24
+    steady: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(NARROWEST, min(self.columns, WIDEST)) - 1
+
+    @property
+    def side(self) -> int:
+        return (self.width - len(BETWEEN)) // 2
+
+    @property
+    def roomy(self) -> bool:
+        return self.lines >= ROOMY_LINES
+
+
+def frame_page(lesson: Lesson, frames: Sequence[Frame], number: int, space: Space, keys: str = "") -> list[Text]:
+    """Step `number` (from 0): what happens, both worlds side by side, and why it matters."""
+    frame = frames[number]
+    gap = [Text()] if space.roomy else []
+    actions = [paragraph(each.step.action, space.width) for each in frames]
+    sides = [_sides(lesson, each, space, gap) for each in frames]
+    reasons = [paragraph(each.step.why, space.width, "bold") for each in frames]
+    place = f"{frame.number}/{len(frames)}"
+    lines = [title_line(lesson, place, frame.step.title, keys, space), *gap]
+    lines += [*_padded(actions, number, space), *gap, *_padded(sides, number, space)]
+    return [*lines, *gap, rule(space), *reasons[number]]
+
+
+def _sides(lesson: Lesson, frame: Frame, space: Space, gap: Sequence[Text]) -> list[Text]:
+    left, right = (side_block(world, lesson.shows_disk, space.side, cell_width(space), gap) for world in frame.worlds)
+    return beside(left, right, space.side)
+
+
+def _padded(blocks: Sequence[list[Text]], number: int, space: Space) -> list[Text]:
+    """One of the blocks; on a screen as high as the highest of them, so that nothing jumps from step to step."""
+    block = blocks[number]
+    missing = max(map(len, blocks)) - len(block) if space.steady else 0
+    return block + [Text()] * missing
+
+
+def title_line(lesson: Lesson, place: str, title: str, keys: str, space: Space) -> Text:
+    """Where we are, and at the right what the keys do."""
+    text = Text.assemble((lesson.name, HEADING), (f" · {place} · ", "dim"), (title, "bold"))
+    text.append(" " * max(2, space.width - text.cell_len - len(keys)))
+    text.append(keys, "dim")
+    text.rstrip()
+    return text
+
+
+def rule(space: Space) -> Text:
+    return Text("─" * space.width, BORDER)
+
+
+def paragraph(words: str, width: int, style: str = "", indent: str = "") -> list[Text]:
+    return [Text(line, style) for line in textwrap.wrap(words, width, initial_indent=indent, subsequent_indent=indent)]
+
+
+def beside(left: Sequence[Text], right: Sequence[Text], width: int) -> list[Text]:
+    """Two blocks as one, with a line between them."""
+    lines = []
+    for one, other in zip_longest(left, right, fillvalue=Text()):
+        padded = one.copy()
+        padded.append(" " * (width - one.cell_len))
+        line = padded.append(BETWEEN, BORDER).append_text(other)
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+# --- One world -----------------------------------------------------------------------------------------------------
+
+
+def cell_width(space: Space) -> int:
+    """Columns of a record and its left border: six records and the last border fit into a side."""
+    return max(NARROWEST_CELL, min((space.side - LABEL - 1) // 6, WIDEST_CELL))
+
+
+def side_block(world: WorldView, shows_disk: bool, width: int, cell: int, gap: Sequence[Text]) -> list[Text]:
+    """One world: its replicas, what was promised, what happened in this step."""
+    lines = [Text(MODE_NAMES[world.mode], HEADING), *gap]
+    for replica in world.replicas:
+        lines += replica_block(replica, shows_disk, width, cell)
+        lines += gap
+    lines.append(_promised(world.acknowledged))
+    lines += gap
+    return lines + [_happening(each) for each in world.happenings]
+
+
+def replica_block(replica: ReplicaView, shows_disk: bool, width: int, cell: int) -> list[Text]:
+    """One replica: who it is, its records, its marks."""
+    down = replica.role == DOWN
+    offsets, records, epochs = (Text.assemble((label, "dim")) for label in ("offset ", "record ", "epoch  "))
+    for record in replica.records:
+        bad = record.differs or record.again
+        committed = record.offset < replica.high_watermark
+        style = BAD if bad else "bold" if committed and not down else ""
+        offsets.append(f" {record.offset}{'!' if record.again else ''}".ljust(cell), BAD if record.again else "")
+        records.append("│", BORDER).append(_value(record).ljust(cell - 1), style)
+        epochs.append("│", BORDER).append(str(record.leader_epoch).ljust(cell - 1), BAD if bad else "")
+    if replica.records:
+        records.append("│", BORDER)
+        epochs.append("│", BORDER)
+    offsets.rstrip()
+    lines = [_who(replica), offsets, records, epochs, _marks(replica, cell, width)]
+    return [*lines, _disk(replica)] if shows_disk else lines
+
+
+def _value(record: RecordView) -> str:
+    return f"{record.value}≠" if record.differs else record.value
+
+
+def _who(replica: ReplicaView) -> Text:
+    style = {LEADER: "bold green", DOWN: BAD}.get(replica.role, "bold")
+    word = replica.role if replica.role not in (LEADER, DOWN) else replica.role.upper()
+    text = Text.assemble((f"broker {replica.broker}  ", "bold"), (f"{word:<8}  ", style))
+    if replica.role == DOWN:
+        return text.append("its disk holds:", "dim")
+    text.append(f"epoch {replica.leader_epoch}")
+    if replica.isr:
+        text.append(f"  ISR {','.join(map(str, replica.isr))}")
+    return text
+
+
+def _marks(replica: ReplicaView, cell: int, width: int) -> Text:
+    """High watermark and log end offset, each under the border in front of the offset that it names."""
+    below = sum(1 for record in replica.records if record.offset < replica.high_watermark)
+    high, end = LABEL + cell * below, LABEL + cell * len(replica.records)
+    marks = [(high, "HW")] if high != end else [(end, "HW=LEO")]
+    if high != end:
+        marks.append((end, "LEO"))
+    line = ""
+    for column, name in marks:
+        said = f"▲{name}"
+        if column + len(said) > width:
+            said, column = f"{name}▲", column - len(name)
+        line = line.ljust(column) + said
+    return Text(line, "cyan")
+
+
+def _disk(replica: ReplicaView) -> Text:
+    """What a power loss would leave."""
+    if replica.role == DOWN:
+        return Text(f"on disk: all of it, HW file {replica.high_watermark_file}")
+    return Text(f"on disk: below {replica.flushed}, HW file {replica.high_watermark_file}")
+
+
+def _promised(acknowledged: Iterable[AcknowledgedView]) -> Text:
+    """The records that acks=all promised to keep; acks=1 promised nothing."""
+    text = Text.assemble(("acknowledged", "dim"))
+    for each in acknowledged:
+        if each.acks_all:
+            text.append(" ")
+            text.append(f"{each.value}(LOST)" if each.gone else each.value, BAD if each.gone else "green")
+    return text
+
+
+def _happening(happening: Happening) -> Text:
+    return Text(f"{SIGNS[happening.kind]}{happening.text}", STYLES[happening.kind])
