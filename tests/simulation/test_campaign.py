@@ -9,7 +9,7 @@ from odradek_chaos.worlds.simulated.run import run_seed
 
 SEEDS = 50
 SEEDS_PER_TEST = 5
-FAULTS_MS = 4_000
+FAULTS_MS = 3_500
 TODAY = Options(faults_ms=FAULTS_MS)
 OLDEST = Options(faults_ms=FAULTS_MS, truncation_mode="high-watermark")
 LOSSES = {"lost", "audit-acknowledged-lost"}

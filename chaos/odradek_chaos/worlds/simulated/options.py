@@ -100,7 +100,7 @@ def expand(rng: Random, options: Options) -> Plan:
         settings=settings,
         paces_ms={name: paces[name] for name in (options.nemeses or drawn)},
         link_ms=(low, low * rng.choice((1.5, 4, 10))),
-        write_pause_ms=rng.uniform(10, 60),
+        write_pause_ms=rng.uniform(15, 100),
         in_flight=rng.choice((1, 5, 50)),
     )
 

@@ -82,7 +82,10 @@ class Timeline:
                 continue  # torn by a power loss
             shown = {name: value for name, value in facts.items() if name not in HIDDEN_FACTS}
             time_us = facts["mono_ms"] * 1000  # one clock for all: virtual time
-            moment = Moment(time_us, broker_id, facts["event"], str(facts.get("partition", "")), shown)
+            partition = str(facts.get("partition", ""))
+            if "topic" in shown:
+                partition = f"{shown.pop('topic')}-{partition}"
+            moment = Moment(time_us, broker_id, facts["event"], partition, shown)
             self.moments.append(moment)
             yield moment
 

@@ -15,7 +15,7 @@ from odradek_chaos.worlds.simulated.options import Plan
 from odradek_chaos.worlds.simulated.timeline import Timeline
 
 TOPIC = "t"
-LOOK_EVERY_MS = 2
+LOOK_EVERY_MS = 4
 FINDINGS_KEPT = 20
 
 
