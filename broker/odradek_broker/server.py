@@ -1,7 +1,7 @@
 """Runs one node as a process until it is told to stop.
 
 SIGTERM and SIGINT mean a controlled shutdown; a second one means now. What the node says goes to standard error, one
-event a line; `--ready-fd`-like tricks are not needed: the health service says SERVING once the broker is unfenced.
+event a line: that it listens, that it is ready, which means unfenced, and that it has stopped.
 """
 
 from __future__ import annotations
