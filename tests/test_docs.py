@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from odradek.cli.main import app
 from odradek.config import AdminConfig, ConsumerConfig, ProducerConfig, dotted
+from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS
 from odradek_broker.settings import NONE_LIMIT, BrokerSettings, setting_key
 from typer.main import get_command
 
@@ -320,6 +321,16 @@ def test_client_defaults_that_differ_from_kafkas_are_on_the_page_and_no_others()
     differing = {key: shown(value) for key, value in client_defaults() if KAFKA_CLIENT.get(key, NONE) != value}
     differing["allow.auto.create.topics"] = "producer true, consumer false"
     assert listed("Settings of the clients") == differing
+
+
+def test_settings_that_nothing_reads_are_on_the_page_of_limits() -> None:
+    """A setting without effect is a promise that is not kept; at least it is said."""
+    code = "\n".join(path.read_text() for path in sorted((ROOT / "broker").rglob("*.py")) if path.name != "settings.py")
+    own = {setting_key(item.name): item.name for item in fields(BrokerSettings)}
+    topics = {definition.server_name for definition in TOPIC_CONFIGS.values()}  # looked up by name
+    unread = {key for key, name in own.items() if key not in topics and not re.search(rf"settings\.{name}\b", code)}
+    said = section(DOCS / "limits.md", "Security and operation")
+    assert not {key for key in unread if f"`{key}`" not in said}
 
 
 # --- Events ---------------------------------------------------------------------------------------------------------
