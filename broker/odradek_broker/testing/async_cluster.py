@@ -20,7 +20,7 @@ from odradek_proto.v1 import admin_pb2
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.local_cluster import ClusterError
 from odradek_broker.node import Node
-from odradek_broker.testing.layout import HeldPort, Layout, broker_settings, check_settings
+from odradek_broker.testing.layout import HeldPort, Layout, as_text, broker_settings, check_settings
 from odradek_broker.testing.member import Member
 
 CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
@@ -65,13 +65,15 @@ class AsyncCluster:
             raise
 
     async def close(self) -> None:
-        """Stop whatever runs. A temporary cluster ends at once, any other by controlled shutdowns."""
+        """Stop whatever runs: a temporary cluster at once, one with a directory cleanly, so that it can go on later."""
         layout, self._layout = self._layout, None
         if layout is None:
             return
         running = [member for member in self._members.values() if member.node is not None]
         try:
-            await self._all([member.kill() if layout.is_temporary else member.stop() for member in running])
+            await self._all(
+                [member.kill() if layout.is_temporary else member.stop(hand_over=False) for member in running]
+            )
         finally:
             if self._network is not None:
                 await self._network.close()
@@ -127,12 +129,16 @@ class AsyncCluster:
         await self._running_member(broker).stop()
 
     async def start(self, broker: int, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Start a broker that does not run, on the directory and ports that it had, and wait until all are ready."""
+        """Start a broker that does not run, on the directory and ports that it had, and wait until it is ready.
+
+        While fewer than a majority run there is no controller to wait for: then it returns as soon as it listens.
+        """
         member = self._member(broker)
         if member.node is not None:
             raise ClusterError(f"broker {broker} runs already")
         await self._start(member)
-        await self.wait_until_ready(timeout=timeout)
+        if 2 * len(self.running) > len(self.brokers):
+            await self._until(self._not_ready, timeout)
 
     async def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Start every broker that does not run, and wait until all are ready."""
@@ -160,7 +166,7 @@ class AsyncCluster:
             name=name,
             partitions=partitions,
             replication_factor=DEFAULT if replication_factor is None else replication_factor,
-            configs=check_settings(configs or {}),
+            configs=as_text(configs or {}),
         )
         answer = admin_pb2.CreateTopicsResponse.FromString(
             await self._ask(CREATE_TOPICS, request.SerializeToString(), timeout)
@@ -197,11 +203,12 @@ class AsyncCluster:
     # --- Waiting ----------------------------------------------------------------------------------------------------
 
     async def wait_until_ready(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Return once every running broker is registered and unfenced, and all running brokers know it.
+        """Return once all running brokers know that each of them is unfenced, and that each one that is down is not.
 
-        With fewer than a majority of the brokers running there is no controller, and no end to this but the timeout.
+        After `kill` it is the time at which the cluster has taken notice. With fewer than a majority of the brokers
+        running there is no controller, and no end to this but the timeout.
         """
-        await self._until(self._not_ready, timeout)
+        await self._until(lambda: self._not_ready() or self._not_noticed(), timeout)
 
     async def wait_until_in_sync(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Return once all replicas of all partitions of a topic are in sync. Brokers that are down are never that."""
@@ -238,6 +245,14 @@ class AsyncCluster:
             fenced = [other for other in nodes if not node.feed.image.is_active(other)]
             if fenced:
                 return f"broker {broker} does not know that {fenced} are unfenced"
+        return ""
+
+    def _not_noticed(self) -> str:
+        down = [broker for broker in self.brokers if broker not in self.running]
+        for broker, node in self._nodes().items():
+            active = [other for other in down if node.feed.image.is_active(other)]
+            if active:
+                return f"broker {broker} has not noticed that {active} are down"
         return ""
 
     def _not_leading(self, topic: str) -> str:

@@ -33,7 +33,7 @@ class Cluster:
         background_loop().run(self._cluster.open(timeout=timeout))
 
     def close(self) -> None:
-        """Stop whatever runs. A temporary cluster ends at once, any other by controlled shutdowns."""
+        """Stop whatever runs: a temporary cluster at once, one with a directory cleanly, so that it can go on later."""
         background_loop().run(self._cluster.close())
 
     def __enter__(self) -> Self:
@@ -89,7 +89,10 @@ class Cluster:
         background_loop().run(self._cluster.stop(broker))
 
     def start(self, broker: int, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Start a broker that does not run, on the directory and ports that it had, and wait until all are ready."""
+        """Start a broker that does not run, on the directory and ports that it had, and wait until it is ready.
+
+        While fewer than a majority run there is no controller to wait for: then it returns as soon as it listens.
+        """
         background_loop().run(self._cluster.start(broker, timeout=timeout))
 
     def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
@@ -130,7 +133,11 @@ class Cluster:
     # --- Waiting ----------------------------------------------------------------------------------------------------
 
     def wait_until_ready(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Return once every running broker is registered and unfenced, and all running brokers know it."""
+        """Return once all running brokers know that each of them is unfenced, and that each one that is down is not.
+
+        After `kill` it is the time at which the cluster has taken notice. With fewer than a majority of the brokers
+        running there is no controller, and no end to this but the timeout.
+        """
         background_loop().run(self._cluster.wait_until_ready(timeout=timeout))
 
     def wait_until_in_sync(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:

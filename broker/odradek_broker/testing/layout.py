@@ -84,12 +84,29 @@ class Layout:
         return cluster_id
 
 
+def as_text(settings: Mapping[str, object]) -> dict[str, str]:
+    """Values as a server's file has them."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+
+
 def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """Kafka's dotted names and their values as text. Raises `ClusterError` for those that the cluster sets itself."""
+    """Kafka's dotted names and their values as text.
+
+    Raises `ConfigError` for what is unknown or malformed, `ClusterError` for what the cluster itself sets and, unlike
+    a server, for what only Kafka would use: a test that sets it would test nothing.
+    """
     taken = sorted(set(settings) & set(OWN_SETTINGS))
     if taken:
         raise ClusterError(f"{', '.join(taken)}: the cluster itself sets this for each broker")
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+    values = as_text(settings)
+    unused = config.load(overrides=["node.id=1", *_overrides(values)]).unused
+    if unused:
+        raise ClusterError(f"odradek does not use {', '.join(unused)}")
+    return values
+
+
+def _overrides(values: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in values.items()]
 
 
 def broker_settings(
@@ -106,4 +123,4 @@ def broker_settings(
         "controller.quorum.voters": ",".join(voters),
         "log.dirs": str(layout.log_directory(broker)),
     }
-    return config.load(overrides=[f"{name}={value}" for name, value in values.items()]).settings
+    return config.load(overrides=_overrides(values)).settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 
 from odradek_proto.transport.clock import LoopClock
 
@@ -54,10 +55,12 @@ class Member:
             raise
         self.node, self._files, self._network = node, files, network
 
-    async def stop(self) -> None:
-        """Controlled shutdown (R-142), as after SIGTERM."""
+    async def stop(self, *, hand_over: bool = True) -> None:
+        """As after SIGTERM (R-142). With the whole cluster there is nobody to `hand_over` leaderships to."""
         node, files, _ = self._end_of_life()
         _take_note_of_failure(node)
+        if node.broker is not None and not hand_over:
+            node.broker.settings = replace(node.settings, controlled_shutdown_enable=False)
         try:
             await node.stop()
         finally:

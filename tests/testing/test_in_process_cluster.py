@@ -1,0 +1,175 @@
+"""A real cluster inside this process, with the synchronous clients: ready means ready, and failures are methods."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from odradek.sync import Admin, Consumer, Producer
+from odradek_broker.config import ConfigError
+from odradek_broker.testing import Cluster, ClusterError
+
+RECORDS_BETWEEN_FAILURES = 200
+
+
+def read_all(bootstrap: str, topic: str) -> list[str]:
+    with Consumer(bootstrap, topic, auto_offset_reset="earliest") as consumer:
+        return [(record.value or b"").decode() for record in consumer.records(until="end")]
+
+
+def test_a_new_cluster_takes_the_first_write_at_once(cluster: Cluster) -> None:
+    """Ready means that a topic is led, and that all three replicas count for the first acknowledgement."""
+    cluster.create_topic("orders", partitions=2)
+    with Producer(cluster.bootstrap) as producer:
+        assert [producer.send("orders", f"{number}", partition=0).offset for number in range(3)] == [0, 1, 2]
+    assert sorted(cluster.isr_of("orders", 1)) == cluster.brokers == cluster.running == [1, 2, 3]
+    assert read_all(cluster.bootstrap, "orders") == ["0", "1", "2"]
+
+
+def test_killed_leaders_lose_nothing_that_was_acknowledged(cluster: Cluster) -> None:
+    """Three leaders die with records on their way; each record is there once and in order."""
+    cluster.create_topic("orders")
+    written: list[str] = []
+    with Producer(cluster.bootstrap) as producer:
+        for _ in range(3):
+            for _ in range(RECORDS_BETWEEN_FAILURES):
+                written.append(str(len(written)))
+                producer.enqueue("orders", written[-1])
+            leader = cluster.leader_of("orders")
+            cluster.kill(leader)
+            written.append(str(len(written)))
+            producer.send("orders", written[-1])
+            assert cluster.leader_of("orders") != leader
+            assert leader not in cluster.running
+            cluster.start(leader)
+            cluster.wait_until_in_sync("orders")
+    assert read_all(cluster.bootstrap, "orders") == written
+
+
+def test_the_controller_can_be_killed(cluster: Cluster) -> None:
+    """Another broker becomes the active controller, and topics can be created again."""
+    controller = cluster.controller()
+    cluster.kill(controller)
+    assert cluster.controller() != controller
+    cluster.wait_until_ready()  # until then the dead one may be given replicas
+    cluster.create_topic("orders", replication_factor=2)
+    with Producer(cluster.bootstrap) as producer:
+        assert producer.send("orders", "written").offset == 0
+
+
+def test_a_kill_leaves_nothing_clean_and_a_stop_does(cluster: Cluster) -> None:
+    """The clean shutdown file is what the next start believes: kill -9 writes none."""
+    directories = {broker: Path(path) for broker, path in cluster.replicas().items()}
+    cluster.create_topic("orders")
+    cluster.kill(1)
+    assert not (directories["1"] / ".kafka_cleanshutdown").exists()
+    cluster.start(1)
+    cluster.stop(2)
+    assert (directories["2"] / ".kafka_cleanshutdown").exists()
+    cluster.heal()
+    assert cluster.running == [1, 2, 3]
+
+
+def test_a_dead_broker_refuses_at_the_address_that_it_keeps(cluster: Cluster) -> None:
+    """Nobody listens there, and nobody else is given its port before it comes back."""
+    addresses = cluster.bootstrap
+    host, _, port = addresses.split(",")[0].rpartition(":")
+    cluster.kill(1)
+    with pytest.raises(ConnectionRefusedError), socket.create_connection((host, int(port)), timeout=5):
+        pass
+    with pytest.raises(OSError), socket.socket() as thief:
+        thief.bind((host, int(port)))
+    cluster.start(1)
+    assert cluster.bootstrap == addresses
+    with socket.create_connection((host, int(port)), timeout=5):
+        pass
+
+
+def test_a_directory_keeps_its_cluster(tmp_path: Path) -> None:
+    """What was acknowledged before the end is there after the next start on the same directory."""
+    with Cluster(directory=tmp_path) as first:
+        first.create_topic("orders")
+        with Producer(first.bootstrap) as producer:
+            producer.send("orders", "written before")
+    with Cluster(directory=tmp_path) as second, Producer(second.bootstrap) as producer:
+        producer.send("orders", "written after")
+        assert read_all(second.bootstrap, "orders") == ["written before", "written after"]
+
+
+def test_everybody_killed_at_once_loses_nothing(tmp_path: Path) -> None:
+    """Three kills and no clean shutdown: the logs are recovered, and the cluster goes on."""
+    with Cluster(directory=tmp_path) as cluster:
+        cluster.create_topic("orders")
+        with Producer(cluster.bootstrap) as producer:
+            producer.send("orders", "written")
+        for broker in cluster.brokers:
+            cluster.kill(broker)
+        assert cluster.running == []
+        cluster.start(2)  # alone it has no controller, and is not waited for
+        cluster.heal()
+        assert read_all(cluster.bootstrap, "orders") == ["written"]
+
+
+def test_one_broker_is_a_cluster_with_its_own_settings() -> None:
+    """Settings have Kafka's names, hold for all brokers, and may be numbers and truth values."""
+    with Cluster(brokers=1, settings={"num.partitions": 4, "auto.create.topics.enable": False}) as cluster:
+        cluster.create_topic("orders", partitions=-1, configs={"retention.ms": 60_000})
+        with Admin(cluster.bootstrap) as admin:
+            [topic] = admin.describe_topics(["orders"])
+            configs = {entry.name: entry.value for entry in admin.describe_configs("topic", "orders")}
+        assert len(topic.partitions) == 4
+        assert configs["retention.ms"] == "60000"
+
+
+def test_two_clusters_stand_side_by_side() -> None:
+    """Each has its own ports, directories and records."""
+    with Cluster(brokers=1) as one, Cluster(brokers=1) as other:
+        for cluster in (one, other):
+            cluster.create_topic("orders")
+        with Producer(one.bootstrap) as producer:
+            producer.send("orders", "in one")
+        assert read_all(one.bootstrap, "orders") == ["in one"]
+        assert read_all(other.bootstrap, "orders") == []
+
+
+def test_a_wait_says_what_was_missing(cluster: Cluster) -> None:
+    """A topic with a dead replica is never in sync; the error names the partition and both sets."""
+    cluster.create_topic("orders")
+    leader = cluster.leader_of("orders")
+    dead = next(broker for broker in cluster.brokers if broker != leader)
+    cluster.kill(dead)
+    with Producer(cluster.bootstrap) as producer:
+        producer.send("orders", "without it")
+    with pytest.raises(ClusterError, match=r"not within 0\.1 s: orders-0: in sync \[.*\] of \[.*\]"):
+        cluster.wait_until_in_sync("orders", timeout=0.1)
+
+
+def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> None:
+    """Unknown brokers, topics and settings, things done twice, a directory of another size."""
+    cluster.create_topic("orders")
+    cluster.kill(3)
+    with pytest.raises(ClusterError, match="there is no broker 9 in this cluster; there are 1, 2, 3"):
+        cluster.kill(9)
+    with pytest.raises(ClusterError, match="broker 3 does not run"):
+        cluster.stop(3)
+    with pytest.raises(ClusterError, match="broker 1 runs already"):
+        cluster.start(1)
+    with pytest.raises(ClusterError, match="there is no partition nowhere-0"):
+        cluster.leader_of("nowhere")
+    with pytest.raises(ClusterError, match="orders"):
+        cluster.create_topic("orders")
+    with pytest.raises(ClusterError, match=r"node\.id: the cluster itself sets this"):
+        Cluster(settings={"node.id": 4})
+    with pytest.raises(ClusterError, match="not open"):
+        Cluster().leader_of("orders")
+    with pytest.raises(ClusterError, match=r"odradek does not use num\.partition$"):
+        Cluster(settings={"num.partition": 4})
+    with pytest.raises(ConfigError, match=r"unknown setting 'partitions'"):
+        Cluster(settings={"partitions": 4})
+    with pytest.raises(ConfigError, match=r"num\.partitions must be a whole number"):
+        Cluster(settings={"num.partitions": "many"})
+    with Cluster(brokers=1, directory=tmp_path):
+        pass
+    with pytest.raises(ClusterError, match="holds a cluster of 1 brokers, not of 3"), Cluster(directory=tmp_path):
+        pass

@@ -1,0 +1,132 @@
+"""The pytest plugin, run by pytest in a process of its own, as its users run it."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = "odradek_broker.testing.plugin"
+HEAVY = ("grpc", "google.protobuf", "odradek_proto", "odradek_broker.node", "odradek_broker.testing.cluster", "odradek")
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """pytest with this plugin and no other, whatever is installed."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makeini("[pytest]\naddopts = --strict-markers")
+    return pytester
+
+
+def passes(pytester: pytest.Pytester, source: str, **outcomes: int) -> pytest.RunResult:
+    pytester.makepyfile(source)
+    result = pytester.runpytest_subprocess("-p", PLUGIN)
+    result.assert_outcomes(**outcomes)
+    return result
+
+
+def test_the_project_offers_the_plugin() -> None:
+    """The entry point names a module that is there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"odradek": PLUGIN}
+    assert importlib.import_module(PLUGIN).pytest_configure is not None
+
+
+def test_one_cluster_serves_a_session_and_each_test_has_a_topic(run: pytest.Pytester) -> None:
+    """The same cluster for tests that want the same; topics are fresh; the marker makes another cluster."""
+    passes(
+        run,
+        """
+        import pytest
+        from odradek.sync import Admin, Producer
+
+        seen = {}
+
+        @pytest.mark.parametrize("value", ["a b", "c"])
+        def test_topics(odradek_bootstrap, odradek_topic, value):
+            with Producer(odradek_bootstrap) as producer:
+                assert producer.send(odradek_topic, value).offset == 0
+            seen[odradek_topic] = odradek_bootstrap
+
+        def test_sharing(odradek_cluster):
+            assert list(seen) == ["test_topics-a-b-1", "test_topics-c-2"]
+            assert set(seen.values()) == {odradek_cluster.bootstrap}
+            assert odradek_cluster.brokers == [1, 2, 3]
+
+        @pytest.mark.odradek(brokers=1, settings={"num.partitions": 5})
+        def test_marker(odradek_cluster, odradek_topic):
+            assert odradek_cluster.brokers == [1]
+            odradek_cluster.create_topic("by-default", -1)
+            with Admin(odradek_cluster.bootstrap) as admin:
+                [topic] = admin.describe_topics(["by-default"])
+            assert len(topic.partitions) == 5
+
+        @pytest.mark.odradek(brokers=1)
+        class TestMarkedClass:
+            def test_inherits(self, odradek_cluster, odradek_clusters):
+                assert odradek_cluster.brokers == [1]
+                assert odradek_clusters.get(brokers=1) is odradek_cluster
+        """,
+        passed=5,
+    )
+
+
+def test_a_killed_broker_is_up_again_for_the_next_test(run: pytest.Pytester) -> None:
+    """One test's failures are not the next one's."""
+    passes(
+        run,
+        """
+        def test_kills(odradek_cluster):
+            odradek_cluster.kill(1)
+            odradek_cluster.stop(2)
+            assert odradek_cluster.running == [3]
+
+        def test_finds_all_of_them(odradek_cluster, odradek_topic):
+            assert odradek_cluster.running == [1, 2, 3]
+            assert sorted(odradek_cluster.isr_of(odradek_topic)) == [1, 2, 3]
+        """,
+        passed=2,
+    )
+
+
+def test_nothing_heavy_is_imported_before_a_fixture_is_used(run: pytest.Pytester) -> None:
+    """A test session that wants no cluster does not pay for one."""
+    passes(
+        run,
+        f"""
+        import sys
+
+        def test_imports(request):
+            assert request.config.pluginmanager.has_plugin("{PLUGIN}")
+            heavy = {HEAVY!r}
+            assert [name for name in sys.modules if name in heavy] == []
+        """,
+        passed=1,
+    )
+
+
+def test_a_wrong_marker_is_explained(run: pytest.Pytester) -> None:
+    """An argument that the marker does not know names the test and what would be right."""
+    result = passes(
+        run,
+        """
+        import pytest
+
+        @pytest.mark.odradek(nodes=1)
+        def test_marked(odradek_cluster):
+            pass
+        """,
+        errors=1,
+    )
+    result.stdout.fnmatch_lines(["*test_marked: @pytest.mark.odradek(brokers=3, settings={})*nodes*"])
+
+
+def test_the_example_passes(run: pytest.Pytester) -> None:
+    """examples/test_my_service.py, as its first line says."""
+    run.makepyfile(test_my_service=(ROOT / "examples/test_my_service.py").read_text())
+    run.runpytest_subprocess("-p", PLUGIN).assert_outcomes(passed=2)
