@@ -47,43 +47,54 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write.")]
+KeySeparator = Annotated[
+    str | None, typer.Option("-K", "--key-separator", metavar="SEP", help="What parts key and value in a line.")
+]
+HeaderTexts = Annotated[
+    list[str] | None, typer.Option("-H", "--headers", metavar="K=V", help="A header of each record. Repeatable.")
+]
+InputFile = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="Read this file instead of standard input.")
+]
+Input = Annotated[
+    InputFormat, typer.Option("--input", help="lines: a value each; json: an object each, as `consume -J` prints.")
+]
+Count = Annotated[
+    int | None, typer.Option("--count", metavar="N", min=0, help="Make up N records instead (0: until Ctrl-C).")
+]
+Size = Annotated[str, typer.Option("--size", metavar="BYTES", help="Size of the values that --count makes up.")]
+Partition = Annotated[
+    int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="Write to this partition only.")
+]
+Whose = Annotated[Acks, typer.Option("--acks", help="Whose word counts: all in-sync replicas, leader, nobody.")]
+Rate = Annotated[float, typer.Option("--rate", metavar="N", min=0, help="At most so many records a second.")]
+CodecName = Annotated[Compression, typer.Option("-z", "--compression", help="Codec.")]
+Linger = Annotated[float, typer.Option("--linger", metavar="MS", min=0, help="Wait so long for a batch to fill.")]
+BatchSize = Annotated[str, typer.Option("--batch-size", metavar="BYTES", help="Largest batch.")]
+Create = Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")]
+DeliveryTimeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Give a record up after so long.")
+]
+
+
 @app.command()
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write.")],
-    key_separator: Annotated[
-        str | None, typer.Option("-K", "--key-separator", metavar="SEP", help="What parts key and value in a line.")
-    ] = None,
-    headers: Annotated[
-        list[str] | None, typer.Option("-H", "--headers", metavar="K=V", help="A header of each record. Repeatable.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="Read this file instead of standard input.")
-    ] = None,
-    input_format: Annotated[
-        InputFormat, typer.Option("--input", help="lines: a value each; json: an object each, as `consume -J` prints.")
-    ] = InputFormat.LINES,
-    count: Annotated[
-        int | None, typer.Option("--count", metavar="N", min=0, help="Make up N records instead (0: until Ctrl-C).")
-    ] = None,
-    size: Annotated[
-        str, typer.Option("--size", metavar="BYTES", help="Size of the values that --count makes up.")
-    ] = "100",
-    partition: Annotated[
-        int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="Write to this partition only.")
-    ] = None,
-    acks: Annotated[
-        Acks, typer.Option("--acks", help="Whose word counts: all in-sync replicas, leader, nobody.")
-    ] = Acks.ALL,
-    rate: Annotated[float, typer.Option("--rate", metavar="N", min=0, help="At most so many records a second.")] = 0,
-    compression: Annotated[Compression, typer.Option("-z", "--compression", help="Codec.")] = Compression.NONE,
-    linger: Annotated[
-        float, typer.Option("--linger", metavar="MS", min=0, help="Wait so long for a batch to fill.")
-    ] = 0,
-    batch_size: Annotated[str, typer.Option("--batch-size", metavar="BYTES", help="Largest batch.")] = "16KiB",
-    create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
-    delivery_timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Give a record up after so long.")
-    ] = 120.0,
+    topic: Topic,
+    key_separator: KeySeparator = None,
+    headers: HeaderTexts = None,
+    file: InputFile = None,
+    input_format: Input = InputFormat.LINES,
+    count: Count = None,
+    size: Size = "100",
+    partition: Partition = None,
+    acks: Whose = Acks.ALL,
+    rate: Rate = 0,
+    compression: CodecName = Compression.NONE,
+    linger: Linger = 0,
+    batch_size: BatchSize = "16KiB",
+    create: Create = False,
+    delivery_timeout: DeliveryTimeout = 120.0,
     bootstrap: Bootstrap = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
