@@ -22,6 +22,7 @@ def test_flushed_acknowledgements_survive_a_blackout_of_all_machines(seed: int) 
 
 def test_without_flush_a_correlated_power_loss_is_reported() -> None:
     """When all machines lose power and nothing was flushed, acknowledged records are gone, and the checks say so."""
-    options = Options(faults_ms=3_000, nemeses=("blackout",))
-    found = {finding.check for seed in range(8) for finding in run_seed(seed, options).findings}
-    assert "committed-prefix-immutable" in found or "lost" in found, found
+    options = Options(faults_ms=2_000, nemeses=("blackout",))
+    results = (run_seed(seed, options) for seed in range(20))
+    found = next(({finding.check for finding in result.findings} for result in results if result.findings), set())
+    assert found & {"committed-prefix-immutable", "lost", "skipped"}, found
