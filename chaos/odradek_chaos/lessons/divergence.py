@@ -15,10 +15,10 @@ from odradek_chaos.lessons.world import ACKS_LEADER, World
 def _begin(world: World) -> None:
     world.produce("m1")
     world.settle()
-    for number in world.replicas:
-        world.flush(number)
-        world.checkpoint(number)
-    world.happenings = world.happenings[:2]
+    with world.quiet():
+        for number in world.replicas:
+            world.flush(number)
+            world.checkpoint(number)
 
 
 def _half_flushed(world: World) -> None:
@@ -30,9 +30,9 @@ def _half_flushed(world: World) -> None:
 
 def _power(world: World) -> None:
     world.lose_power()
-    world.fence(1)
+    with world.quiet():
+        world.fence(1)  # broker 2 leads epoch 1 on paper, until its session ends, too
     world.fence(2)
-    world.happenings = [each for each in world.happenings if "epoch 1" not in each.text]
 
 
 def _one_is_back(world: World) -> None:

@@ -98,7 +98,7 @@ def _padded(blocks: Sequence[list[Text]], number: int, space: Space) -> list[Tex
 
 def title_line(lesson: Lesson, place: str, title: str, keys: str, space: Space) -> Text:
     """Where we are, and at the right what the keys do."""
-    text = Text.assemble((lesson.name, HEADING), (f" · {place} · ", "dim"), (title, "bold"))
+    text = Text.assemble((lesson.name, HEADING), (f" · {place} · " if place else " · ", "dim"), (title, "bold"))
     text.append(" " * max(2, space.width - text.cell_len - len(keys)))
     text.append(keys, "dim")
     text.rstrip()

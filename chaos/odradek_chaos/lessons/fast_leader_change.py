@@ -12,15 +12,16 @@ from odradek_chaos.lessons.world import ACKS_LEADER, World
 
 
 def _write_alone(world: World, *values: str) -> None:
-    for value in values:
-        world.produce(value, acks=ACKS_LEADER)
-    world.happenings = [each for each in world.happenings if "HW" not in each.text and "appends" not in each.text]
+    with world.quiet():
+        for value in values:
+            world.produce(value, acks=ACKS_LEADER)
 
 
 def _change_to(world: World, number: int) -> None:
     """The other broker dies; this one comes back and is elected, although it is not in the ISR."""
     world.kill(3 - number)
-    world.start(number)
+    with world.quiet():
+        world.start(number)
     world.elect_uncleanly(number)
 
 

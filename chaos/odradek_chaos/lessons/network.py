@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
@@ -74,11 +76,20 @@ class Network:
         self.known = known
         self.now_ms = 1_000
         self.happenings: list[Happening] = []
-        self.silent = False  # while the world settles, only what matters is told
+        self._quiet = False
 
     def say(self, kind: Kind, text: str) -> None:
-        if not self.silent or kind in (Kind.ACKNOWLEDGED, Kind.CUT):
+        if not self._quiet or kind in (Kind.ACKNOWLEDGED, Kind.CUT):
             self.happenings.append(Happening(kind, text))
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """What happens here is no subject of the step: only acknowledgements and cuts are told."""
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
 
     def _message(self, source: int, target: int, text: str, *, lost: bool = False) -> None:
         arrow = "──✗ " if lost else "──► "

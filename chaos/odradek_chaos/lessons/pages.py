@@ -47,12 +47,12 @@ class _Pages:
     def _first(self, space: Space, keys: str) -> list[Text]:
         lesson = self.lesson
         old, new = (MODE_NAMES[mode.value] for mode in (lesson.old_mode, self.played.new.mode))
-        lines = [title_line(lesson, f"{len(lesson.steps)} steps", lesson.title, keys, space), Text()]
+        lines = [title_line(lesson, "", lesson.title, keys, space), Text()]
         lines += paragraph(lesson.promise, space.width, "bold")
         lines += [Text()]
         lines += paragraph(
-            "Two brokers hold the partition orders-0. The same things happen to them in two worlds, which differ in "
-            "one setting, odradek.truncation.mode:",
+            f"Two brokers hold the partition orders-0. In {len(lesson.steps)} steps the same happens to them in two "
+            "worlds, which differ in one setting, odradek.truncation.mode:",
             space.width,
         )
         lines += [Text.assemble("  left   ", (old, HEADING)), Text.assemble("  right  ", (new, HEADING)), Text()]
@@ -85,12 +85,11 @@ class _Pages:
         """Why it ended so, and where to read on."""
         lesson, cause = self.lesson, self.verdict.cause
         lines = [title_line(lesson, "the end", "Why", keys, space)]
-        for heading, words in (
-            (f"What did it: {self.verdict.old.mode}", cause.old),
-            (f"What happened instead: {self.verdict.new.mode}", cause.new),
-            ("What Kafka did about it", lesson.kafka),
-            ("Read on", f"docs/protocol.md: {lesson.read_on}"),
-        ):
+        parts = [("What Kafka did about it", lesson.kafka), ("Read on", f"docs/protocol.md: {lesson.read_on}")]
+        if cause is not None:
+            instead = (f"What happened instead: {self.verdict.new.mode}", cause.new)
+            parts = [(f"What did it: {self.verdict.old.mode}", cause.old), instead, *parts]
+        for heading, words in parts:
             lines += [Text(), Text(heading, HEADING), *paragraph(words, space.width - 2, "", "  ")]
         return [*lines, Text(), rule(space), Text(summary(lesson, self.verdict), "bold")]
 

@@ -161,8 +161,8 @@ class Replica:
 
     # --- Life ------------------------------------------------------------------------------------------------------
 
-    def start(self, registration: PartitionRegistration, brokers: BrokerView, now_ms: int) -> None:
-        """A new process opens the directory, recovers the log, and takes its role."""
+    def boot(self) -> None:
+        """A new process opens the directory and recovers the log; its role comes with the metadata, by `take`."""
         self._files = SimFiles(self.disk, self._loop, random.Random(0))
         rng = random.Random(self.number)
         self._directory = LogDirectory.open(
@@ -170,7 +170,6 @@ class Replica:
         )
         settings = LogSettings(accept_straddling=self._policy.appends_straddling_batch)
         self._log = self._directory.open_log(ORDERS, TOPIC_ID, settings, wall_ms=WALL_MS)
-        self.take(registration, brokers, now_ms)
 
     def kill(self, *, power: bool = False) -> None:
         """The process dies in this moment; with `power` the machine does."""

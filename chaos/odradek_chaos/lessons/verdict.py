@@ -36,11 +36,14 @@ class Audited:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a lesson ended. `unmet` says what was expected and did not come; empty when all is as it should be."""
+    """How a lesson ended. `unmet` says what was expected and did not come; empty when all is as it should be.
+
+    `cause` is None when the brokers did not write down what the lesson explains.
+    """
 
     old: Audited
     new: Audited
-    cause: Cause
+    cause: Cause | None
     unmet: tuple[str, ...]
 
     def as_json(self, lesson: str) -> dict[str, Any]:
@@ -55,7 +58,7 @@ class Verdict:
                 }
                 for each in (self.old, self.new)
             ],
-            "cause": asdict(self.cause),
+            "cause": None if self.cause is None else asdict(self.cause),
             "unmet": list(self.unmet),
         }
 
@@ -70,7 +73,12 @@ def judge(played: Played, directory: Path | None = None) -> Verdict:
         with tempfile.TemporaryDirectory(prefix="odradek-lesson-") as temporary:
             return judge(played, Path(temporary))
     old, new = (_audit(world, directory / world.mode.value) for world in (played.old, played.new))
-    return Verdict(old, new, played.lesson.cause(played.old, played.new), tuple(_unmet(played, old, new)))
+    unmet = _unmet(played, old, new)
+    try:
+        cause = played.lesson.cause(played.old, played.new)
+    except LookupError as error:
+        return Verdict(old, new, None, (*unmet, str(error)))
+    return Verdict(old, new, cause, tuple(unmet))
 
 
 def _audit(world: World, directory: Path) -> Audited:

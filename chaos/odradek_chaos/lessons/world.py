@@ -16,7 +16,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import PREFIX_SIZE, check_batch, encode_batch, stamped_prefix
 from odradek_proto.values import replace
 
-from odradek_chaos.lessons.network import Happening, Kind, Known, Network, values_in
+from odradek_chaos.lessons.network import Kind, Known, Network, values_in
 from odradek_chaos.lessons.replica import ORDERS, WALL_MS, Evidence, Replica
 
 BROKERS = (1, 2)
@@ -60,10 +60,10 @@ class World(Network):
         self.evidence: list[Evidence] = []
         self.history: list[Event] = []
         self._position = 0  # of the consumer
-        self.silent = True
-        for replica in self.replicas.values():
-            replica.start(self.registration, self.known, self.now_ms)
-        self.silent = False
+        with self.quiet():
+            for replica in self.replicas.values():
+                replica.boot()
+                replica.take(self.registration, self.known, self.now_ms)
 
     def begin_step(self) -> None:
         """Time goes on, and what was said before belongs to another step."""
@@ -120,7 +120,7 @@ class World(Network):
         for offset, value in enumerate(produced.values, produced.base_offset):
             self.acknowledged.append(Acknowledged(value, offset, acks_all))
             self.history.append(Event(ACK, ORDERS.topic, 0, value.encode(), offset, acks, produced.client))
-        self.say(Kind.ACKNOWLEDGED, f"{' '.join(produced.values)} acknowledged (acks={acks})")
+        self.say(Kind.ACKNOWLEDGED, f"{' '.join(produced.values)} acknowledged at {produced.base_offset} (acks={acks})")
 
     def consume(self) -> None:
         """The consumer reads on from its position, at the leader."""
@@ -159,39 +159,37 @@ class World(Network):
 
     def start(self, number: int, *, keeps_isr: bool = False) -> None:
         """Boot, register, unfence. Unless the session still lives (L-12) the broker leaves the ISR first (R-152)."""
-        place = len(self.happenings)  # that it starts is said before what follows from it
         if not keeps_isr and self.known.is_active(number):
             self.fence(number)
         self.known.register(number)
         replica = self.replicas[number]
-        replica.start(self.registration, self.known, self.now_ms)
-        born = next(
-            each for each in reversed(self.evidence) if each.broker == number and "high_watermark" in each.facts
-        )
-        end = born.facts.get("from", born.facts.get("log_end_offset"))
-        text = f"broker {number} starts: LEO {end}, HW {born.facts['high_watermark']}"
-        self.happenings.insert(place, Happening(Kind.FACT, text))
+        replica.boot()
+        state = replica.log.state
+        self.say(Kind.FACT, f"broker {number} starts: LEO {state.log_end_offset}, HW {state.high_watermark}")
+        replica.take(self.registration, self.known, self.now_ms)
         if self.registration.leader == NO_LEADER and number in self.registration.isr:
             self._change(leader=number)
         self._publish()
 
     def settle(self) -> None:
         """Everything runs until nothing moves; of the way there only acknowledgements and cuts are told."""
-        self.silent = True
         quiet = 0
-        for _ in range(MOST_ROUNDS):
-            before = self._fingerprint()
-            self.now_ms += STEP_MS
-            for replica in self.replicas.values():
-                if replica.role is not None and not isinstance(replica.role, LeaderPartition):
-                    self.fetch(replica.number)
-            while self.leader.proposals:
-                self._alter_partition()
-            quiet = quiet + 1 if before == self._fingerprint() else 0
-            if quiet == QUIET_ROUNDS:
-                self.silent = False
-                return
+        with self.quiet():
+            for _ in range(MOST_ROUNDS):
+                before = self._fingerprint()
+                self._round()
+                quiet = quiet + 1 if before == self._fingerprint() else 0
+                if quiet == QUIET_ROUNDS:
+                    return
         raise AssertionError("the world does not settle")
+
+    def _round(self) -> None:
+        self.now_ms += STEP_MS
+        for replica in self.replicas.values():
+            if replica.role is not None and not isinstance(replica.role, LeaderPartition):
+                self.fetch(replica.number)
+        while self.leader.proposals:
+            self._alter_partition()
 
     def _fingerprint(self) -> object:
         running = [replica for replica in self.replicas.values() if replica.role is not None]
@@ -217,7 +215,8 @@ class World(Network):
     def elect_uncleanly(self, number: int) -> None:
         """R-133: the new leader is the whole ISR."""
         self._change(leader=number, isr=(number,))
-        self._publish()
+        with self.quiet():  # alone in the ISR it commits all that it has
+            self._publish()
 
     def _change(self, *, leader: int | None = None, isr: tuple[int, ...] | None = None) -> None:
         """One record: partition epoch + 1, and leader epoch + 1 when the leader changes (R-55, R-56)."""

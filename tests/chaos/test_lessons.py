@@ -1,0 +1,219 @@
+"""The lessons: how they end, what they show, and that every page is as it was. `pytest --rewrite` accepts new pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from odradek_broker.core.partition.messages import TruncationMode
+from odradek_chaos.lessons.catalogue import LESSONS
+from odradek_chaos.lessons.drawing import Space
+from odradek_chaos.lessons.lesson import Expected, Lesson, Played, evidence, play
+from odradek_chaos.lessons.pages import pages
+from odradek_chaos.lessons.player import Key, keys_in, turn_pages
+from odradek_chaos.lessons.verdict import judge
+from odradek_chaos.lessons.views import ReplicaView
+from odradek_chaos.lessons.world import World
+
+GOLDEN = Path(__file__).parent / "lessons"
+EVERY = pytest.mark.parametrize("lesson", LESSONS.values(), ids=list(LESSONS))
+SPACES = {"80x24": Space(80, 24, steady=True), "120x40": Space(120, 40, steady=True), "200x60": Space(200, 60)}
+
+
+def logs(played: Played, world: int) -> list[list[tuple[int, str, int]]]:
+    """(offset, value, epoch) of both replicas at the end of a world."""
+    replicas = played.frames[-1].worlds[world].replicas
+    return [[(each.offset, each.value, each.leader_epoch) for each in replica.records] for replica in replicas]
+
+
+def drawn(played: Played, space: Space) -> list[list[str]]:
+    """Every page as plain lines."""
+    return [[line.plain for line in page(space, "")] for page in pages(played, judge(played))]
+
+
+# --- How they end ----------------------------------------------------------------------------------------------------
+
+
+@EVERY
+def test_the_auditor_finds_the_failure_in_the_old_world_and_nothing_today(lesson: Lesson) -> None:
+    """The old world has the expected findings by offset and epoch; today's has none, and enough was compared."""
+    verdict = judge(play(lesson))
+    assert verdict.unmet == ()
+    found = {Expected(each.check, each.offset, each.epoch) for each in verdict.old.findings}
+    assert found >= set(lesson.expected)
+    assert lesson.expected
+    assert verdict.new.findings == ()
+    assert verdict.new.compared_records >= 3
+
+
+@EVERY
+def test_the_failure_needs_the_old_protocol(lesson: Lesson) -> None:
+    """With today's protocol on both sides nothing is found, and the lesson says that it did not end as it should."""
+    verdict = judge(play(replace(lesson, old_mode=TruncationMode.FETCH)))
+    assert verdict.old.findings == ()
+    assert len(verdict.unmet) >= len(lesson.expected)
+
+
+def test_a_failure_of_today_is_no_good_end() -> None:
+    """Findings in the right world are unmet expectations, whatever the left one shows."""
+    lesson = LESSONS["lost-write"]
+    unmet = judge(replace(play(lesson), new=play(lesson).old)).unmet
+    assert unmet == ("high-watermark: 3 findings, 2 records compared",)
+
+
+def test_the_lost_write_is_lost_on_the_left_and_kept_on_the_right() -> None:
+    """Script B2 with variant 9': the acknowledged m2 is on one replica, m3 in its place on the other."""
+    played = play(LESSONS["lost-write"])
+    assert logs(played, 0) == [[(0, "m1", 0), (1, "m2", 0)], [(0, "m1", 0), (1, "m3", 1)]]
+    assert logs(played, 1) == [[(0, "m1", 0), (1, "m2", 0), (2, "m3", 1)]] * 2
+    cut = evidence(played.old, 2, "truncated")
+    assert (cut.rule, cut.facts["from"], cut.facts["to"]) == ("L-1", 2, 1)
+    gone = [[each.value for each in world.acknowledged if each.gone] for world in played.frames[-1].worlds]
+    assert gone == [["m2"], []]
+
+
+def test_the_divergence_stays_on_the_left_and_is_cut_on_the_right() -> None:
+    """Script B3: different records at offset 1 below both high watermarks; with epochs, R-79 removes them."""
+    played = play(LESSONS["divergence"])
+    assert logs(played, 0) == [
+        [(0, "m1", 0), (1, "m2", 0), (2, "m4", 3)],
+        [(0, "m1", 0), (1, "m3", 3), (2, "m4", 3)],
+    ]
+    assert logs(played, 1) == [[(0, "m1", 0), (1, "m3", 3), (2, "m4", 3)]] * 2
+    assert all(replica.high_watermark == 3 for world in played.frames[-1].worlds for replica in world.replicas)
+    assert not [each for each in played.old.evidence if each.event == "truncated"]
+    assert evidence(played.new, 1, "truncated").rule == "R-79"
+
+
+def test_an_offset_comes_twice_on_the_left_only() -> None:
+    """Script B4: the batch that spans the end of the log is appended whole (L-9)."""
+    played = play(LESSONS["offsets-go-backwards"])
+    returned, leader = logs(played, 0)
+    assert [offset for offset, _, _ in returned] == [0, 1, 2, 3, 3, 4]
+    assert [offset for offset, _, _ in leader] == [0, 1, 2, 3, 4]
+    assert logs(played, 1) == [leader, leader]
+
+
+def test_one_round_of_epochs_misses_what_several_find() -> None:
+    """Script B5: single round cuts nothing; today two answers in a row cut one epoch each."""
+    played = play(LESSONS["fast-leader-change"])
+    assert [value for _, value, _ in logs(played, 0)[1]] == ["x", "q1", "q2", "p3", "p4"]
+    assert logs(played, 1)[0] == logs(played, 1)[1]
+    cuts = [(each.facts["from"], each.facts["to"]) for each in played.new.evidence if each.event == "truncated"]
+    assert cuts == [(3, 2), (2, 1)]
+    assert not [each for each in played.old.evidence if each.event == "truncated"]
+
+
+def test_nothing_was_written_down_where_nothing_happened() -> None:
+    """Who looks for evidence of what never was is told so."""
+    with pytest.raises(LookupError, match="broker 2 wrote down no truncated"):
+        evidence(World(TruncationMode.FETCH), 2, "truncated")
+
+
+def test_a_power_loss_leaves_what_was_flushed() -> None:
+    """The disk of each broker after the power loss ends where `flushed` stood before it."""
+    before, after = play(LESSONS["divergence"]).frames[1:3]
+    for world in (0, 1):
+        flushed = [replica.flushed for replica in before.worlds[world].replicas]
+        assert flushed == [2, 1]
+        assert [replica.log_end_offset for replica in after.worlds[world].replicas] == flushed
+
+
+# --- What they show --------------------------------------------------------------------------------------------------
+
+
+@EVERY
+def test_pages_are_as_they_were(lesson: Lesson, request: pytest.FixtureRequest) -> None:
+    """All pages of a lesson at 80 columns, letter by letter."""
+    text = "\n\n".join("\n".join(page) for page in drawn(play(lesson), Space())) + "\n"
+    path = GOLDEN / f"{lesson.name}.txt"
+    if request.config.getoption("--rewrite", default=False):
+        path.write_text(text)
+        return
+    assert text == path.read_text()
+
+
+@EVERY
+@pytest.mark.parametrize("space", SPACES.values(), ids=list(SPACES))
+def test_every_page_fits_on_the_screen(lesson: Lesson, space: Space) -> None:
+    """Neither wider nor higher than the terminal, and nothing is cut off."""
+    for page in pages(played := play(lesson), judge(played)):
+        lines = page(space, "Enter on · b back · q quit")
+        assert len(lines) <= space.lines, lines[0].plain
+        assert max(line.cell_len for line in lines) < space.columns, lines[0].plain
+
+
+@EVERY
+def test_blocks_stand_still_on_a_screen(lesson: Lesson) -> None:
+    """From step to step the line above the explanation stays where it is."""
+    steps = drawn(play(lesson), SPACES["80x24"])[1 : 1 + len(lesson.steps)]
+    assert len({next(at for at, line in enumerate(page) if line.startswith("──────")) for page in steps}) == 1
+
+
+@EVERY
+def test_nothing_is_said_by_colour_alone(lesson: Lesson) -> None:
+    """What differs, repeats, is lost or down has a sign or a word in the plain text, for each replica and each mark."""
+    played = play(lesson)
+    for frame, page in zip(played.frames, drawn(played, Space())[1:], strict=False):
+        text = "\n".join(page)
+        for world in frame.worlds:
+            assert all(f"{each.value}(LOST)" in text for each in world.acknowledged if each.gone and each.acks_all)
+            for replica in world.replicas:
+                assert all(sign in text for sign in signs_of(replica)), (frame.step.title, replica)
+
+
+def signs_of(replica: ReplicaView) -> Iterable[str]:
+    """What the plain text must hold for a replica."""
+    yield f"broker {replica.broker}  {replica.role if replica.role == 'follower' else replica.role.upper()}"
+    yield "HW" if replica.high_watermark != replica.log_end_offset else "HW=LEO"
+    for record in replica.records:
+        yield f"│{record.value}≠" if record.differs else f"│{record.value} "
+        if record.again:
+            yield f"{record.offset}!"
+
+
+@EVERY
+def test_a_lesson_happens_in_the_same_way_each_time(lesson: Lesson) -> None:
+    """Neither time nor chance decides anything."""
+    assert play(lesson).frames == play(lesson).frames
+
+
+# --- Turning pages ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        ([Key.NEXT, Key.NEXT], [0, 1, 2]),
+        ([Key.NEXT, Key.BACK, Key.NEXT], [0, 1, 0, 1]),
+        ([Key.BACK], [0, 0]),
+        ([Key.NEXT, Key.QUIT, Key.NEXT], [0, 1]),
+        ([Key.NEXT, Key.REDRAW, Key.NEXT], [0, 1, 1, 2]),
+        ([Key.NEXT, Key.NEXT, Key.NEXT, Key.NEXT], [0, 1, 2]),
+    ],
+)
+def test_pages_turn_by_keys(keys: list[Key], shown: list[int]) -> None:
+    """Forward, back, away; going on behind the last page ends the lesson."""
+    seen: list[int] = []
+    assert turn_pages(3, seen.append, keys) == shown[-1]
+    assert seen == shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ("\r", [Key.NEXT]),
+        ("\n b", [Key.NEXT, Key.NEXT, Key.BACK]),
+        ("\x1b[C\x1b[D\x1b[6~", [Key.NEXT, Key.BACK, Key.NEXT]),
+        ("q", [Key.QUIT]),
+        ("\x1b", [Key.QUIT]),
+        ("\x1b[15~", []),
+        ("xyz", []),
+        ("", []),
+    ],
+)
+def test_what_is_typed_becomes_keys(typed: str, keys: list[Key]) -> None:
+    """Letters, Enter and arrows, several at once; others mean nothing, and an unknown function key does not quit."""
+    assert keys_in(typed) == keys
