@@ -88,10 +88,17 @@ def compare_openings(
     settings: LogSettings,
     kafka_settings: Sequence[str],
 ) -> Mapping[tuple[str, Path], list[str]]:
-    """Open each directory in each way by both; returns the differences of each pair, mostly empty lists."""
+    """Open each directory in each way by both; returns the differences of each pair, mostly empty lists.
+
+    A log that starts within a segment is not recovered from there: Kafka then takes producers from below the log start
+    into its snapshots, although without a recovery it would not (R-246), and we never do.
+    """
     pairs: dict[tuple[str, Path], tuple[Path, Opening, Bounds]] = {}
     for number, directory in enumerate(directories):
+        within = checkpointed(directory, LOG_START_OFFSET_CHECKPOINT) > 0
         for way in WAYS:
+            if way == "from the start" and within:
+                continue
             ours, kafkas = (temporary / str(number) / way.replace(" ", "-") / name for name in ("ours", "kafkas"))
             for copied in (ours, kafkas):
                 shutil.copytree(directory, copied / directory.name)

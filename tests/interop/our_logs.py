@@ -22,6 +22,11 @@ from odradek_proto.transport.files import OsFiles
 SETTINGS = LogSettings(segment_bytes=5000, index_interval_bytes=400)
 KAFKA_SETTINGS = ("internal.segment.bytes=5000", "index.interval.bytes=400")  # the same for Kafka's storage
 CLUSTER = "odradek-interop-tests1"  # 22 characters
+TORN = (
+    bytes(300),
+    b"\x00\x00\x00",
+    encode_batch([(0, None, b"half a batch", ())])[:-5],
+)  # what a kill may leave behind
 TEXTS = (b"so much depends upon a red wheel barrow ", b"\x00\xff\xfe", "ähnlich, jedoch länger · ".encode())
 
 
@@ -54,6 +59,8 @@ class Story:
     producers: list[Producer] = field(default_factory=list)
     truncations: int = 0
     kills: int = 0
+    moved_starts: int = 0
+    torn: bool = False  # the last end was a kill in the middle of a write
     directory: LogDirectory = field(init=False)
     log: Log = field(init=False)
 
@@ -124,7 +131,23 @@ class Story:
             self.log.state.high_watermark = self.log.end_offset
         else:
             self.kills += 1
+        active = Path(self.log.segments[-1].path)
         self.directory.close(clean=clean)
+        self.torn = not clean and self.rng.random() < 0.5
+        if self.torn:
+            active.write_bytes(active.read_bytes() + self.rng.choice(TORN))
+
+    def move_start(self) -> None:
+        """DeleteRecords up to some batch, then the segments that are no longer needed."""
+        starts = [header.base_offset for _, header in self.batches()]
+        if starts:
+            self.moved_starts += 1
+            self.log.advance_log_start(self.rng.choice(starts[: len(starts) // 2 + 1]))
+            if self.log.state.epochs.truncate_from_start(self.log.log_start_offset):
+                self.log.write_epochs(self.log.state.epochs.entries)
+            self.log.state.log_start_offset = self.log.log_start_offset
+            self.log.delete_before_log_start(self.now_ms)
+            self.directory.write_log_starts()
 
     def batches(self) -> Iterator[tuple[int, BatchHeader]]:
         """All batches as the log serves them."""
@@ -142,7 +165,9 @@ class Story:
             elif act < 0.07:
                 self.log.flush()
                 self.directory.write_recovery_points()
-            elif act < 0.085:
+            elif act < 0.075:
+                self.move_start()
+            elif act < 0.09:
                 self.end(clean=self.rng.random() < 0.5)
                 self.open()
             else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,11 @@ pytestmark = pytest.mark.slow
 
 PARTITION = TopicPartition("story", 0)
 KILL_ROUNDS = 4
-SEGMENT_BYTES = 65_536
+SEGMENT_BYTES = 16_384
 
 
 @pytest.fixture(scope="module")
-def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stories(tmp_path_factory: pytest.TempPathFactory) -> list[Story]:
     """Twelve log directories of many small segments, each with a life of its own."""
     root = tmp_path_factory.mktemp("stories")
     now_ms = int(time.time() * 1000) - 60_000
@@ -36,7 +38,9 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
         life.tell(400, clean_end=seed % 2 == 0)
     assert sum(life.truncations for life in lives) > 30
     assert sum(life.kills for life in lives) > 20
-    return root
+    assert sum(life.moved_starts for life in lives) > 5
+    assert sum(life.torn for life in lives) > 0
+    return lives
 
 
 @pytest.fixture(scope="module")
@@ -48,30 +52,39 @@ def killed_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_kafkas_dump_finds_nothing_in_our_logs(
-    classpath: str, stories: Path, record_property: Callable[[str, object], None]
-) -> None:
-    """All codecs, headers, producers, rolls, truncations and kills: no complaint, and the same rows as ours."""
-    found = check_against_kafka(classpath, [stories], record_property)
+def test_kafkas_dump_finds_nothing_in_our_logs(classpath: str, stories: list[Story], tmp_path: Path) -> None:
+    """All codecs, headers, producers, rolls, truncations and kills: no complaint, and the same rows as ours.
+
+    What a kill left in the middle of a write is recovered by our storage first.
+    """
+    roots = []
+    for number, life in enumerate(stories):
+        roots.append(tmp_path / str(number))
+        shutil.copytree(life.root, roots[-1])
+        if life.torn:
+            again = replace(life, root=roots[-1])
+            again.open()
+            again.end(clean=True)
+    found = check_against_kafka(classpath, roots)
     assert found.count(".log") > 100
     assert found.count(".snapshot") > 100
     codecs = {row["compresscodec"] for name, rows in found.rows.items() if name.endswith(".log") for row in rows}
     assert codecs == {"none", "gzip", "snappy", "lz4", "zstd"}
 
 
-def test_kafkas_dump_finds_nothing_after_kills(
-    classpath: str, killed_cluster: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_kafkas_dump_finds_nothing_after_kills(classpath: str, killed_cluster: Path) -> None:
     """Three real brokers, killed and started again: no complaint over their log directories."""
-    found = check_against_kafka(classpath, [killed_cluster], record_property)
-    assert found.count(".log") > 80
+    found = check_against_kafka(classpath, [killed_cluster])
+    assert found.count(".log") > 200
     assert found.batches() > 1000
 
 
-def test_kafkas_storage_opens_our_logs_as_ours_does(classpath: str, stories: Path, tmp_path: Path) -> None:
+def test_kafkas_storage_opens_our_logs_as_ours_does(classpath: str, stories: list[Story], tmp_path: Path) -> None:
     """Believed, recovered and truncated by either: the same bytes are left."""
-    found = compare_openings(classpath, partitions_of(stories), tmp_path, SETTINGS, KAFKA_SETTINGS)
-    assert len(found) == 48
+    found = compare_openings(
+        classpath, [path for life in stories for path in partitions_of(life.root)], tmp_path, SETTINGS, KAFKA_SETTINGS
+    )
+    assert len(found) >= 36
     assert {key: wrong for key, wrong in found.items() if wrong} == {}
 
 
