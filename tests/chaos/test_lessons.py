@@ -18,6 +18,7 @@ from odradek_chaos.lessons.views import ReplicaView
 from odradek_chaos.lessons.world import World
 
 GOLDEN = Path(__file__).parent / "lessons"
+DOCS = Path(__file__).parents[2] / "docs" / "lessons.md"
 EVERY = pytest.mark.parametrize("lesson", LESSONS.values(), ids=list(LESSONS))
 SPACES = {"80x24": Space(80, 24, steady=True), "120x40": Space(120, 40, steady=True), "200x60": Space(200, 60)}
 
@@ -133,6 +134,16 @@ def test_pages_are_as_they_were(lesson: Lesson, request: pytest.FixtureRequest) 
         path.write_text(text)
         return
     assert text == path.read_text()
+
+
+def test_the_docs_show_pages_as_they_are() -> None:
+    """What docs/lessons.md shows of a lesson is a page of it, and it shows or names every lesson."""
+    written = DOCS.read_text()
+    shown = [block for block in written.split("```")[1::2] if block.split(" · ")[0].strip() in LESSONS]
+    golden = "\n\n".join((GOLDEN / f"{name}.txt").read_text() for name in LESSONS)
+    assert len(shown) >= 4
+    assert [block for block in shown if block.strip() not in golden] == []
+    assert all(f"## {name}" in written for name in LESSONS)
 
 
 @EVERY

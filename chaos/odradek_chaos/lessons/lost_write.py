@@ -133,8 +133,8 @@ LESSON = Lesson(
     ),
     expected=(Expected("acknowledged-lost", 1, 1), Expected("log-matching", 1, 0)),
     cause=_cause,
-    kafka="KIP-101 (Kafka 0.11) had the leader number its leaderships: every batch carries the leader epoch, and a "
-    "follower asks where its newest epoch ended before it cuts anything. KIP-595 (used by replicas since 2.7) put "
-    "the question into the fetch itself, as in the world on the right.",
+    kafka="KIP-101 (Kafka 0.11) wrote the leader epoch into every batch and noted where each epoch began, so that a "
+    "follower asks its leader where its newest epoch ended instead of trusting its own high watermark. KIP-595 (used "
+    "by replicas since 2.7) put the question into the fetch itself, as in the world on the right.",
     read_on="R-24, R-36, R-70 to R-79; L-1, L-11, L-12",
 )
