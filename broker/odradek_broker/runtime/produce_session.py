@@ -85,7 +85,7 @@ class ProduceSession:
         try:
             while True:
                 self.on_message(await self._stream.recv())
-                while self._unanswered_bytes > self._credit_bytes or self._due_answers >= MAX_DUE_ANSWERS:
+                while self._is_full() and not self._broken:
                     self._room.clear()
                     await self._room.wait()
         except StreamClosed:
@@ -96,6 +96,9 @@ class ProduceSession:
             self._broken = True
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
+
+    def _is_full(self) -> bool:
+        return self._unanswered_bytes > self._credit_bytes or self._due_answers >= MAX_DUE_ANSWERS
 
     def on_message(self, message: bytes) -> None:
         """Append every batch of one ProduceFrame. Raises `FrameError` when it is none."""
@@ -139,7 +142,9 @@ class ProduceSession:
             leaving = len(message.answers)
             try:
                 await self._stream.send(message.SerializeToString())
-            except StreamClosed:
+            except StreamClosed:  # nobody takes answers any more: whoever waits for room must not wait for ever
+                self._broken = True
+                self._room.set()
                 return
             self._due_answers -= leaving
             self._room.set()
