@@ -14,16 +14,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from odradek_broker.kafka_settings import known_to_kafka
 from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
 
 OWN_PREFIX = "odradek."
-KNOWN_TO_KAFKA = re.compile(
-    r"^(advertised\.|alter\.|authorizer\.|auto\.|background\.|broker\.|client\.|compression\.|connection|controlle|create\.|"
-    r"default\.|delegation\.|delete\.|early\.|fetch\.|group\.|initial\.|inter\.|kafka\.|leader\.|listener|log\.|max\.|"
-    r"message\.|metadata\.|metric|min\.|node\.|num\.|offset|password\.|principal\.|process\.|producer\.|queued\.|quota|"
-    r"remote\.|replica|request\.|reserved\.|sasl\.|security\.|server\.|share\.|socket\.|ssl\.|telemetry\.|transaction|"
-    r"unclean\.|unstable\.|zookeeper\.)[a-z0-9.\-]+$"
-)
 RENAMED = {"log.dir": "log.dirs", "log.roll.hours": "log.roll.ms", "log.retention.hours": "log.retention.ms"}
 HOURS = {"log.roll.hours", "log.retention.hours"}
 MINUTES = {"log.retention.minutes": "log.retention.ms"}
@@ -57,7 +51,7 @@ def load(
             name, text = _canonical(key, value)
             if name in FIELD_BY_KEY:
                 values[name], sources[name] = text, source
-            elif name.startswith(OWN_PREFIX) or not KNOWN_TO_KAFKA.match(name):
+            elif name.startswith(OWN_PREFIX) or not known_to_kafka(name):
                 raise ConfigError(f"{source}: unknown setting {key!r}{_did_you_mean(name)}")
             else:
                 unused.append(name)
