@@ -61,7 +61,7 @@ def test_settings_of_kafka_that_are_not_used_are_reported_and_not_refused() -> N
 
 def test_a_node_needs_its_id() -> None:
     """Without node.id nothing starts, and the message says how to give one."""
-    with pytest.raises(ConfigError, match="-X node.id=1"):
+    with pytest.raises(ConfigError, match=r"-X node\.id=1"):
         load()
 
 
