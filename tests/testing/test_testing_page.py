@@ -1,0 +1,31 @@
+"""docs/testing.md: its programs run as they stand there, and it leaves no method out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from odradek_broker.testing import Cluster
+
+pytest_plugins = ["pytester"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+PROGRAM = re.compile(r"^```python\n# (test_\w+)\.py\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def test_the_programs_of_the_page_pass(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a complete file; pytest runs them all with the plugin."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    programs = dict(PROGRAM.findall(PAGE.read_text()))
+    assert len(programs) == PAGE.read_text().count("```python")
+    pytester.makepyfile(**programs)
+    result = pytester.runpytest_subprocess("-p", "odradek_broker.testing.plugin")
+    result.assert_outcomes(passed=sum(source.count("def test_") for source in programs.values()))
+
+
+def test_the_page_names_every_method() -> None:
+    """What `Cluster` offers stands in the table."""
+    text = PAGE.read_text()
+    offered = [name for name in dir(Cluster) if not name.startswith("_") and name not in ("open", "close")]
+    assert [name for name in offered if f"`{name}" not in text and f"cluster.{name}" not in text] == []
