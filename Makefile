@@ -13,6 +13,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || { echo "odradek: making a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "odradek: installing packages (the first time takes a minute or two; Spark alone is 490 MB)"
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[dev]'
+	@$(BIN)/python -m compileall -q proto client broker chaos audit  # or the first start of every process pays for it
 	@touch $@
 
 demo: $(STAMP)  ## three brokers, a workload, a killed leader, an audit on Spark, a verdict
