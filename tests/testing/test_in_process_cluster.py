@@ -161,6 +161,8 @@ def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> 
         cluster.create_topic("orders")
     with pytest.raises(ClusterError, match=r"node\.id: the cluster itself sets this"):
         Cluster(settings={"node.id": 4})
+    with pytest.raises(ClusterError, match="open already"):
+        cluster.open()
     with pytest.raises(ClusterError, match="not open"):
         Cluster().leader_of("orders")
     with pytest.raises(ClusterError, match=r"odradek does not use num\.partition$"):

@@ -52,7 +52,8 @@ class AsyncCluster:
 
     async def open(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Start all brokers and wait until they are ready. Raises `ClusterError`, `ConfigError`, `OSError`."""
-        assert self._layout is None, "the cluster is open"
+        if self._layout is not None:
+            raise ClusterError("the cluster is open already")
         self._layout = Layout(self._size, self._wanted_directory)
         for broker in range(1, self._size + 1):
             self._members[broker] = Member(broker, (HeldPort(), HeldPort()))
@@ -111,8 +112,9 @@ class AsyncCluster:
 
     def replicas(self) -> dict[str, Path]:
         """Broker ids and their log directories, as the audit wants them."""
-        assert self._layout is not None, "the cluster is not open"
-        return {str(broker): self._layout.log_directory(broker) for broker in self._opened()}
+        members = self._opened()
+        assert self._layout is not None
+        return {str(broker): self._layout.log_directory(broker) for broker in members}
 
     def isr_of(self, topic: str, partition: int = 0) -> list[int]:
         """The in-sync replicas, as the newest metadata has them. Raises `ClusterError` for an unknown partition."""
