@@ -100,9 +100,11 @@ class KafkaCluster:
             with socket.socket() as probe:
                 if probe.connect_ex((HOST, self._ports[node][0])) == 0:
                     return
-            code = self._processes[node].poll()
-            assert code is None, f"node {node} ended with {code}:\n{self.said(node)[-3000:]}"
-            time.sleep(POLL_S)
+            try:
+                code = self._processes[node].wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                continue
+            raise AssertionError(f"node {node} ended with {code}:\n{self.said(node)[-3000:]}")
         raise AssertionError(f"node {node} does not listen after {START_TIMEOUT_S} s:\n{self.said(node)[-3000:]}")
 
     def said(self, node: int) -> str:

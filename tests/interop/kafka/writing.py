@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,10 +16,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
+from odradek_proto.transport.clock import LoopClock
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_S = 60
-POLL_S = 0.1
+POLL_MS = 100
 
 
 @dataclass(frozen=True, order=True)
@@ -113,16 +113,17 @@ async def leaders(bootstrap: Sequence[str], topic: str) -> dict[int, tuple[int, 
 
 async def whole(bootstrap: Sequence[str], topic: str) -> None:
     """Wait until every partition has a leader and three replicas in sync. Raises `AssertionError`."""
-    deadline = time.monotonic() + TIMEOUT_S
+    clock = LoopClock(random.Random())
+    deadline_ms = clock.now_ms() + TIMEOUT_S * 1000
     found: dict[int, tuple[int, list[int]]] = {}
-    while time.monotonic() < deadline:
+    while clock.now_ms() < deadline_ms:
         try:
             found = await leaders(bootstrap, topic)
         except (KafkaError, OSError):
             found = {}
         if found and all(leader >= 0 and len(isr) == 3 for leader, isr in found.values()):
             return
-        await asyncio.sleep(POLL_S)
+        await clock.sleep(POLL_MS)
     raise AssertionError(f"{topic} is not whole after {TIMEOUT_S} s: {found}")
 
 
