@@ -165,8 +165,8 @@ def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> 
         cluster.open()
     with pytest.raises(ClusterError, match="not open"):
         Cluster().leader_of("orders")
-    with pytest.raises(ClusterError, match=r"odradek does not use num\.partition$"):
-        Cluster(settings={"num.partition": 4})
+    with pytest.raises(ClusterError, match=r"odradek does not use log\.cleaner\.threads$"):
+        Cluster(settings={"log.cleaner.threads": 4})
     with pytest.raises(ConfigError, match=r"unknown setting 'partitions'"):
         Cluster(settings={"partitions": 4})
     with pytest.raises(ConfigError, match=r"num\.partitions must be a whole number"):
