@@ -1,7 +1,6 @@
 """A cluster on the running event loop. `Cluster` is the same for code without asyncio.
 
-Rules of this module. "Ready" is what the brokers themselves know: the committed metadata of every running broker says
-so, not only that of one. Whatever waits has a limit, and says in its error what was missing.
+Rule of this module: whatever waits has a limit, and says in its error what was missing.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from odradek_broker.local_cluster import ClusterError
 from odradek_broker.node import Node
 from odradek_broker.testing.layout import HeldPort, Layout, as_text, broker_settings, check_settings
 from odradek_broker.testing.member import Member
+from odradek_broker.testing.readiness import not_in_sync, not_leading, not_noticed, not_ready
 
 CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
 DEFAULT_TIMEOUT_S = 30.0
@@ -140,7 +140,7 @@ class AsyncCluster:
             raise ClusterError(f"broker {broker} runs already")
         await self._start(member)
         if 2 * len(self.running) > len(self.brokers):
-            await self._until(self._not_ready, timeout)
+            await self._until(lambda: not_ready(self._nodes()), timeout)
 
     async def heal(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Start every broker that does not run, and wait until all are ready."""
@@ -176,7 +176,7 @@ class AsyncCluster:
         for created in answer.topics:
             if created.error_code:
                 raise ClusterError(f"{created.name}: {created.error_message or f'error {created.error_code}'}")
-        await self._until(lambda: self._not_leading(name), timeout)
+        await self._until(lambda: not_leading(self._nodes(), name), timeout)
 
     async def leader_of(self, topic: str, partition: int = 0, *, timeout: float = DEFAULT_TIMEOUT_S) -> int:
         """The running broker that leads a partition; while there is none, wait for the election.
@@ -210,23 +210,12 @@ class AsyncCluster:
         After `kill` it is the time at which the cluster has taken notice. With fewer than a majority of the brokers
         running there is no controller, and no end to this but the timeout.
         """
-        await self._until(lambda: self._not_ready() or self._not_noticed(), timeout)
+        await self._until(lambda: not_ready(self._nodes()) or not_noticed(self._nodes(), self.brokers), timeout)
 
     async def wait_until_in_sync(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Return once all replicas of all partitions of a topic are in sync. Brokers that are down are never that."""
 
-        def missing() -> str:
-            found = self._newest_image().topics.get(topic)
-            if found is None:
-                return f"there is no topic {topic!r}"
-            short = [
-                f"{topic}-{number}: in sync {list(each.isr)} of {list(each.replicas)}"
-                for number, each in found.partitions.items()
-                if set(each.isr) != set(each.replicas)
-            ]
-            return "; ".join(short)
-
-        await self._until(missing, timeout)
+        await self._until(lambda: not_in_sync(self._newest_image(), topic), timeout)
 
     async def _until(self, missing: Callable[[], str], timeout: float) -> None:
         """Look again and again until nothing is missing. Raises `ClusterError` with what was."""
@@ -238,38 +227,6 @@ class AsyncCluster:
             if asyncio.get_running_loop().time() >= deadline:
                 raise ClusterError(f"not within {timeout:g} s: {lack}", hint=f"running brokers: {self.running}")
             await asyncio.sleep(LOOK_AGAIN_S)
-
-    def _not_ready(self) -> str:
-        nodes = self._nodes()
-        for broker, node in nodes.items():
-            if node.broker is None or not node.broker.caught_up.is_set():
-                return f"broker {broker} has not caught up with the metadata"
-            fenced = [other for other in nodes if not node.feed.image.is_active(other)]
-            if fenced:
-                return f"broker {broker} does not know that {fenced} are unfenced"
-        return ""
-
-    def _not_noticed(self) -> str:
-        down = [broker for broker in self.brokers if broker not in self.running]
-        for broker, node in self._nodes().items():
-            active = [other for other in down if node.feed.image.is_active(other)]
-            if active:
-                return f"broker {broker} has not noticed that {active} are down"
-        return ""
-
-    def _not_leading(self, topic: str) -> str:
-        """What a new topic lacks: somebody has not heard of it, or its leader has not taken it over."""
-        nodes = self._nodes()
-        for broker, node in nodes.items():
-            found = node.feed.image.topics.get(topic)
-            if found is None:
-                return f"broker {broker} does not know the topic {topic!r}"
-            for number, each in found.partitions.items():
-                leader = nodes.get(each.leader)
-                hosts = leader.broker.replicas.replicas if leader is not None and leader.broker is not None else {}
-                if TopicPartition(topic, number) not in hosts:
-                    return f"{topic}-{number}: its leader {each.leader} does not lead it yet"
-        return ""
 
     # --- Inside -----------------------------------------------------------------------------------------------------
 
