@@ -75,6 +75,7 @@ class Broker:
         self._spawn = spawn
         self._on_failed = on_failed
         self._stopping = False
+        self._endpoints: dict[str, str] = {}  # known when the node listens, told when the broker registers
         self.session = self._make_session(network)
         self._isr_channel = IsrChannel(
             clock=clock,
@@ -113,7 +114,7 @@ class Broker:
             feed=self._feed,
             broker_id=self.settings.node_id,
             cluster_id=properties.cluster_id,
-            endpoints=advertised_endpoints(self.settings),
+            endpoints=self._endpoints,
             rack=self.settings.broker_rack,
             previous_broker_epoch=self._directory.previous_broker_epoch,
             log_directory_id=topic_id_from_text(properties.directory_id or ""),
@@ -162,8 +163,9 @@ class Broker:
 
     # --- Start ------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, listening: Mapping[str, str]) -> None:
         """Open the logs of before, then follow the metadata, and begin the duties that go by the clock."""
+        self._endpoints.update(advertised_endpoints(self.settings, listening))
         self._spawn(self._flusher.run())
         await self.session.start()
         self._spawn(self._watch_session())

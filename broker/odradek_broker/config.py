@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from odradek_broker.core.metadata.topic_configs import LARGEST_MESSAGE_BYTES
 from odradek_broker.kafka_settings import known_to_kafka
 from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
 
 OWN_PREFIX = "odradek."
+ANY_ADDRESS = "0.0.0.0"
 RENAMED = {"log.dir": "log.dirs", "log.roll.hours": "log.roll.ms", "log.retention.hours": "log.retention.ms"}
 HOURS = {"log.roll.hours", "log.retention.hours"}
 MINUTES = {"log.retention.minutes": "log.retention.ms"}
@@ -190,7 +192,6 @@ CHOICES = {
     "message_timestamp_type": ("CreateTime",),
     "log_cleanup_policy": ("delete",),
 }
-MAX_MESSAGE_BYTES = 15 << 20  # one gRPC message holds 16 MiB, headers included
 
 
 def check(settings: BrokerSettings) -> None:
@@ -202,16 +203,30 @@ def check(settings: BrokerSettings) -> None:
             raise ConfigError(f"{key} must be one of {', '.join(allowed)}, not {value!r}")
     if settings.node_id < 0:
         raise ConfigError("node.id must be set to a number from 0 on; add node.id=1 to the file or -X node.id=1")
-    if settings.message_max_bytes > MAX_MESSAGE_BYTES:
+    if settings.message_max_bytes > LARGEST_MESSAGE_BYTES:
         raise ConfigError(
             f"message.max.bytes={settings.message_max_bytes} does not fit one message between brokers; "
-            f"at most {MAX_MESSAGE_BYTES}"
+            f"at most {LARGEST_MESSAGE_BYTES}"
         )
+    if "," in settings.log_dirs:
+        raise ConfigError(f"log.dirs={settings.log_dirs!r}: one log directory for each broker is all there is for now")
     if not set(roles(settings)) <= {"broker", "controller"} or not roles(settings):
         raise ConfigError(f"process.roles must name broker, controller or both, not {settings.process_roles!r}")
-    parse_listeners(settings.listeners)
+    _check_advertised(settings)
     if settings.controller_quorum_voters:
         parse_voters(settings.controller_quorum_voters)
+
+
+def _check_advertised(settings: BrokerSettings) -> None:
+    """What clients are told to dial must be an address of one machine."""
+    hidden = {name.strip() for name in settings.controller_listener_names.split(",")}
+    advertised = parse_listeners(settings.advertised_listeners)
+    for name, address in {**parse_listeners(settings.listeners), **advertised}.items():
+        if name not in hidden and address.startswith(f"{ANY_ADDRESS}:"):
+            raise ConfigError(
+                f"clients cannot dial {name}://{address}: "
+                f"set advertised.listeners={name}://HOST:PORT to where they find this broker"
+            )
 
 
 def roles(settings: BrokerSettings) -> list[str]:
@@ -227,7 +242,7 @@ def parse_listeners(text: str) -> dict[str, str]:
             raise ConfigError(f"a listener looks like GRPC://127.0.0.1:50051, not {part!r}")
         if match[1] in found:
             raise ConfigError(f"the listener {match[1]} is named twice in {text!r}")
-        found[match[1]] = f"{match[2] or '0.0.0.0'}:{match[3]}"
+        found[match[1]] = f"{match[2] or ANY_ADDRESS}:{match[3]}"
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from odradek_broker import config
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.runtime.fetch_session import SessionLimits
@@ -16,11 +18,14 @@ def controller_listeners(settings: BrokerSettings) -> set[str]:
     return {name.strip() for name in settings.controller_listener_names.split(",")}
 
 
-def advertised_endpoints(settings: BrokerSettings) -> dict[str, str]:
-    """Where clients and brokers are told to find this one: listener names to `host:port`."""
-    text = settings.advertised_listeners or settings.listeners
+def advertised_endpoints(settings: BrokerSettings, listening: Mapping[str, str]) -> dict[str, str]:
+    """Where clients and brokers are told to find this one: listener names to `host:port`.
+
+    `listening` is where the node listens in fact: with port 0 only the system knows which.
+    """
     hidden = controller_listeners(settings)
-    return {name: address for name, address in config.parse_listeners(text).items() if name not in hidden}
+    found = {name: address for name, address in listening.items() if name not in hidden}
+    return {**found, **config.parse_listeners(settings.advertised_listeners)}
 
 
 def quorum_settings(settings: BrokerSettings, cluster_id: str) -> QuorumSettings:

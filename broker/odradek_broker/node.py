@@ -144,7 +144,7 @@ class Node:
         if self.controller is not None:
             self.spawn(_watch(self.controller.failed))
         if self.broker is not None:
-            await self.broker.start()
+            await self.broker.start(self.addresses())
 
     def _make_broker(self, directory: LogDirectory, events: EventLog, channel: ControllerChannel) -> Broker:
         return Broker(

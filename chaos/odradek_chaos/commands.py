@@ -14,13 +14,15 @@ from odradek.cli.failures import USAGE, CommandFailed
 from odradek.cli.options import DEFAULT_TIMEOUT_S, DataDirectory, Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen
 
+from odradek_chaos import campaigns_cli
+
 if TYPE_CHECKING:
     from odradek_broker.local_cluster import LocalCluster
 
     from odradek_chaos.selecting import Victim
 
 app = typer.Typer(
-    help="Kill, freeze and restart brokers of a cluster on this machine.",
+    help="Kill, freeze and restart brokers; run campaigns of seeded faults.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -166,3 +168,7 @@ def _tell(verb: str, victims: list[Victim], screen: Screen) -> None:
             screen.say(f"`odradek chaos restart --broker {victim.broker}` starts it again")
     if not victims:
         screen.say("nothing to do")
+
+
+app.command("run")(campaigns_cli.run)
+app.command("trace")(campaigns_cli.trace)

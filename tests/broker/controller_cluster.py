@@ -255,7 +255,7 @@ class Cluster:
 
     async def _live(self, member: Member, ready: bool, failures: list[asyncio.Future[None]]) -> None:
         """The broker's side, until something fails."""
-        await member.ports.network.serve(next(iter(member.session._request.endpoints.values())), Handlers())
+        await member.ports.network.serve(f"node{node_id}:{9000 + node_id}", Handlers())
         await member.session.start()
         if ready:
             member.session.set_ready()

@@ -158,7 +158,10 @@ class HostedReplica:
         answer(self._outcome(outcome, decision.base_offset))
 
     def _may_acknowledge(self, leader: LeaderPartition) -> bool:
-        return len(leader.maximal_isr) > 1 or self._services.may_acknowledge_alone()
+        """A leader that is its whole ISR asks whether it may; one without any other replica cannot be replaced."""
+        if len(leader.maximal_isr) > 1 or (self.registration is not None and len(self.registration.replicas) == 1):
+            return True
+        return self._services.may_acknowledge_alone()
 
     def complete_produces(self) -> None:
         """Answer the waiting acks=all requests whose condition holds now (R-14, R-124)."""

@@ -82,11 +82,11 @@ class BrokerSession:
         self._network = network
         self._feed = feed
         self._broker_id = broker_id
+        self._endpoints = endpoints
         self._request = controller_pb2.RegisterBrokerRequest(
             broker_id=broker_id,
             cluster_id=cluster_id,
             incarnation_id=self.incarnation_id,
-            endpoints=dict(endpoints),
             rack=rack,
             previous_broker_epoch=previous_broker_epoch,
             log_directory_id=log_directory_id,
@@ -109,6 +109,7 @@ class BrokerSession:
         assert self._task is None
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
+        self._request.endpoints.update(self._endpoints)  # with port 0 they are known only once the node listens
         self._last_contact_ms = self._clock.now_ms()
         self._gone_since_ms = self._last_contact_ms
         self._feed.subscribe(self._on_metadata)
