@@ -33,6 +33,11 @@ COMMIT_MS = 4
 CLUSTER_ID = "a-test-cluster"
 
 
+def address_of(node_id: int) -> str:
+    """Where a broker of the story listens."""
+    return f"node{node_id}:{9000 + node_id}"
+
+
 @dataclass
 class Batch:
     base_offset: int
@@ -237,7 +242,7 @@ class Cluster:
             feed=feed,
             broker_id=node_id,
             cluster_id=CLUSTER_ID,
-            endpoints={"GRPC": f"node{node_id}:{9000 + node_id}"},
+            endpoints={"GRPC": address_of(node_id)},
             on_event=on_event,
         )
         answers: list[tuple[IsrProposal, IsrAnswer]] = []
@@ -255,7 +260,8 @@ class Cluster:
 
     async def _live(self, member: Member, ready: bool, failures: list[asyncio.Future[None]]) -> None:
         """The broker's side, until something fails."""
-        await member.ports.network.serve(f"node{node_id}:{9000 + node_id}", Handlers())
+        node_id = next(known for known, each in self.members.items() if each is member)
+        await member.ports.network.serve(address_of(node_id), Handlers())
         await member.session.start()
         if ready:
             member.session.set_ready()
