@@ -113,8 +113,7 @@ def test_only_adapters_touch_the_world(folder: str) -> None:
     assert not touches, "\n".join(touches)
 
 
-@pytest.mark.parametrize("folder", ["broker/odradek_broker/core", "broker/odradek_broker/storage",
-                                    "broker/odradek_broker/runtime", "broker/odradek_broker/rpc", "client/odradek/core"])  # fmt: skip
+@pytest.mark.parametrize("folder", sorted(PURE))
 def test_chance_and_pauses_come_from_the_clock(folder: str) -> None:
     """`random.Random` is a type here, never a source; nobody calls the module's functions or asyncio.sleep."""
     found = []

@@ -92,7 +92,7 @@ class Stage(Exchange):
     def _change(self, **changes: object) -> None:
         """One change of the metadata: partition epoch + 1, and leader epoch + 1 with a new leader (R-55, R-56)."""
         old = self.registration
-        new = replace(old, partition_epoch=old.partition_epoch + 1, **changes)  # type: ignore[arg-type]
+        new = replace(old, partition_epoch=old.partition_epoch + 1, **changes)
         if new.leader != old.leader:
             new = replace(new, leader_epoch=old.leader_epoch + 1)
             who = "no leader" if new.leader < 0 else f"leader b{new.leader}"
