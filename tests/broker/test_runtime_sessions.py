@@ -6,6 +6,7 @@ The streams are pairs of queues; everything else is the product's own. Time is v
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -16,10 +17,13 @@ from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.runtime.cold_reads import MAX_READS, ColdReads
+from odradek_broker.runtime.conversation import converse
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.produce_session import ProduceSession
+from odradek_broker.runtime.unsent import UnsentAnswers
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
@@ -516,5 +520,106 @@ def test_a_cold_batch_that_fails_its_check_is_not_served() -> None:
         item, data = await fetched(reader)
         assert ErrorCode(item.error_code) is ErrorCode.KAFKA_STORAGE_ERROR
         assert len(data) == 0
+
+    run(story, cache_bytes=1)
+
+
+def test_what_one_leader_allowed_is_not_served_by_the_next_role() -> None:
+    """A fetch that waits for credit is looked at again when the leadership was lost meanwhile (R-229)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, reader = world.produce_session(), world.fetch_session(follower=False)
+        for value in (b"x" * 1_000, b"y"):
+            await writer.send(produce_frame(batch(world, value), acks=1))
+            await produced(writer)
+        await reader.send(fetch_frame(0, credit=100))
+        await fetched(reader)
+        await reader.send(fetch_frame(1, last=EPOCH))  # allowed, and without credit to be told
+        await world.clock.sleep(10)
+        successor = registration((FOLLOWER,), leader=FOLLOWER, epoch=EPOCH + 1)
+        world.hosted.registration = successor
+        world.hosted.take_role(
+            FollowerPartition(
+                world.hosted.state,
+                broker_id=LEADER,
+                registration=successor,
+                settings=PartitionSettings(),
+                policy=policy_for(TruncationMode.FETCH),
+                now_ms=world.clock.now_ms(),
+            )
+        )
+        await reader.send(pack_frame(pb.FetchHeader(credit_bytes=10_000).SerializeToString(), ()))
+        item, data = await fetched(reader)
+        assert ErrorCode(item.error_code) is ErrorCode.FENCED_LEADER_EPOCH
+        assert len(data) == 0
+
+    run(story)
+
+
+def test_a_conversation_whose_sender_breaks_ends_and_says_so() -> None:
+    """An error that nobody expected in one direction closes the stream and is raised, never swallowed."""
+
+    async def story(world: World) -> None:
+        ours, theirs = stream()
+
+        async def receive() -> None:
+            while True:
+                await theirs.recv()
+
+        async def send() -> None:
+            raise RuntimeError("broken")
+
+        with pytest.raises(RuntimeError, match="broken"):
+            await converse(theirs, receive(), send())
+        with pytest.raises(StreamClosed):
+            await ours.recv()
+
+    run(story)
+
+
+def test_room_that_one_session_does_not_need_goes_to_the_next() -> None:
+    """Whoever was woken and has nothing to send passes the turn on; nobody waits beside free room."""
+
+    async def story(world: World) -> None:
+        unsent = UnsentAnswers(10)
+        unsent.add(10)
+        had_room: list[int] = []
+
+        async def session(number: int) -> None:
+            await unsent.room(proven=True)
+            had_room.append(number)
+            unsent.pass_on()
+
+        waiting = [asyncio.ensure_future(session(number)) for number in range(3)]
+        await world.clock.sleep(1)
+        assert had_room == []
+        unsent.remove(10)
+        await asyncio.wait(waiting)
+        assert had_room == [0, 1, 2]
+
+    run(story)
+
+
+def test_only_a_few_cold_partitions_are_read_at_the_same_time() -> None:
+    """The others stand in line, and each has its turn."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer = world.produce_session()
+        await writer.send(produce_frame(batch(world, b"x" * 1_000), acks=1))
+        await produced(writer)
+        ready: list[TopicPartition] = []
+        reads = ColdReads(world.files, ready.append)
+        names = [TopicPartition("orders", number) for number in range(MAX_READS + 2)]
+        for name in names:
+            replica = copy.copy(world.hosted)
+            replica.topic_partition = name
+            reads.begin(replica, 0, 10_000, 1)
+        await world.clock.sleep(1_000)
+        assert sorted(ready) == names[:MAX_READS]
+        reads.end(names[0])
+        assert ready[MAX_READS:] == [names[MAX_READS]]
+        reads.close()
 
     run(story, cache_bytes=1)

@@ -41,7 +41,7 @@ class DataService:
         self._clock = clock
         self._limits = limits
         self._stream_credit_bytes = stream_credit_bytes
-        self._unsent = {follower: UnsentAnswers(limits.unsent_bytes) for follower in (False, True)}
+        self._unsent = UnsentAnswers(limits.unsent_bytes)
 
     async def produce_stream(self, stream: Stream, context: CallContext) -> None:
         session = ProduceSession(stream, lookup=self._replicas.lookup, credit_bytes=self._stream_credit_bytes)
@@ -61,7 +61,7 @@ class DataService:
             lookup=self._replicas.lookup,
             limits=self._limits,
             follower=follower,
-            unsent=self._unsent[follower],  # so that consumers that do not read are no matter to followers
+            unsent=None if follower else self._unsent,  # a follower has room of its own, whoever else does not read
         )
 
     async def produce(self, request: bytes, context: CallContext) -> bytes:

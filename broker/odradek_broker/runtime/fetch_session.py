@@ -25,11 +25,14 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import Value
 
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
+from odradek_broker.runtime.cold_reads import ColdReads
+from odradek_broker.runtime.conversation import converse
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.unsent import Allowance, UnsentAnswers
-from odradek_broker.storage.errors import LogCorrupted, StorageError
+from odradek_broker.storage.errors import LogCorrupted
 
 CONSUMER = -1
+STALLED_MS = 60_000  # a client that takes nothing of an answer for so long is not read by anybody: its room is needed
 MAX_HEADER_BYTES = 1024 * 1024  # of one FetchFrame; some twenty thousand partitions
 MAX_NAMED = 100_000  # partitions of one session that wait or are ready: a session that names more is ended
 MAX_READY = 1_024  # while an answer is on its way and this many partitions are ready, nothing more is read
@@ -50,8 +53,8 @@ class _Wanted:
     log_start_offset: int
     max_bytes: int
     hosted: HostedReplica | None = None
-    reading: bool = False  # a thread reads for it
-    cold: list[Buffer] | LogCorrupted | None = None  # what that thread has found
+    role: object = None  # of the replica when it was asked
+    reread: bool = False  # the disk has been asked twice
     decision: FetchDecision | None = None  # to be told as it is: an error, a divergence, or the first look at the data
     deadline_ms: int | None = None
     told_high_watermark: int = -1
@@ -93,7 +96,6 @@ class FetchSession:
         self._replica_epoch = -1
         self._read_committed = False
         self._max_wait_ms = limits.default_wait_ms
-        self._min_bytes = 1
         self._max_bytes = limits.max_answer_bytes
         self._credit = limits.default_credit_bytes
         self._credited = False  # whether the client counts for itself
@@ -103,28 +105,29 @@ class FetchSession:
         self._sending = False
         self._sent = asyncio.Event()
         self._files = files
-        self._cold_reads: set[asyncio.Future[None]] = set()
+        self._cold = ColdReads(files, self._ready_again)
         self._wakeup = asyncio.Event()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
 
     async def run(self) -> None:
         """Serve until the stream ends. Never raises for what the client did."""
-        sender = asyncio.ensure_future(self._send_answers())
         try:
-            while True:
-                self.on_message(await self._stream.recv())
-                while self._sending and len(self._ready) > MAX_READY:
-                    self._sent.clear()
-                    await self._sent.wait()
-        except StreamClosed:
-            pass
-        except FrameError:
-            self._stream.close()
+            await converse(self._stream, self._receive(), self._send_answers())
         finally:
-            sender.cancel()
             self._release()
-            await asyncio.gather(sender, return_exceptions=True)
+
+    async def _receive(self) -> None:
+        while True:
+            message = await self._stream.recv()
+            try:
+                self.on_message(message)
+            except FrameError:  # not ours to answer: whoever speaks so is not spoken to
+                self._stream.close()
+                return
+            while self._sending and len(self._ready) > MAX_READY:
+                self._sent.clear()
+                await self._sent.wait()
 
     # --- What the client says ---------------------------------------------------------------------------------------
 
@@ -141,7 +144,6 @@ class FetchSession:
         self._replica_epoch = header.replica_epoch
         self._read_committed = header.read_committed
         self._max_wait_ms = header.max_wait_ms or self._limits.default_wait_ms
-        self._min_bytes = max(1, header.min_bytes)
         self._max_bytes = min(header.max_bytes or self._limits.max_answer_bytes, self._limits.max_answer_bytes)
         if header.credit_bytes:
             if not self._credited:  # from now on the client says what it has room for
@@ -184,6 +186,7 @@ class FetchSession:
         if told is not None:
             wanted.told_high_watermark, wanted.told_log_start = told
         decision = self._ask(hosted, wanted)
+        wanted.role = hosted.role
         says_no = decision.error is not ErrorCode.NONE or decision.diverging is not None
         if says_no or decision.limit > wanted.fetch_offset:
             wanted.decision = decision
@@ -212,9 +215,13 @@ class FetchSession:
     def _forget(self, tp: TopicPartition, *, keep_told: bool = False) -> None:
         wanted = self._wanted.pop(tp, None)
         self._ready.pop(tp, None)
+        self._cold.end(tp)
         if not keep_told:
             self._told.pop(tp, None)
-            self._credit += self._untaken.pop(tp, 0)
+            untaken = self._untaken.pop(tp, 0)
+            if untaken:
+                self._credit += untaken
+                self._wakeup.set()
         if wanted is not None and wanted.hosted is not None:
             wanted.hosted.stop_waiting(self)
 
@@ -232,6 +239,11 @@ class FetchSession:
         if wanted is not None and wanted.hosted is hosted:
             state = hosted.state
             self._wait_for_news(wanted, state.high_watermark, state.log_start_offset)
+
+    def _ready_again(self, tp: TopicPartition) -> None:
+        wanted = self._wanted.get(tp)
+        if wanted is not None:
+            self._make_ready(wanted)
 
     def _make_ready(self, wanted: _Wanted) -> None:
         self._ready[wanted.topic_partition] = None
@@ -278,14 +290,17 @@ class FetchSession:
             await self._unsent.room(proven=self._allowance.proven)
             frame = self.gather()
             if frame is None:
+                self._unsent.pass_on()
                 continue
             self._unsent.add(len(frame))
             self._sending = True
+            patience = self._clock.call_later(STALLED_MS, self._stream.close)
             try:
                 await self._stream.send(frame)
             except StreamClosed:
                 return
             finally:
+                patience.cancel()
                 self._unsent.remove(len(frame))
                 self._sending = False
                 self._sent.set()
@@ -326,22 +341,20 @@ class FetchSession:
         """Add one partition's answer; returns its bytes. A partition with nothing to say goes back to waiting."""
         hosted = wanted.hosted
         decision = wanted.decision
-        if decision is None:
+        if decision is None or self._is_stale(hosted, wanted, decision):
             assert hosted is not None
             decision = self._look_again(hosted, wanted)
         data: list[Buffer] = []
         size = 0
         if decision.error is ErrorCode.NONE and decision.diverging is None and hosted is not None:
             if decision.limit > wanted.fetch_offset:
-                if wanted.cold is None and not hosted.log.is_hot(wanted.fetch_offset):
-                    if not wanted.reading:
-                        self._read_cold(hosted, wanted, decision)
-                    return 0
                 try:
-                    data = self._read(hosted, wanted, decision, budget, first=first)
+                    found = self._read(hosted, wanted, decision, budget, first=first)
                 except LogCorrupted as error:
-                    decision = self._corrupted(hosted, error)
-                size = sum(map(len, data))
+                    found, decision = [], self._corrupted(hosted, error)
+                if found is None:
+                    return 0  # a thread reads; the partition is ready again when it has
+                data, size = found, sum(map(len, found))
             if not size and decision.error is ErrorCode.NONE and not self._has_news(wanted, decision, now_ms):
                 wanted.decision = None
                 if decision.limit > wanted.fetch_offset and not first:
@@ -361,45 +374,37 @@ class FetchSession:
 
     def _read(
         self, hosted: HostedReplica, wanted: _Wanted, decision: FetchDecision, budget: int, *, first: bool
-    ) -> list[Buffer]:
-        """Bytes from memory, or those that a thread has fetched from the disk. Raises `LogCorrupted`."""
-        cold, wanted.cold = wanted.cold, None
+    ) -> list[Buffer] | None:
+        """Bytes from memory, or those that a thread has found; None while it reads. Raises `LogCorrupted`."""
+        tp, offset = wanted.topic_partition, wanted.fetch_offset
+        cold = self._cold.get(tp)
         if cold is None:
-            limit_bytes = min(wanted.max_bytes, budget)
-            return hosted.log.read(wanted.fetch_offset, limit_bytes, decision.limit, at_least_one=first)
-        if isinstance(cold, LogCorrupted):
-            raise cold
-        if not first and sum(map(len, cold)) > budget:
-            wanted.cold = cold  # it goes first in the next answer
-            return []
-        return cold
+            if hosted.log.is_hot(offset):
+                limit_bytes = min(wanted.max_bytes, budget)
+                return hosted.log.read(offset, limit_bytes, decision.limit, at_least_one=first)
+            self._cold.begin(
+                hosted, offset, min(wanted.max_bytes, self._max_bytes, self._allowance.next_bytes), decision.limit
+            )
+            return None
+        if not cold.done:
+            return None
+        if isinstance(cold.found, LogCorrupted):
+            self._cold.end(tp)
+            raise cold.found
+        if cold.found and not first and sum(map(len, cold.found)) > budget:
+            return []  # it goes first in the next answer
+        self._cold.end(tp)
+        if cold.role is not hosted.role or (not cold.found and not wanted.reread):
+            wanted.decision, wanted.reread = None, True  # segments changed under the reader, or the role: look again
+            self._make_ready(wanted)
+            return None
+        return cold.found or []
 
-    def _read_cold(self, hosted: HostedReplica, wanted: _Wanted, decision: FetchDecision) -> None:
-        """Fetch from the disk in a thread; the partition is ready again when the bytes are there.
-
-        What was read is only told while the role that allowed it stands: a leader's log is never cut, and the next one
-        may be another (R-229).
-        """
-        role, limit = hosted.role, decision.limit
-        limit_bytes = min(wanted.max_bytes, self._max_bytes, self._allowance.next_bytes)
-        wanted.decision, wanted.reading = None, True
-
-        async def read() -> None:
-            found: list[Buffer] | LogCorrupted | None
-            try:
-                found = await self._files.offload(lambda: hosted.log.read(wanted.fetch_offset, limit_bytes, limit))
-            except LogCorrupted as error:
-                found = error
-            except StorageError:  # the log was closed or failed under the read: the look that follows says which
-                found = []
-            wanted.reading = False
-            if self._wanted.get(wanted.topic_partition) is wanted:
-                wanted.cold = found if hosted.role is role else None
-                self._make_ready(wanted)
-
-        task = asyncio.ensure_future(read())
-        self._cold_reads.add(task)
-        task.add_done_callback(self._cold_reads.discard)
+    def _is_stale(self, hosted: HostedReplica | None, wanted: _Wanted, decision: FetchDecision) -> bool:
+        """Whether a permission to read was given by a role that is over, or for what has been deleted since."""
+        if hosted is None or decision.error is not ErrorCode.NONE or decision.diverging is not None:
+            return False
+        return hosted.role is not wanted.role or wanted.fetch_offset < hosted.state.log_start_offset
 
     def _look_again(self, hosted: HostedReplica, wanted: _Wanted) -> FetchDecision:
         """What a fetch that waited would be told now; its position is not recorded again (R-121, R-122)."""
@@ -450,8 +455,7 @@ class FetchSession:
             item.current_leader_epoch = registration.leader_epoch
 
     def _release(self) -> None:
-        for task in self._cold_reads:
-            task.cancel()
+        self._cold.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

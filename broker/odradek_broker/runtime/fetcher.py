@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
+from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader, CorruptBatch, check_batch
 from odradek_proto.topics import TopicPartition
@@ -19,6 +20,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import EpochRequest, FetchAnswer, FetchRequest, OffsetsRequest
+from odradek_broker.runtime.conversation import converse
 from odradek_broker.runtime.hosted import HostedReplica
 
 FETCH_STREAM = "/odradek.v1.Replication/FetchStream"
@@ -75,7 +77,6 @@ class Fetcher:
         self._news = asyncio.Event()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
-        self._stream: Stream | None = None
         self._task: asyncio.Task[None] | None = None
         self._calls: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
 
@@ -121,6 +122,7 @@ class Fetcher:
     async def _run(self) -> None:
         backoff_ms = FIRST_BACKOFF_MS
         while True:
+            self._news.clear()  # what arrives from here on ends the next pause
             address = self._address()
             if address is not None and self._partitions:
                 try:
@@ -135,7 +137,6 @@ class Fetcher:
 
     async def _pause(self, delay_ms: float) -> None:
         """Wait for the back-off, or for news of an address."""
-        self._news.clear()
         timer = self._clock.call_later(delay_ms, self._news.set)
         try:
             await self._news.wait()
@@ -143,28 +144,28 @@ class Fetcher:
             timer.cancel()
 
     async def _follow(self, stream: Stream) -> None:
-        self._stream = stream
         self._forgotten.clear()
         self._credit_due = CREDIT_BYTES
         for tp in self._partitions:
             self._ready[tp] = None
         self._wakeup.set()
-        sender = asyncio.ensure_future(self._send_requests(stream))
         try:
-            while True:
-                self.on_answers(await stream.recv())
-        except (NetworkError, FrameError):
-            pass
+            await converse(stream, self._receive(stream), self._send_requests(stream))
         finally:
-            sender.cancel()
             stream.close()
-            self._stream = None
-            await asyncio.gather(sender, return_exceptions=True)
             now_ms = self._clock.now_ms()
             for hosted in list(self._partitions.values()):
                 follower = hosted.follower
                 if follower is not None and follower.leader == self.leader_id:
                     hosted.carry_out(follower.on_transport_error(now_ms))
+
+    async def _receive(self, stream: Stream) -> None:
+        while True:
+            message = await stream.recv()
+            try:
+                self.on_answers(message)
+            except FrameError:  # a leader that speaks so is asked anew, after a back-off
+                return
 
     async def _send_requests(self, stream: Stream) -> None:
         while True:
@@ -260,7 +261,7 @@ class Fetcher:
             return
         answer = FetchAnswer(
             item.fetch_offset,
-            ErrorCode(item.error_code),
+            ErrorCode.from_number(item.error_code),
             item.high_watermark,
             item.log_start_offset,
             headers,
@@ -292,8 +293,9 @@ class Fetcher:
             data = await self._network.call(
                 self._address() or "", OFFSETS_FOR_LEADER_EPOCH, message.SerializeToString(), CALL_TIMEOUT_MS
             )
-            answer = pb.OffsetsForLeaderEpochResponse.FromString(data).partitions[0]
-        except NetworkError:
+            answers = pb.OffsetsForLeaderEpochResponse.FromString(data).partitions
+            answer = answers[0] if answers else None
+        except (NetworkError, DecodeError):
             pass
         if follower is None or hosted.follower is not follower:
             return
@@ -302,7 +304,7 @@ class Fetcher:
             hosted.carry_out(follower.on_transport_error(now_ms))
         else:
             end = EpochEntry(answer.leader_epoch, answer.end_offset)
-            hosted.carry_out(follower.on_epoch_answer(request, ErrorCode(answer.error_code), end, now_ms))
+            hosted.carry_out(follower.on_epoch_answer(request, ErrorCode.from_number(answer.error_code), end, now_ms))
         self.request_ready(hosted)
 
     async def _ask_offsets(self, hosted: HostedReplica, request: OffsetsRequest) -> None:
@@ -323,7 +325,7 @@ class Fetcher:
                 self._address() or "", LIST_OFFSETS, message.SerializeToString(), CALL_TIMEOUT_MS
             )
             listed = list(pb.ListOffsetsResponse.FromString(data).partitions)
-        except NetworkError:
+        except (NetworkError, DecodeError):
             pass
         if follower is None or hosted.follower is not follower:
             return
@@ -332,7 +334,7 @@ class Fetcher:
             hosted.carry_out(follower.on_transport_error(now_ms))
         else:
             latest, earliest = listed
-            error = ErrorCode(latest.error_code or earliest.error_code)
+            error = ErrorCode.from_number(latest.error_code or earliest.error_code)
             hosted.carry_out(follower.on_offsets_answer(request, error, earliest.offset, latest.offset, now_ms))
         self.request_ready(hosted)
 

@@ -238,6 +238,10 @@ class HostedReplica:
         for waiter in [*self._follower_waiters, *self._consumer_waiters]:
             waiter.wake(self)
 
+    def storage_failed(self, error: Exception) -> None:
+        """The disk refused while this replica was read."""
+        self._services.storage_failed(self, error)
+
     def report_corruption(self, error: LogCorrupted) -> None:
         """A batch on the disk failed its check while it was read; it was not served (G7)."""
         self._services.events.write(

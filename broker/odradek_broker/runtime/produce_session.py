@@ -18,6 +18,7 @@ from odradek_proto.transport.frames import FrameError, split_frame
 from odradek_proto.transport.ports import Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
+from odradek_broker.runtime.conversation import converse
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.waiting_produces import ProduceAnswer
 
@@ -81,21 +82,22 @@ class ProduceSession:
 
     async def run(self) -> None:
         """Serve until the stream ends. A message that is none ends it; bad batches only get their error."""
-        sender = asyncio.ensure_future(self._send_answers())
         try:
-            while True:
-                self.on_message(await self._stream.recv())
-                while self._is_full() and not self._broken:
-                    self._room.clear()
-                    await self._room.wait()
-        except StreamClosed:
-            pass
-        except FrameError:
-            self._stream.close()
+            await converse(self._stream, self._receive(), self._send_answers())
         finally:
             self._broken = True
-            sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+
+    async def _receive(self) -> None:
+        while not self._broken:
+            message = await self._stream.recv()
+            try:
+                self.on_message(message)
+            except FrameError:  # not ours to answer: whoever speaks so is not spoken to
+                self._stream.close()
+                return
+            while self._is_full() and not self._broken:
+                self._room.clear()
+                await self._room.wait()
 
     def _is_full(self) -> bool:
         return self._unanswered_bytes > self._credit_bytes or self._due_answers >= MAX_DUE_ANSWERS

@@ -60,7 +60,13 @@ class UnsentAnswers:
                 raise
 
     def add(self, size: int) -> None:
+        """An answer is on its way; whoever waits behind may find room as well."""
         self._bytes += size
+        self._wake_next()
+
+    def pass_on(self) -> None:
+        """Whoever had the turn has nothing to send after all."""
+        self._wake_next()
 
     def remove(self, size: int) -> None:
         """An answer has left, or its stream is gone."""
