@@ -118,7 +118,8 @@ class Broker:
             rack=self.settings.broker_rack,
             previous_broker_epoch=self._directory.previous_broker_epoch,
             log_directory_id=topic_id_from_text(properties.directory_id or ""),
-            on_unfenced=self._on_unfenced,
+            on_unfenced=self._on_session_returned,
+            on_returned=self._on_session_returned,
             on_event=self._on_event,
         )
 
@@ -217,7 +218,7 @@ class Broker:
         if not self._stopping:
             self._isr_channel.submit(proposal)
 
-    def _on_unfenced(self) -> None:
+    def _on_session_returned(self) -> None:
         self.replicas.session_returned()
 
     def _on_event(self, event: str, facts: Mapping[str, object]) -> None:

@@ -243,6 +243,7 @@ class Cluster:
             broker_id=node_id,
             cluster_id=CLUSTER_ID,
             endpoints={"GRPC": address_of(node_id)},
+            on_returned=lambda: on_event("session_returned", {"broker_id": node_id}),
             on_event=on_event,
         )
         answers: list[tuple[IsrProposal, IsrAnswer]] = []

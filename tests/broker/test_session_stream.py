@@ -121,6 +121,40 @@ def test_a_stream_that_stands_in_silence_counts_after_the_session_timeout() -> N
     Cluster().run(story)
 
 
+def test_a_session_that_returns_without_a_fencing_is_told() -> None:
+    """R-112: what waited for the controller may go on when it answers again, fenced meanwhile or not."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        session = cluster.members[3].session
+        before = len(cluster.events_of("session_returned"))
+        cluster.cut_off(3, 1)
+        await cluster.sleep(1_500)
+        cluster.fabric.heal_all()
+        await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) == 0, limit_ms=3_000)
+        assert cluster.events_of("broker_fenced") == []
+        assert cluster.events_of("session_returned")[before:] == [{"broker_id": 3}]
+
+    Cluster(early_fencing=False).run(story)
+
+
+def test_a_silent_stream_that_speaks_again_is_told() -> None:
+    """R-112: the silence counted as a gap, although no stream ended."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        session = cluster.members[3].session
+        cluster.machines[1].pause()
+        await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) > 9_000, limit_ms=12_000)
+        before = len(cluster.events_of("session_returned"))
+        cluster.machines[1].resume()
+        await cluster.until(lambda: session.stream_gone_for_ms(cluster.now_ms) == 0, limit_ms=3_000)
+        told = [facts for facts in cluster.events_of("session_returned")[before:] if facts["broker_id"] == 3]
+        assert told == [{"broker_id": 3}]
+
+    Cluster().run(story)
+
+
 def test_a_broker_of_another_cluster_is_refused_for_good() -> None:
     """INCONSISTENT_CLUSTER_ID comes out of everything that waits for the registration."""
 

@@ -72,6 +72,7 @@ class BrokerSession:
         log_directory_id: bytes = b"",
         on_unfenced: Callable[[], None] | None = None,
         on_fenced: Callable[[], None] | None = None,
+        on_returned: Callable[[], None] | None = None,  # a controller answers again after a gap, fenced or not
         on_event: Callable[[str, Mapping[str, object]], None] | None = None,
     ) -> None:
         self.broker_epoch = NO_EPOCH
@@ -93,6 +94,7 @@ class BrokerSession:
         )
         self._on_unfenced = on_unfenced
         self._on_fenced = on_fenced
+        self._on_returned = on_returned
         self._on_event = on_event
         self._registered = asyncio.Event()
         self._may_stop = asyncio.Event()
@@ -242,10 +244,15 @@ class BrokerSession:
             self._stream = None
 
     def _on_answer(self, answer: controller_pb2.HeartbeatAnswer, sent_ms: int) -> None:
+        now_ms = self._clock.now_ms()
+        was_gone = self.stream_gone_for_ms(now_ms) > 0
         self._last_contact_ms = sent_ms
         self._gone_since_ms = None
         if answer.should_shut_down:
             self._may_stop.set()
+        # A gap need not end in a fencing, so the way back must not wait for an unfencing.
+        if was_gone and self.stream_gone_for_ms(now_ms) == 0 and self._on_returned is not None:
+            self._on_returned()
 
     def _heartbeat(self) -> controller_pb2.Heartbeat:
         return controller_pb2.Heartbeat(
