@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
-from odradek_proto.compression import Codec
+from odradek_proto.compression import Codec, CodecUnavailable, compress
 
 from odradek.errors import ConfigError, UnsupportedFeature
 
@@ -119,6 +119,7 @@ class ProducerConfig(ClientConfig):
             raise ConfigError(f"acks: {self.acks!r} is none of 0, 1, all")
         if self.compression_type not in ("none", "gzip", "snappy", "lz4", "zstd"):
             raise ConfigError(f"compression_type: {self.compression_type!r} is none of none, gzip, snappy, lz4, zstd")
+        _require_codec(self.codec)
         if self.enable_idempotence and self.acks != ACKS_ALL:
             raise ConfigError("enable_idempotence needs acks=all", hint="drop acks, or set enable_idempotence=False")
         if self.enable_idempotence and self.max_in_flight_requests_per_connection > MAX_IN_FLIGHT_WITH_IDEMPOTENCE:
@@ -256,6 +257,15 @@ def _require_positive(config: ClientConfig, *names: str) -> None:
     for name in names:
         if getattr(config, name) <= 0:
             raise ConfigError(f"{name}: {getattr(config, name)} is not above 0")
+
+
+def _require_codec(codec: Codec) -> None:
+    """A missing library is noticed before there is a record that cannot be sent."""
+    try:
+        compress(codec, b"")
+    except CodecUnavailable as error:
+        sentence, _, install = str(error).partition(": ")
+        raise ConfigError(f"compression_type: {sentence}", hint=install) from None
 
 
 def _unknown(kind: type[ClientConfig], name: str, names: list[str]) -> ConfigError:

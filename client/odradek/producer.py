@@ -24,7 +24,7 @@ from odradek.delivery import Delivery, Pause
 from odradek.errors import ClientClosed, RecordTooLarge, RequestTimeout, UnknownTopic
 from odradek.produce_engine import ProduceEngine, Route
 from odradek.results import Headers, RecordMetadata
-from odradek.serialization import HeaderInput, as_headers, serialize
+from odradek.serialization import HeaderInput, as_headers, as_timestamp, serialize
 
 K = TypeVar("K", default=bytes | str | None)
 V = TypeVar("V", default=bytes | str | None)
@@ -229,6 +229,8 @@ class Producer(Client, Generic[K, V]):
         if headers:
             record_headers = as_headers(headers)
             size = _size_of(key_bytes, value_bytes, record_headers)
+        if timestamp is not None:
+            timestamp = as_timestamp(timestamp)
         if size > self._max_request_size or engine.sender.buffered_bytes + size > self._buffer_memory:
             return None
         return self._put(engine, route, partition, timestamp, key_bytes, value_bytes, record_headers, size)
@@ -285,6 +287,8 @@ class Producer(Client, Generic[K, V]):
         key_bytes = serialize(key, self._key_serializer, "key") if key is not None else None
         value_bytes = serialize(value, self._value_serializer, "value")
         record_headers = as_headers(headers)
+        if timestamp is not None:
+            timestamp = as_timestamp(timestamp)
         size = _size_of(key_bytes, value_bytes, record_headers)
         if size > min(self._max_request_size, self._buffer_memory):
             raise RecordTooLarge(

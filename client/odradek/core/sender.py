@@ -26,7 +26,7 @@ from odradek.config import ProducerConfig
 from odradek.core.backoff import search_ms
 from odradek.core.batches import NO_PRODUCER_ID, NO_SEQUENCE, Batch, SendQueue
 from odradek.core.cluster_view import NO_LEADER, ClusterView
-from odradek.errors import DeliveryTimeout, OdradekError, RecordTooLarge
+from odradek.errors import DeliveryTimeout, OdradekError, RecordTooLarge, SerializationError
 
 FRAME_BYTES = 1024 * 1024  # a message of about this size costs little more than its bytes
 STALL_MS = 1_000  # a broker that owes an answer for so long may be frozen: ask the others who leads
@@ -143,8 +143,11 @@ class Sender:
         left = min(room, FRAME_BYTES)
         for queue in queues.values():
             while (batch := self._next_batch(queue, now_ms)) is not None:
-                encoded = batch.encode(self._codec, queue.producer_id, queue.producer_epoch)
-                size = len(encoded)
+                try:
+                    size = len(batch.encode(self._codec, queue.producer_id, queue.producer_epoch))
+                except Exception as error:  # whatever it is, it must not take the other batches with it
+                    effects += self._give_up(batch, _not_encodable(batch, error))
+                    continue
                 if size > credit:
                     effects += self._give_up(batch, _larger_than_credit(batch, size, credit))
                     continue
@@ -451,6 +454,10 @@ class Sender:
             maybe_written=batch.maybe_written or batch.correlation_id in queue.wire,
             hint=last.hint if last is not None else "",
         )
+
+
+def _not_encodable(batch: Batch, error: Exception) -> SerializationError:
+    return SerializationError(f"{batch.owner.name}: {batch.count} records cannot be made into a batch: {error!r}")
 
 
 def _larger_than_credit(batch: Batch, size: int, credit: int) -> RecordTooLarge:
