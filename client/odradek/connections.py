@@ -201,10 +201,14 @@ class Cluster:
                 task.cancel()
 
     def _addresses(self) -> list[str]:
-        """Whom to ask, in order: the brokers that we know of, shuffled, then the bootstrap addresses."""
-        known = [self.view.brokers[broker_id] for broker_id in sorted(self.view.brokers)]
+        """Whom to ask, in order: the brokers that we know of, shuffled, then the bootstrap addresses.
+
+        A fenced broker may be frozen: it is asked only if it is a bootstrap address, and after all others.
+        """
+        known = self.view.addresses_of(fenced=False)
         self.clock.rng.shuffle(known)
-        return [*dict.fromkeys((*known, *self.config.bootstrap_servers))]
+        fenced = self.view.addresses_of(fenced=True)
+        return [*dict.fromkeys((*known, *sorted(self.config.bootstrap_servers, key=fenced.__contains__)))]
 
     # --- single questions ------------------------------------------------------------------------------------------
 

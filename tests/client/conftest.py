@@ -153,7 +153,8 @@ class PeerBroker:
         asked = pb.MetadataRequest.FromString(request)
         answer = pb.MetadataResponse(cluster_id="peers", controller_id=1)
         for broker in self.cluster.brokers.values():
-            answer.brokers.add(broker_id=broker.broker_id, endpoints={"GRPC": broker.address})
+            fenced = broker.broker_id in self.cluster.fenced
+            answer.brokers.add(broker_id=broker.broker_id, endpoints={"GRPC": broker.address}, fenced=fenced)
         topics = {log.name.topic: None for log in self.cluster.logs.values()}
         for topic in topics if asked.all_topics else asked.topics:
             found = answer.topics.add(topic=topic, topic_id=topic.encode().ljust(16, b"."))
@@ -362,6 +363,7 @@ class PeerCluster:
         self.next_producer_id = 1000
         self.credit = CREDIT
         self.tells_leaders = False
+        self.fenced: set[int] = set()  # brokers that metadata call fenced
         nodes = {number: SimNode(f"node{number}", self.loop, self.fabric) for number in (1, 2, 3)}
         self.brokers = {number: PeerBroker(self, number, node) for number, node in nodes.items()}
         for broker in self.brokers.values():

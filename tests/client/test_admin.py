@@ -126,6 +126,30 @@ def test_an_order_without_an_answer_is_not_given_twice(peers: Any, controller: C
     assert controller.calls == ["CreateTopics"]
 
 
+def test_a_fenced_broker_gets_no_orders(peers: Any, controller: Controller) -> None:
+    """It is frozen, the metadata say so, and it is the first of the bootstrap addresses: no order waits for it."""
+    peers.fenced.add(1)
+    peers.brokers[1].node.pause()
+
+    async def story(admin: Admin) -> None:
+        for number in range(10):
+            await admin.create_topics([NewTopic(f"orders{number}")], timeout=1)
+
+    tell(peers, story)
+    assert controller.calls == ["CreateTopics"] * 10
+
+
+def test_when_all_brokers_are_fenced_they_are_asked_all_the_same(peers: Any, controller: Controller) -> None:
+    """The bootstrap addresses are the last resort."""
+    peers.fenced.update((1, 2, 3))
+
+    async def story(admin: Admin) -> None:
+        await admin.create_topics([NewTopic("orders")], timeout=1)
+
+    tell(peers, story)
+    assert controller.calls == ["CreateTopics"]
+
+
 def test_refusals_name_their_topic(peers: Any, controller: Controller) -> None:
     """The first is raised, the others are its notes."""
 

@@ -45,6 +45,7 @@ class ClusterView:
         self.controller_id = -1
         self.listener = DEFAULT_LISTENER
         self.brokers: dict[int, str] = {}
+        self.fenced: dict[int, None] = {}  # those of them that the controller does not hear
         self.topics: dict[str, TopicView] = {}
         self._bootstrap_servers = bootstrap_servers
 
@@ -54,6 +55,10 @@ class ClusterView:
 
     def address_of(self, broker_id: int) -> str | None:
         return self.brokers.get(broker_id)
+
+    def addresses_of(self, *, fenced: bool) -> list[str]:
+        """The addresses of the brokers that are fenced, or of those that are not, in order of their ids."""
+        return [address for broker_id, address in sorted(self.brokers.items()) if (broker_id in self.fenced) is fenced]
 
     def partitions_of(self, topic: str) -> list[int] | None:
         """The topic's partition numbers in order; None when the topic is not known."""
@@ -68,6 +73,7 @@ class ClusterView:
             self._choose_listener(answer, answered_by)
             brokers = {broker.broker_id: broker.endpoints.get(self.listener, "") for broker in answer.brokers}
             self.brokers = {broker_id: address for broker_id, address in brokers.items() if address}
+            self.fenced = {broker.broker_id: None for broker in answer.brokers if broker.fenced}
         for topic in answer.topics:
             self._update_topic(topic)
 
