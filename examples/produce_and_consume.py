@@ -1,9 +1,10 @@
 """Write ten records and read them back. Start a cluster first: `odradek cluster up`.
 
-python examples/produce_and_consume.py localhost:50051
+python examples/produce_and_consume.py [ADDRESSES]      # default: ODRADEK_BOOTSTRAP
 """
 
 import asyncio
+import os
 import sys
 
 from odradek import Admin, Consumer, NewTopic, Producer
@@ -30,4 +31,4 @@ async def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "localhost:50051"))
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("ODRADEK_BOOTSTRAP", "localhost:50051")))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from odradek_proto.topics import TopicPartition, topic_id_from_text
 from odradek_proto.transport.ports import Clock, Files, Network
-from odradek_proto.v1.admin_pb2 import CreateTopicsResponse
+from odradek_proto.v1.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse
 
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
@@ -155,7 +155,7 @@ class Broker:
     async def _forward_admin(self, method: str, request: bytes, timeout_ms: float) -> bytes:
         """Pass it to the controller; what it created is known here, too, before the caller hears of it."""
         answer = await self._channel.forward_admin(method, request, timeout_ms)
-        if method == CREATE_TOPICS:
+        if method == CREATE_TOPICS and not CreateTopicsRequest.FromString(request).validate_only:
             created = [topic.name for topic in CreateTopicsResponse.FromString(answer).topics if not topic.error_code]
             known = self._feed.wait_for(lambda image: all(name in image.topics for name in created))
             with contextlib.suppress(TimeoutError):  # the controller has it: this broker will hear of it

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from odradek_broker.core.metadata.topic_configs import LARGEST_MESSAGE_BYTES
+from odradek_broker.core.metadata.topic_configs import LARGEST_MESSAGE_BYTES, TOPIC_CONFIGS, validate_topic_config
 from odradek_broker.kafka_settings import known_to_kafka
+from odradek_broker.runtime.topic_settings import topic_defaults
 from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
 
 OWN_PREFIX = "odradek."
@@ -212,6 +213,11 @@ def check(settings: BrokerSettings) -> None:
         raise ConfigError(f"log.dirs={settings.log_dirs!r}: one log directory for each broker is all there is for now")
     if not set(roles(settings)) <= {"broker", "controller"} or not roles(settings):
         raise ConfigError(f"process.roles must name broker, controller or both, not {settings.process_roles!r}")
+    for name, value in topic_defaults(settings).items():
+        try:
+            validate_topic_config(name, value)
+        except ValueError as error:
+            raise ConfigError(f"{TOPIC_CONFIGS[name].server_name}: {error}") from error
     _check_advertised(settings)
     if settings.controller_quorum_voters:
         parse_voters(settings.controller_quorum_voters)

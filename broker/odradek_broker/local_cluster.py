@@ -7,8 +7,10 @@ has been compared with the recorded one, so that a pid that was given to somebod
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,6 +80,10 @@ class LocalCluster:
             )
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise ClusterError(
+                    f"{directory} holds other files", hint="name a directory that is empty or not there with --data"
+                )
         except OSError as error:
             raise ClusterError(
                 f"cannot make {directory}: {error.strerror}", hint="name another place with --data"
@@ -153,6 +159,15 @@ class LocalCluster:
     def bootstrap(self) -> str:
         """Addresses for clients, comma-separated."""
         return ",".join(node.grpc for node in self.nodes.values())
+
+    def remove(self) -> None:
+        """Remove what this cluster has written; the directory goes as well when nothing else is in it."""
+        for node in self.nodes.values():
+            shutil.rmtree(node.log_directory, ignore_errors=True)
+            self.log_file(node.node_id).unlink(missing_ok=True)
+        (self.directory / STATE_FILE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else's files are in it
+            self.directory.rmdir()
 
     def replicas(self) -> dict[str, Path]:
         """Broker ids and their log directories, as the audit wants them."""

@@ -111,10 +111,12 @@ def restart(
     from odradek_chaos.selecting import Victim
 
     cluster = _cluster(data)
+    because = "did not run"
     if broker is not None:
+        because = "was stopped in peace before" if cluster.running(broker) else because
         cluster.stop(broker)
     chosen = [broker] if broker is not None else [node_id for node_id in cluster.nodes if not cluster.running(node_id)]
-    victims = [Victim(node_id, "did not run", cluster.start(node_id).pid) for node_id in chosen]
+    victims = [Victim(node_id, because, cluster.start(node_id).pid) for node_id in chosen]
     if wait:
         import asyncio
 

@@ -6,7 +6,6 @@ the broker too.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -124,7 +123,7 @@ def down(
     forget(cluster.directory)
     removed = remove or cluster.temporary
     if removed:
-        shutil.rmtree(cluster.directory)
+        cluster.remove()
     facts = {"directory": str(cluster.directory), "stopped": live, "killed": killed, "removed": removed}
 
     def text() -> str:

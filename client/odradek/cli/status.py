@@ -21,6 +21,8 @@ from odradek import (
     TopicDescription,
 )
 
+QUORUM_ANSWER_S = 2.0  # a quorum that has a leader answers within milliseconds
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
@@ -133,7 +135,7 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None) -> Cl
         admin.describe_cluster(),
         admin.describe_topics(wanted),
         admin.describe_replicas(wanted or ()),
-        admin.describe_quorum(),
+        asyncio.wait_for(admin.describe_quorum(), QUORUM_ANSWER_S),
         return_exceptions=True,
     )
     if isinstance(cluster, BaseException):
@@ -141,6 +143,8 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None) -> Cl
     if isinstance(described, BaseException):
         raise described
     known = replicas if isinstance(replicas, ReplicasDescription) else ReplicasDescription((), {})
+    if isinstance(quorum, TimeoutError):
+        quorum = OdradekError("no majority of the voters answers: nothing can be decided until one does")
     if isinstance(quorum, BaseException) and not isinstance(quorum, OdradekError):
         raise quorum
     return ClusterStatus(

@@ -24,6 +24,8 @@ def _heading(status: ClusterStatus) -> str:
     health = f"{len(trouble)} of {len(status.partitions)} partitions not fully replicated" if trouble else "healthy"
     if any(broker.fenced for broker in status.brokers) and not trouble:
         health = "brokers are missing"
+    if status.quorum is None:
+        health = f"{health}; {status.quorum_error or 'the quorum does not answer'}"
     return f"cluster {status.cluster_id or NOTHING}: {controller}{epoch}; {health}"
 
 

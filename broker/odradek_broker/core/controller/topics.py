@@ -17,6 +17,7 @@ from odradek_broker.core.metadata.image import MetadataImage, TopicImage
 from odradek_broker.core.metadata.records import MetadataRecord
 from odradek_broker.core.metadata.topic_configs import validate_topic_config
 
+METADATA_TOPIC = "__cluster_metadata"
 MAX_PARTITIONS_PER_BATCH = 10_000  # Kafka's: a batch of the metadata log must not grow without a limit
 MAX_REPLICATION_FACTOR = 32_767
 COUNT_DEFAULT = -1
@@ -99,6 +100,8 @@ def _check_name(image: MetadataImage, taken: dict[str, str], name: str) -> None:
         validate_topic_name(name)
     except ValueError as error:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    if name == METADATA_TOPIC:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is the quorum's own log, not a topic")
     if name in image.topics:
         raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
     other = taken.get(_collision_key(name))
