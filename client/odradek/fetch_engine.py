@@ -137,6 +137,9 @@ class FetchEngine:
             state.on_out_of_range(error)
             self._keeper.wake()
             return
+        if code is ErrorCode.CORRUPT_MESSAGE:  # the leader found its own copy damaged: asking again changes nothing
+            state.park(CorruptRecords(f"{state.name} from offset {state.fetch_offset}: the leader's copy is damaged"))
+            return
         if not error.retriable:
             state.park(error)
             return

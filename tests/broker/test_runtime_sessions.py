@@ -507,7 +507,7 @@ def test_what_is_no_longer_in_memory_is_read_beside_the_loop() -> None:
 
 
 def test_a_cold_batch_that_fails_its_check_is_not_served() -> None:
-    """A flipped bit on the disk is KAFKA_STORAGE_ERROR for the reader, never a record (G7)."""
+    """A flipped bit on the disk is CORRUPT_MESSAGE for the reader, never a record (G7)."""
 
     async def story(world: World) -> None:
         lead(world, (LEADER,))
@@ -518,7 +518,7 @@ def test_a_cold_batch_that_fails_its_check_is_not_served() -> None:
         reader = world.fetch_session(follower=False)
         await reader.send(fetch_frame(0))
         item, data = await fetched(reader)
-        assert ErrorCode(item.error_code) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert ErrorCode(item.error_code) is ErrorCode.CORRUPT_MESSAGE
         assert len(data) == 0
 
     run(story, cache_bytes=1)

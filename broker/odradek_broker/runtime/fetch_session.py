@@ -430,7 +430,7 @@ class FetchSession:
         hosted.report_corruption(error)
         state = hosted.state
         return FetchDecision(
-            ErrorCode.KAFKA_STORAGE_ERROR, state.high_watermark, state.high_watermark, state.log_start_offset
+            ErrorCode.CORRUPT_MESSAGE, state.high_watermark, state.high_watermark, state.log_start_offset
         )
 
     def _describe(self, item: pb.FetchedPartition, wanted: _Wanted, decision: FetchDecision, size: int) -> None:

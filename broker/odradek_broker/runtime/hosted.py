@@ -7,6 +7,7 @@ replica offline with its reason, and the others go on (R-86).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from odradek_proto.errors import ErrorCode
@@ -42,6 +43,8 @@ from odradek_broker.runtime.waiting_produces import AnswerCallback, ProduceAnswe
 from odradek_broker.storage.errors import DiskFull, LogCorrupted, StorageError
 from odradek_broker.storage.log import Log
 
+logger = logging.getLogger(__name__)
+
 ACKS_ALL = -1
 
 
@@ -62,6 +65,7 @@ class HostedReplica:
         self._consumer_waiters: dict[FetchWaiter, None] = {}
         self._run: memoryview = memoryview(b"")  # the bytes that an AppendBatches effect speaks of
         self._look_into_purgatory = False
+        self._damage: dict[str, None] = {}  # what was found damaged on the disk
 
     @property
     def leader(self) -> LeaderPartition | None:
@@ -243,13 +247,18 @@ class HostedReplica:
         self._services.storage_failed(self, error)
 
     def report_corruption(self, error: LogCorrupted) -> None:
-        """A batch on the disk failed its check while it was read; it was not served (G7)."""
+        """A batch on the disk failed its check while it was read; it was not served (G7). Said once for each place."""
+        if str(error) in self._damage:
+            return
+        self._damage[str(error)] = None
+        logger.error("%s: %s; `odradek log verify` says more", self.topic_partition, error)
         self._services.events.write(
             "corruption_found", "G7", {"partition": str(self.topic_partition), "reason": str(error)}
         )
 
     def _note_full_disk(self, error: DiskFull) -> None:
         facts = {"partition": str(self.topic_partition), "reason": str(error)}
+        logger.error("%s: %s", self.topic_partition, error)
         self._services.events.write("disk_full", "R-86", facts)
 
     # --- What others report -----------------------------------------------------------------------------------------
