@@ -38,7 +38,7 @@ from odradek.descriptions import (
     ReplicasDescription,
     TopicDescription,
 )
-from odradek.errors import BrokerError, ClientError, OdradekError, RequestTimeout
+from odradek.errors import BrokerError, BrokerUnreachable, ClientError, OdradekError, RequestTimeout
 
 ADMIN = "/odradek.v1.Admin/"
 BROKER = "/odradek.v1.Broker/"
@@ -295,14 +295,18 @@ class Admin(Client):
         return await self._patiently(name, self._config.default_api_timeout_ms, ask)
 
     async def _change(self, name: str, request: Request, kind: Callable[[], R], timeout: float | None) -> R:
-        """An order: repeated only when it surely was not carried out. A lost answer is `RequestTimeout`."""
+        """An order: repeated only when it surely was not carried out. A lost answer is `RequestTimeout`.
+
+        A lost connection is `BrokerUnreachable`.
+        """
         cluster = self._require_running()
         timeout_ms = self._timeout_ms(timeout)
 
         async def ask() -> R:
             try:
                 answer = await cluster.call_any(ADMIN + name, request, kind, timeout_ms)
-            except RequestTimeout as error:
+            except (BrokerUnreachable, RequestTimeout) as error:
+                error.hint = error.hint or "whether the order was carried out is unknown: look before you repeat it"
                 raise _Unknown(error) from None
             _raise_if_nobody_is_in_charge(answer)
             return answer

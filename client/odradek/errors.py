@@ -70,9 +70,16 @@ class BootstrapError(ClientError):
 
 
 class BrokerUnreachable(ClientError):
-    """A broker that the metadata names cannot be reached under the address that it advertises."""
+    """A broker cannot be reached under its address, or the connection broke under a call.
+
+    Only when `refused` is true it is certain that the broker did not get the call.
+    """
 
     retriable = True
+
+    def __init__(self, message: str, *, refused: bool = False, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.refused = refused
 
 
 class RequestTimeout(ClientError, TimeoutError):

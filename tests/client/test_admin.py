@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from odradek import Admin, BrokerError, NewTopic, RequestTimeout, TopicPartition
+from odradek import Admin, BrokerError, BrokerUnreachable, NewTopic, RequestTimeout, TopicPartition
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext, Handlers
 from odradek_proto.v1 import admin_pb2 as pb
@@ -21,6 +21,7 @@ class Controller:
     def __init__(self) -> None:
         self.topics: dict[str, pb.NewTopic] = {}
         self.calls: list[str] = []
+        self.takers: list[Any] = []
         self.not_controller = 0
         self.silent = False
 
@@ -64,9 +65,15 @@ class Controller:
         voters = [pb.QuorumReplica(node_id=number, log_end_offset=7) for number in (1, 2, 3)]
         return pb.DescribeQuorumResponse(leader_id=2, leader_epoch=5, voters=voters).SerializeToString()
 
-    def handlers(self) -> Handlers:
-        names = ("CreateTopics", "DescribeConfigs", "AlterConfigs", "ElectLeaders", "DescribeQuorum")
-        return Handlers({ADMIN + name: getattr(self, name) for name in names})
+    def handlers(self, broker: Any) -> Handlers:
+        """The service as it runs on a broker; `takers` remembers which brokers were given orders."""
+
+        async def create(request: bytes, context: CallContext) -> bytes:
+            self.takers.append(broker)
+            return await self.CreateTopics(request, context)
+
+        names = ("DescribeConfigs", "AlterConfigs", "ElectLeaders", "DescribeQuorum")
+        return Handlers({ADMIN + "CreateTopics": create} | {ADMIN + name: getattr(self, name) for name in names})
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def controller(peers: Any) -> Controller:
     """An admin service on every broker of the peer cluster."""
     made = Controller()
     for broker in peers.brokers.values():
-        broker.more_handlers = made.handlers()
+        broker.more_handlers = made.handlers(broker)
     return made
 
 
@@ -126,12 +133,41 @@ def test_an_order_without_an_answer_is_not_given_twice(peers: Any, controller: C
     assert controller.calls == ["CreateTopics"]
 
 
+def test_an_order_whose_connection_broke_is_not_given_twice(peers: Any, controller: Controller) -> None:
+    """The broker that had it died: nobody knows whether it took effect, and no other broker gets it."""
+    controller.silent = True
+
+    async def story(admin: Admin) -> None:
+        order = asyncio.get_running_loop().create_task(admin.create_topics([NewTopic("orders")]))
+        await peers.until(lambda: controller.calls)
+        controller.takers[0].kill()
+        with pytest.raises(BrokerUnreachable) as caught:
+            await order
+        assert not caught.value.refused
+
+    tell(peers, story)
+    assert controller.calls == ["CreateTopics"]
+
+
+def test_an_order_that_nobody_took_goes_to_the_next_broker(peers: Any, controller: Controller) -> None:
+    """A machine that refuses the connection says that nobody there has the order."""
+
+    async def story(admin: Admin) -> None:
+        peers.brokers[2].kill()
+        peers.brokers[3].kill()
+        for number in range(5):
+            await admin.create_topics([NewTopic(f"orders{number}")], timeout=1)
+
+    tell(peers, story)
+    assert controller.calls == ["CreateTopics"] * 5
+
+
 def test_a_fenced_broker_gets_no_orders(peers: Any, controller: Controller) -> None:
     """It is frozen, the metadata say so, and it is the first of the bootstrap addresses: no order waits for it."""
     peers.fenced.add(1)
-    peers.brokers[1].node.pause()
 
     async def story(admin: Admin) -> None:
+        peers.brokers[1].node.pause()
         for number in range(10):
             await admin.create_topics([NewTopic(f"orders{number}")], timeout=1)
 
