@@ -193,7 +193,7 @@ class Broker:
         try:
             log = await self._files.offload(lambda: self._directory.open_log(tp, topic_id, settings, wall_ms=wall_ms))
         except (OSError, StorageError) as error:
-            self._events.write("replica_failed", "R-86", {"partition": str(tp), "reason": str(error)})
+            self.replicas.open_failed(tp, error)  # asked again, and remembered, if the metadata still wants it
         else:
             self.replicas.preload(log)
 

@@ -213,10 +213,10 @@ class Node:
         if broker is not None and not self.failed.done():
             await broker.hand_over()
         self._stopping = True
-        loaded = broker is None or broker.replicas.loaded
+        sound = broker is None or broker.replicas.sound
         await self._end_parts(graceful=True)
         epoch = broker.session.broker_epoch if broker is not None else NO_BROKER_EPOCH
-        await self._close_directory(clean=loaded and not self.failed.done(), broker_epoch=epoch)
+        await self._close_directory(clean=sound and not self.failed.done(), broker_epoch=epoch)
 
     async def kill(self) -> None:
         """Stop at once, as after an error: nothing is flushed, nothing is marked clean."""

@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 from odradek_proto.transport.ports import Clock, Files
 
+from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.replicas import ReplicaManager
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.errors import StorageError
 
 MIN_ISR_CHECK_MS = 50  # replica.lag.time.max.ms / 2 is not allowed to become a busy loop
 
@@ -76,15 +78,26 @@ class Maintenance:
     async def _retain(self) -> None:
         """R-163: the log start moves first, the files go afterwards; every replica by itself (R-164)."""
         wall_ms = self._clock.wall_ms()
-        for hosted in list(self._replicas.replicas.values()):
-            start = hosted.log.retention_start(wall_ms, hosted.state.high_watermark)
-            if start is not None and start > hosted.state.log_start_offset:
-                hosted.on_log_start_advanced(start)
-            hosted.state.producers.expire(wall_ms)
-            hosted.log.delete_before_log_start(wall_ms)
+        self._for_each_replica(lambda hosted: _retain_one(hosted, wall_ms))
 
     async def _purge(self) -> None:
         wall_ms = self._clock.wall_ms()
-        for hosted in list(self._replicas.replicas.values()):
-            hosted.log.purge(wall_ms)
+        self._for_each_replica(lambda hosted: hosted.log.purge(wall_ms))
         self._directory.purge(wall_ms)
+
+    def _for_each_replica(self, duty: Callable[[HostedReplica], None]) -> None:
+        """What fails on one replica does not keep it from the others (R-86)."""
+        for hosted in list(self._replicas.replicas.values()):
+            if hosted.offline is None:
+                try:
+                    duty(hosted)
+                except StorageError as error:
+                    self._replicas.storage_failed(hosted, error)
+
+
+def _retain_one(hosted: HostedReplica, wall_ms: int) -> None:
+    start = hosted.log.retention_start(wall_ms, hosted.state.high_watermark)
+    if start is not None and start > hosted.state.log_start_offset:
+        hosted.on_log_start_advanced(start)
+    hosted.state.producers.expire(wall_ms)
+    hosted.log.delete_before_log_start(wall_ms)

@@ -26,7 +26,7 @@ from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.topic_settings import log_settings, partition_settings
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.directory import LogDirectory
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.errors import LogDirectoryFailed, StorageError
 from odradek_broker.storage.log import Log
 
 Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
@@ -67,6 +67,7 @@ class ReplicaManager:
         self._policy = policy_for(TruncationMode(settings.odradek_truncation_mode))
         self._fetchers: dict[int, Fetcher] = {}
         self._preloaded: dict[TopicPartition, Log] = {}
+        self._broken: dict[TopicPartition, str] = {}  # replicas whose log could not be opened, and why
         self.loaded = False
 
     # --- Looking up -------------------------------------------------------------------------------------------------
@@ -80,11 +81,18 @@ class ReplicaManager:
             return hosted
         if self.image.partition(tp) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if tp in self._broken:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         """What this broker's metadata says of another one (R-47)."""
         return self.image.brokers.get(broker_id)
+
+    @property
+    def sound(self) -> bool:
+        """Everything was loaded and nothing of it has failed: the next start may trust the logs as they are."""
+        return self.loaded and not self._broken and all(each.offline is None for each in self.replicas.values())
 
     def partition_settings(self, topic: str) -> PartitionSettings:
         return partition_settings(self._settings, self.image, topic)
@@ -159,9 +167,17 @@ class ReplicaManager:
             settings = log_settings(self._settings, self.image, tp.topic)
             log = self._directory.open_log(tp, topic_id, settings, wall_ms=self.clock.wall_ms())
         except (OSError, StorageError) as error:
-            self.events.write("replica_failed", "R-86", {"partition": str(tp), "reason": str(error)})
+            self.open_failed(tp, error)
+            self._broken[tp] = str(error)
             return None
+        self._broken.pop(tp, None)
         return self._keep(HostedReplica(log, self))
+
+    def open_failed(self, tp: TopicPartition, error: OSError | StorageError) -> None:
+        """A log that cannot be read is that replica's failure (R-86); a disk that refuses stops the node."""
+        self.events.write("replica_failed", "R-86", {"partition": str(tp), "reason": str(error)})
+        if not _is_one_replicas(error):
+            self._on_directory_failed(error)
 
     def _keep(self, hosted: HostedReplica) -> HostedReplica:
         self.replicas[hosted.topic_partition] = hosted
@@ -199,7 +215,7 @@ class ReplicaManager:
                 previous_leader=previous_leader,
             )
             hosted.take_role(follower)
-            if registration.leader >= 0:
+            if registration.leader >= 0 and hosted.offline is None:
                 self._fetcher(registration.leader).add(hosted)
 
     def _fetcher(self, leader_id: int) -> Fetcher:
@@ -227,6 +243,7 @@ class ReplicaManager:
 
     def _stop_hosting(self, tp: TopicPartition, topic_id: bytes | None = None) -> None:
         """Not a replica any more, or the topic is gone (R-105). With a topic id: only that topic's replica."""
+        self._broken.pop(tp, None)
         hosted = self.replicas.get(tp)
         if hosted is None or (topic_id is not None and hosted.state.topic_id != topic_id):
             return
@@ -272,13 +289,18 @@ class ReplicaManager:
             hosted.complete_produces()
 
     def storage_failed(self, hosted: HostedReplica, error: Exception) -> None:
-        """One replica's disk refused: it goes offline, and with a failed fsync the whole directory (R-86, R-238)."""
+        """The replica goes offline. The others go on, unless it was the disk that refused (R-86, R-238).
+
+        Bytes that are not what was written, or an append that does not fit, are the matter of one log; after a failed
+        write or fsync nothing in the directory can be trusted, and the node stops.
+        """
         reason = f"{hosted.topic_partition}: {type(error).__name__}: {error}"
         self.events.write("replica_offline", "R-86", {"partition": str(hosted.topic_partition), "reason": reason})
         hosted.take_offline(reason)
         for fetcher in self._fetchers.values():
             fetcher.remove(hosted.topic_partition)
-        self._on_directory_failed(error)
+        if not _is_one_replicas(error):
+            self._on_directory_failed(error)
 
     # --- Time -------------------------------------------------------------------------------------------------------
 
@@ -297,3 +319,8 @@ class ReplicaManager:
         for hosted in self.replicas.values():
             hosted.take_role(None)
             hosted.close()
+
+
+def _is_one_replicas(error: Exception) -> bool:
+    """Does this failure say nothing about the disk under the other logs?"""
+    return isinstance(error, StorageError) and not isinstance(error, LogDirectoryFailed)

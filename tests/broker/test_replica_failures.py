@@ -1,0 +1,152 @@
+"""A replica that fails is that replica's failure; a disk that refuses is the node's (R-86, R-238)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from odradek import Admin, Producer
+from odradek.descriptions import NewTopic
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.replicas import ReplicaManager
+from odradek_broker.settings import BrokerSettings
+from odradek_broker.storage.errors import AppendOutOfOrder, LogCorrupted, LogDirectoryFailed
+from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY, SimCluster
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.node import NodePorts
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+
+BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
+NODE = 1
+CLEAN_SHUTDOWN = f"{LOG_DIRECTORY}/.kafka_cleanshutdown"
+
+
+class Story:
+    """One broker, two topics, and a client that comes and goes."""
+
+    def __init__(self) -> None:
+        self.loop = SimLoop(seed=3)
+        settings = BrokerSettings(log_retention_check_interval_ms=100)
+        self.cluster = SimCluster(self.loop, brokers=1, settings=settings)
+        self.machine = self.cluster.machines[NODE]
+
+    def run(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.loop.run(story(), limit_s=60)
+
+    @property
+    def replicas(self) -> ReplicaManager:
+        broker = self.cluster.nodes[NODE].broker
+        assert broker is not None
+        return broker.replicas
+
+    @property
+    def files(self) -> SimFiles:
+        return SimFiles(self.machine.disk, self.loop, random.Random(1))
+
+    def hosted(self, tp: TopicPartition) -> HostedReplica:
+        return self.replicas.replicas[tp]
+
+    async def start(self) -> None:
+        self.cluster.start(NODE)
+        self.cluster.nodes.pop(NODE, None)
+        await self.until(lambda: self.cluster.hosted(NODE) is not None and self._ready())
+
+    def _ready(self) -> bool:
+        node = self.cluster.nodes.get(NODE)
+        return node is not None and node.broker is not None and not node.broker.session.fenced
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self.sleep(5)
+
+    async def sleep(self, delay_ms: float) -> None:
+        future = self.loop.create_future()
+        self.loop.call_later(delay_ms / 1000, future.set_result, None)
+        await future
+
+    async def stop(self) -> None:
+        self.cluster.stop(NODE)
+        await self.machine.wait()
+
+    async def as_client(self, name: str, program: Callable[[NodePorts], Coroutine[Any, Any, None]]) -> None:
+        client = self.cluster.client(name)
+        client.start(program)
+        await client.wait()
+        assert client.failure is None, client.failure
+
+    async def create_topics(self) -> None:
+        async def program(ports: NodePorts) -> None:
+            async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
+                await admin.create_topics([NewTopic(tp.topic, partitions=1) for tp in (BAD, GOOD)])
+
+        await self.as_client("admin", program)
+
+    async def write(self, tp: TopicPartition) -> None:
+        async def program(ports: NodePorts) -> None:
+            async with Producer[bytes, bytes](
+                self.cluster.bootstrap, clock=ports.clock, network=ports.network
+            ) as producer:
+                await asyncio.wait_for(producer.send(tp.topic, b"still served"), 5)
+
+        await self.as_client("writer", program)
+
+
+@pytest.mark.parametrize(
+    "error", [AppendOutOfOrder("below the end"), LogCorrupted("0.log", 7, 1, "checksum")], ids=["append", "corruption"]
+)
+def test_one_broken_log_leaves_the_others_and_the_node_alone(error: Exception) -> None:
+    """R-86: that replica answers with a storage error, the other one goes on, and the next start recovers."""
+    story = Story()
+
+    async def told() -> None:
+        await story.start()
+        await story.create_topics()
+        story.replicas.storage_failed(story.hosted(BAD), error)
+        assert story.hosted(BAD).offline is not None
+        await story.write(GOOD)
+        assert not story.cluster.nodes[NODE].failed.done()
+        await story.stop()
+        assert not story.files.exists(CLEAN_SHUTDOWN)
+
+    story.run(told)
+
+
+@pytest.mark.parametrize("error", [LogDirectoryFailed("fsync"), OSError(5, "I/O error")], ids=["directory", "system"])
+def test_a_disk_that_refuses_stops_the_node(error: Exception) -> None:
+    """R-238: after a failed write or fsync nothing in the directory can be trusted."""
+    story = Story()
+
+    async def told() -> None:
+        await story.start()
+        await story.create_topics()
+        story.replicas.storage_failed(story.hosted(BAD), error)
+        await story.sleep(10)
+        assert story.cluster.nodes[NODE].failed.exception() is not None
+
+    story.run(told)
+
+
+def test_a_log_that_cannot_be_opened_answers_with_a_storage_error() -> None:
+    """R-86: clients are not sent away to look for a leader that they have found; the other replica serves."""
+    story = Story()
+
+    async def told() -> None:
+        await story.start()
+        await story.create_topics()
+        await story.stop()
+        assert story.files.exists(CLEAN_SHUTDOWN)
+        metadata = story.files.open(f"{LOG_DIRECTORY}/bad-0/partition.metadata")
+        metadata.truncate(0)
+        metadata.pwritev([b"version: nine\n"], 0)
+        metadata.close()
+        await story.start()
+        assert story.replicas.lookup(BAD) is ErrorCode.KAFKA_STORAGE_ERROR
+        await story.write(GOOD)
+        assert not story.cluster.nodes[NODE].failed.done()
+
+    story.run(told)
