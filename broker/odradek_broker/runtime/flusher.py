@@ -13,6 +13,7 @@ from collections.abc import Callable
 from odradek_proto.transport.ports import Clock, Files
 
 from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.offloading import finish
 
 
 class Flusher:
@@ -45,7 +46,7 @@ class Flusher:
             batch, self._dirty = list(self._dirty), {}
             for hosted in batch:
                 try:
-                    await self._files.offload(hosted.log.flush)
+                    await finish(self._files, hosted.log.flush)
                 except Exception as error:
                     self._on_failed(hosted, error)
                 else:

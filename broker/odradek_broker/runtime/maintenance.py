@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from odradek_proto.transport.ports import Clock, Files
 
 from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas import ReplicaManager
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.directory import LogDirectory
@@ -63,7 +64,7 @@ class Maintenance:
     async def checkpoint_high_watermarks(self) -> None:
         """R-31: all partitions of the directory in one file."""
         marks = {tp: hosted.state.high_watermark for tp, hosted in self._replicas.replicas.items()}
-        await self._files.offload(lambda: self._directory.write_high_watermarks(marks))
+        await finish(self._files, lambda: self._directory.write_high_watermarks(marks))
 
     async def checkpoint_recovery_points(self) -> None:
         """R-238: never ahead of the fsync that it stands for."""
@@ -73,7 +74,7 @@ class Maintenance:
     async def checkpoint_log_starts(self) -> None:
         """R-3: only where the log starts above its first segment; the directory knows which."""
         starts = {tp: hosted.state.log_start_offset for tp, hosted in self._replicas.replicas.items()}
-        await self._files.offload(lambda: self._directory.write_log_starts(starts))
+        await finish(self._files, lambda: self._directory.write_log_starts(starts))
 
     async def _retain(self) -> None:
         """R-163: the log start moves first, the files go afterwards; every replica by itself (R-164)."""
