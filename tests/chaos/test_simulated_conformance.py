@@ -24,6 +24,7 @@ from odradek_proto.transport.ports import (
     Files,
     Handlers,
     Network,
+    NetworkError,
     PeerUnavailable,
     Server,
     Stream,
@@ -148,6 +149,33 @@ def test_unary_failures_have_their_own_errors(world: World) -> None:
         assert refused.value.refused
 
     world(story)
+
+
+@pytest.mark.parametrize(("status", "received"), [("UNAVAILABLE", PeerUnavailable), ("INVALID_ARGUMENT", CallRejected)])
+def test_a_handler_refuses_with_a_status_of_its_own(
+    world: World, status: str, received: type[NetworkError], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refusal on purpose reaches the caller as it was meant, and is not logged as a failure."""
+
+    async def story(client: Network, server: Network) -> None:
+        async def refuses(_: bytes, __: CallContext) -> bytes:
+            raise CallRejected("not today", status=status)
+
+        async def breaks_off(stream: Stream, _: CallContext) -> None:
+            await stream.recv()
+            raise CallRejected("not today", status=status)
+
+        listening = await server.serve(ANY_PORT, Handlers(unary={UNARY: refuses}, streams={STREAM: breaks_off}))
+        with pytest.raises(received, match="not today") as rejected:
+            await client.call(listening.address, UNARY, b"", 5000)
+        assert getattr(rejected.value, "status", "UNAVAILABLE") == status
+        stream = await client.open(listening.address, STREAM)
+        await stream.send(b"")
+        assert not (await ending(stream)).clean
+        await listening.stop()
+
+    world(story)
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 def test_stream_keeps_the_order_of_messages(world: World) -> None:

@@ -1,7 +1,8 @@
 """The serving side of the gRPC adapter: raw bytes in and out, no serialisers.
 
 A handler of a stream is never cancelled because its peer went away: `recv` and `send` tell it. Only `stop` cancels what
-is still running when its grace is over. A handler that raises is logged, and its caller gets INTERNAL.
+is still running when its grace is over. A handler that raises `CallRejected` gives its caller that status; one that
+raises anything else is logged, and its caller gets INTERNAL.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from grpc_reflection.v1alpha import reflection
 from odradek_proto.transport.grpc_admission import StreamAdmission, UnreadResponses
 from odradek_proto.transport.grpc_options import LARGE_RESPONSE_BYTES, GrpcOptions
 from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
-from odradek_proto.transport.ports import CallContext, Handlers, StreamClosed, StreamHandler, UnaryHandler
+from odradek_proto.transport.ports import CallContext, CallRejected, Handlers, StreamClosed, StreamHandler, UnaryHandler
 
 logger = logging.getLogger(__name__)
+
+Refusal = tuple[grpc.StatusCode, str]
 
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -113,8 +116,8 @@ class _Calls(grpc.GenericRpcHandler):
         self._admission = StreamAdmission(options.max_streams)
         self._unread = UnreadResponses(options.unread_response_bytes, LARGE_RESPONSE_BYTES)
         self._methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
-        self._streams: dict[GrpcStream, asyncio.Task[str | None]] = {}
-        self._workers: set[asyncio.Task[str | None]] = set()
+        self._streams: dict[GrpcStream, asyncio.Task[Refusal | None]] = {}
+        self._workers: set[asyncio.Task[Refusal | None]] = set()
         for method, unary in handlers.unary.items():
             self._methods[method] = grpc.unary_unary_rpc_method_handler(_unary(method, unary, self._unread))
         for method, stream in handlers.streams.items():
@@ -158,7 +161,7 @@ class _Calls(grpc.GenericRpcHandler):
             try:
                 await asyncio.wait((worker, closed), return_when=asyncio.FIRST_COMPLETED)
                 if not closed.done() and not worker.cancelled() and (failure := worker.result()) is not None:
-                    await context.abort(grpc.StatusCode.INTERNAL, failure)
+                    await context.abort(*failure)
             finally:
                 del self._streams[stream]
                 stream.break_off("connection lost")
@@ -171,16 +174,24 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def _guarded(method: str, handler: StreamHandler, stream: GrpcStream, call: CallContext) -> str | None:
+async def _guarded(method: str, handler: StreamHandler, stream: GrpcStream, call: CallContext) -> Refusal | None:
     """Run a stream's handler; what went wrong in it, for the caller, or None."""
     try:
         await handler(stream, call)
     except StreamClosed:
         return None  # the stream ended under the handler's hands, which is how most of them end
     except Exception as error:
-        logger.exception("%s from %s: handler failed", method, call.peer)
-        return f"internal error: {type(error).__name__}"
+        return _refusal(method, call, error)
     return None
+
+
+def _refusal(method: str, call: CallContext, error: Exception) -> Refusal:
+    """What a caller is told of a handler that raised. A refusal on purpose is no failure of ours: no stack trace."""
+    if isinstance(error, CallRejected):
+        logger.info("%s from %s: %s: %s", method, call.peer, error.status, error)
+        return getattr(grpc.StatusCode, error.status, grpc.StatusCode.UNKNOWN), str(error)
+    logger.error("%s from %s: handler failed", method, call.peer, exc_info=error)
+    return grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
 
 
 def _unary(method: str, handler: UnaryHandler, unread: UnreadResponses) -> AnyHandler:
@@ -189,8 +200,7 @@ def _unary(method: str, handler: UnaryHandler, unread: UnreadResponses) -> AnyHa
         try:
             response = await handler(request, call)
         except Exception as error:
-            logger.exception("%s from %s: handler failed", method, call.peer)
-            return await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
+            return await context.abort(*_refusal(method, call, error))
         counted = unread.admit(len(response))
         if counted is None:
             return await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many responses that nobody reads")

@@ -154,6 +154,9 @@ class SimServer:
                 reply.fail(CallRejected(f"{method}: answer too large", status="RESOURCE_EXHAUSTED"))
             else:
                 reply.succeed(answer)
+        except CallRejected as refusal:
+            logger.info("%s from %s: %s: %s", method, call.peer, refusal.status, refusal)
+            reply.fail(_as_received(method, refusal))
         except Exception as error:
             logger.exception("%s from %s: handler failed", method, call.peer)
             reply.fail(CallRejected(f"{method}: internal error: {type(error).__name__}", status="INTERNAL"))
@@ -169,9 +172,20 @@ class SimServer:
             stream.close()
         except StreamClosed:
             stream.close()
+        except CallRejected as refusal:
+            logger.info("%s from %s: %s: %s", method, call.peer, refusal.status, refusal)
+            stream.abandon()
         except Exception:
             logger.exception("%s from %s: handler failed", method, call.peer)
             stream.abandon()
         finally:
             stream.abandon()  # when the handler was cancelled
             self._streams.pop(stream, None)
+
+
+def _as_received(method: str, refusal: CallRejected) -> NetworkError:
+    """What a caller sees of it: the gRPC adapter cannot tell a handler's UNAVAILABLE from that of a connection."""
+    message = f"{method}: {refusal}"
+    if refusal.status == "UNAVAILABLE":
+        return PeerUnavailable(message)
+    return CallRejected(message, status=refusal.status)
