@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         BufferFull,
         ClientClosed,
         ClientError,
+        ClientFailed,
         ConfigError,
         CorruptRecords,
         DeliveryTimeout,
@@ -58,6 +59,7 @@ __all__ = [
     "BufferFull",
     "ClientClosed",
     "ClientError",
+    "ClientFailed",
     "ClusterDescription",
     "ConfigEntry",
     "ConfigError",
@@ -107,7 +109,7 @@ _NAMES = {
         "ReplicasDescription TopicDescription"
     ),
     "odradek.errors": (
-        "BootstrapError BrokerError BrokerUnreachable BufferFull ClientClosed ClientError ConfigError "
+        "BootstrapError BrokerError BrokerUnreachable BufferFull ClientClosed ClientError ClientFailed ConfigError "
         "CorruptRecords DeliveryTimeout LogTruncated NoOffset NotAssigned OdradekError RecordTooLarge "
         "RequestTimeout SerializationError UnknownTopic UnsupportedFeature"
     ),

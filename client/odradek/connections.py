@@ -21,7 +21,16 @@ from odradek.broker_errors import broker_error
 from odradek.config import ClientConfig
 from odradek.core.backoff import backoff_ms, search_ms
 from odradek.core.cluster_view import ClusterView
-from odradek.errors import BootstrapError, BrokerUnreachable, ClientClosed, OdradekError, RequestTimeout, UnknownTopic
+from odradek.errors import (
+    BootstrapError,
+    BrokerUnreachable,
+    ClientClosed,
+    ClientFailed,
+    OdradekError,
+    RequestTimeout,
+    UnknownTopic,
+)
+from odradek.tasks import Failed, start_task
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +71,8 @@ class Cluster:
         self._failures: dict[str, str] = {}  # the causes of the last refresh, by address
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self.failed: ClientFailed | None = None  # what ended the refreshes, if anything did
+        self.failure_listeners: list[Failed] = []
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -75,13 +86,22 @@ class Cluster:
             if self.clock.now_ms() + pause >= deadline:
                 raise BootstrapError(self._failures, hint=_bootstrap_hint(self._failures))
             await self.clock.sleep(pause)
-        self._task = asyncio.get_running_loop().create_task(self._keep_fresh())
+        self._task = start_task(self._keep_fresh(), self._fail)
 
     async def close(self) -> None:
         self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
+        await self._notify()
+
+    def _fail(self, error: ClientFailed) -> None:
+        self.failed = error
+        for listener in self.failure_listeners:
+            listener(error)
+        self._task = start_task(self._notify(), self._fail)
+
+    async def _notify(self) -> None:
         async with self._refreshed:
             self._refreshed.notify_all()
 
@@ -107,9 +127,11 @@ class Cluster:
         target = self._refreshes + 2 if self._refreshing else self._refreshes + 1
         self._wanted.set()
         async with self._refreshed:
-            await self._refreshed.wait_for(lambda: self._closed or self._refreshes >= target)
+            await self._refreshed.wait_for(lambda: self._closed or self.failed or self._refreshes >= target)
         if self._closed:
             raise ClientClosed("the client was closed")
+        if self.failed is not None:
+            raise self.failed
 
     async def partitions_of(self, topic: str, timeout_ms: int) -> list[int]:
         """The partitions of a topic. Raises `UnknownTopic` when it does not appear in time."""
@@ -169,8 +191,7 @@ class Cluster:
         finally:
             self._refreshing = False
             self._refreshes += 1
-            async with self._refreshed:
-                self._refreshed.notify_all()
+            await self._notify()
         return answered
 
     async def _ask_around(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> tuple[R, str]:

@@ -117,6 +117,12 @@ class ClientClosed(ClientError):
     fatal = True
 
 
+class ClientFailed(ClientError):
+    """Something happened inside the client that it was not made for; `__cause__` is what. It takes nothing more."""
+
+    fatal = True
+
+
 class ConfigError(ClientError, ValueError):
     """An unknown setting, or a value that it cannot have."""
 

@@ -22,9 +22,10 @@ from odradek.config import ConsumerConfig
 from odradek.connections import Cluster
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.fetch_state import Chunk, FetchState, Row, State
-from odradek.errors import CorruptRecords, OdradekError
+from odradek.errors import ClientFailed, CorruptRecords, OdradekError
 from odradek.fetch_link import FetchLink
 from odradek.positions import PositionKeeper
+from odradek.tasks import start_task
 
 
 class FetchEngine:
@@ -44,13 +45,20 @@ class FetchEngine:
             committed=config.isolation_level == "read_committed",
             changed=self.look_again,
         )
-        self._tasks = [asyncio.get_running_loop().create_task(self._keeper.run())]
+        self._fatal: ClientFailed | None = None
+        self._tasks = [start_task(self._keeper.run(), self._fail)]
         cluster.listeners.append(self._on_metadata)
+        cluster.failure_listeners.append(self._fail)
 
     async def end(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
+        self._news.set()
+
+    def _fail(self, error: ClientFailed) -> None:
+        """Nothing new will come: whoever waits for records is told when those that are there have been read."""
+        self._fatal = self._fatal or error
         self._news.set()
 
     # --- partitions ------------------------------------------------------------------------------------------------
@@ -95,9 +103,9 @@ class FetchEngine:
         link = self._links.get(broker_id)
         if link is None:
             link = self._links[broker_id] = FetchLink(
-                broker_id, self._config, self._cluster, self.states, self._on_answer, self._on_broken
+                broker_id, self._config, self._cluster, self.states, self._on_answer, self._on_broken, self._fail
             )
-            self._tasks.append(asyncio.get_running_loop().create_task(link.run()))
+            self._tasks.append(start_task(link.run(), self._fail))
         return link
 
     def _on_metadata(self) -> None:
@@ -163,12 +171,16 @@ class FetchEngine:
     # --- records out -----------------------------------------------------------------------------------------------
 
     def error(self) -> OdradekError | None:
-        """What keeps a partition from going on, if anything."""
+        """What keeps a partition, or all of them, from going on, if anything."""
+        if self._fatal is not None:
+            return self._fatal
         return next((state.error for state in self._states.values() if state.error is not None), None)
 
     async def news(self) -> None:
-        """Return when something may have changed since the last call."""
+        """Return when something may have changed since the last call. Raises what ended the engine, if anything."""
         await self._news.wait()
+        if self._fatal is not None:
+            raise self._fatal
         self._news.clear()
 
     def has_rows(self, ends: Mapping[TopicPartition, int] | None) -> bool:

@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from google.protobuf.message import DecodeError
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.frames import pack_frame, split_frame
+from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import NetworkError, PeerUnavailable, Stream, TimerHandle
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.config import ConsumerConfig
 from odradek.connections import Cluster
 from odradek.core.fetch_state import NO_EPOCH, FetchState
+from odradek.tasks import Failed, start_task
 
 FETCH_STREAM = "/odradek.v1.Broker/FetchStream"
 OPEN_TIMEOUT_MS = 2_000
@@ -40,6 +42,7 @@ class FetchLink:
         states: Callable[[], Iterable[FetchState]],
         answered: Answered,
         broken: Callable[[int, NetworkError], None],
+        failed: Failed,
     ) -> None:
         self.broker_id = broker_id
         self._config = config
@@ -47,6 +50,7 @@ class FetchLink:
         self._states = states
         self._answered = answered
         self._broken = broken
+        self._failed = failed
         self._event = asyncio.Event()
         self._stream: Stream | None = None
         self._ended: NetworkError | None = None
@@ -90,7 +94,7 @@ class FetchLink:
         self._stream, self._ended = stream, None
         self._credit_back = max(self._config.fetch_max_bytes - self._held, 1)
         self._named.clear()
-        reader = asyncio.get_running_loop().create_task(self._read(stream))
+        reader = start_task(self._read(stream), self._failed)
         try:
             await self._write(stream)
         finally:
@@ -167,10 +171,14 @@ class FetchLink:
         if self._silence is not None:
             self._silence.cancel()
             self._silence = None
-        header_bytes, data = split_frame(message)
+        try:
+            header_bytes, data = split_frame(message)
+            header = pb.FetchAnswerHeader.FromString(header_bytes)
+        except (FrameError, DecodeError) as error:
+            raise NetworkError(f"its answer cannot be read: {error}") from None
         self._held += len(data)
         at = 0
-        for answer in pb.FetchAnswerHeader.FromString(header_bytes).partitions:
+        for answer in header.partitions:
             self._named.pop(TopicPartition(answer.topic, answer.partition), None)
             self._answered(self.broker_id, answer, data[at : at + answer.size])
             at += answer.size

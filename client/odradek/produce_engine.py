@@ -25,6 +25,7 @@ from odradek.core.sender import DropStream, Effect, Finished, RefreshMetadata, S
 from odradek.delivery import AllDelivered, FailedDeliveries
 from odradek.errors import BootstrapError, BufferFull, OdradekError, RequestTimeout
 from odradek.produce_link import ProduceLink
+from odradek.tasks import failure_of, start_task
 
 INIT_PRODUCER_ID = "/odradek.v1.Broker/InitProducerId"
 
@@ -67,6 +68,7 @@ class ProduceEngine:
         self.room: deque[asyncio.Event] = deque()  # those who wait for room; who comes later waits behind them
         self._flushing = 0
         cluster.listeners.append(self._on_metadata)
+        cluster.failure_listeners.append(self._fail)
         self._see_to_producer_id()
 
     async def end(self, error: OdradekError) -> None:
@@ -87,12 +89,19 @@ class ProduceEngine:
         self.fatal = self.fatal or error
         self.routes.clear()
 
+    def _fail(self, error: OdradekError) -> None:
+        """Nothing goes on from here: whoever waits is told now, and who comes later at once."""
+        self._stop_taking(error)
+        self.carry_out(self.sender.fail_all(error))
+
     # --- records in ------------------------------------------------------------------------------------------------
 
     async def route(self, topic: str) -> Route:
         """The way to a topic; asks the cluster when it is not known yet. Raises `UnknownTopic`, `BootstrapError`."""
         timeout_ms = min(self._config.unknown_topic_timeout_ms, self._config.max_block_ms)
         partitions = await self._cluster.partitions_of(topic, timeout_ms)
+        if self.fatal is not None:
+            raise self.fatal
         route = self.routes.get(topic)
         if route is None or route.partitions != partitions:
             sticky = StickyChoice(self._config.batch_size, self._clock.rng) if route is None else route.sticky
@@ -203,9 +212,14 @@ class ProduceEngine:
                 self._cluster.request_refresh("records wait for a partition without a leader")
                 return
             link = self._links[broker_id] = ProduceLink(
-                broker_id, self.sender, self._cluster, acks=self._config.acks, carry_out=self.carry_out
+                broker_id,
+                self.sender,
+                self._cluster,
+                acks=self._config.acks,
+                carry_out=self.carry_out,
+                failed=self._fail,
             )
-            self._tasks.append(asyncio.get_running_loop().create_task(link.run()))
+            self._tasks.append(start_task(link.run(), self._fail))
         link.wake()
 
     def _wake_all(self) -> None:
@@ -238,15 +252,18 @@ class ProduceEngine:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.carry_out(self.sender.on_time(self._clock.now_ms()))
-        self._wake_all()
-        self._rearm(self._clock.now_ms())
+        try:
+            self.carry_out(self.sender.on_time(self._clock.now_ms()))
+            self._wake_all()
+            self._rearm(self._clock.now_ms())
+        except Exception as error:  # nobody else would hear of it
+            self._fail(failure_of(error))
 
     # --- producer id -----------------------------------------------------------------------------------------------
 
     def _see_to_producer_id(self) -> None:
         if self.sender.needs_producer_id and self.fatal is None and (self._id_task is None or self._id_task.done()):
-            self._id_task = asyncio.get_running_loop().create_task(self._obtain_producer_id())
+            self._id_task = start_task(self._obtain_producer_id(), self._fail)
 
     async def _obtain_producer_id(self) -> None:
         """Ask until somebody gives one. Only an error that cannot be retried ends the producer."""
@@ -265,8 +282,7 @@ class ProduceEngine:
             except BootstrapError as failure:
                 error = failure
             if not error.retriable:
-                self._stop_taking(error)
-                self.carry_out(sender.fail_all(error))
+                self._fail(error)
                 return
             failures += 1
             await self._clock.sleep(self._cluster.search_pause(failures))

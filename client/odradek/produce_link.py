@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from google.protobuf.message import DecodeError
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.ports import DeadlineExceeded, NetworkError, PeerUnavailable, Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
@@ -18,6 +19,7 @@ from odradek.connections import Cluster
 from odradek.core.batches import Batch
 from odradek.core.sender import Effect, Sender
 from odradek.errors import BrokerUnreachable, OdradekError
+from odradek.tasks import Failed, start_task
 
 PRODUCE_STREAM = "/odradek.v1.Broker/ProduceStream"
 OPEN_TIMEOUT_MS = 2_000
@@ -34,6 +36,7 @@ class ProduceLink:
         *,
         acks: int,
         carry_out: Callable[[Iterable[Effect]], None],
+        failed: Failed,
     ) -> None:
         self.broker_id = broker_id
         self._sender = sender
@@ -41,6 +44,7 @@ class ProduceLink:
         self._acks = acks
         self._timeout_ms = cluster.config.request_timeout_ms
         self._carry_out = carry_out
+        self._failed = failed
         self._event = asyncio.Event()
         self._stream: Stream | None = None
         self._ended: NetworkError | None = None
@@ -86,7 +90,7 @@ class ProduceLink:
         try:
             await self._receive_credit(stream)
             self._failures = 0
-            reader = asyncio.get_running_loop().create_task(self._read(stream))
+            reader = start_task(self._read(stream), self._failed)
             await self._write(stream)
         finally:
             self._stream = None
@@ -150,24 +154,36 @@ class ProduceLink:
 
     def _take(self, message: bytes) -> None:
         """One message of answers; all waiting places that became free are used by the next drain."""
-        answers = pb.ProduceAnswers.FromString(message)
+        try:
+            answers = pb.ProduceAnswers.FromString(message)
+        except DecodeError as error:
+            raise NetworkError(f"its answer cannot be read: {error}") from None
         if answers.credit_bytes:
             self._credit = answers.credit_bytes
         now_ms = self._cluster.clock.now_ms()
         effects: list[Effect] = []
-        for answer in answers.answers:
-            owed = self._owed.pop(answer.correlation_id, None)
-            if owed is None:
-                if answer.error_code:  # acks=0 is only answered when it failed
-                    self._cluster.request_refresh(f"broker {self.broker_id}: a record with acks=0 was refused")
-                continue
-            batch, size = owed
-            self._unanswered -= size
-            if batch.owner.wire.get(batch.correlation_id) is batch:
-                effects += self._sender.on_answer(batch, answer, now_ms, self._cluster.view)
-        if effects:
-            self._carry_out(effects)
+        try:
+            for answer in answers.answers:
+                owed = self._owed.pop(answer.correlation_id, None)
+                if owed is None:
+                    if answer.error_code:  # acks=0 is only answered when it failed
+                        self._cluster.request_refresh(f"broker {self.broker_id}: a record with acks=0 was refused")
+                    continue
+                batch, size = owed
+                self._unanswered -= size
+                if batch.owner.wire.get(batch.correlation_id) is batch:
+                    effects += self._answered(batch, answer, now_ms)
+        finally:  # what was decided before an error holds
+            if effects:
+                self._carry_out(effects)
         self._event.set()
+
+    def _answered(self, batch: Batch, answer: pb.ProduceAnswer, now_ms: int) -> list[Effect]:
+        try:
+            return self._sender.on_answer(batch, answer, now_ms, self._cluster.view)
+        except Exception:
+            batch.owner.wire[batch.correlation_id] = batch  # where those are found who must be told
+            raise
 
     def _reason(self, error: NetworkError) -> OdradekError:
         address = self._cluster.view.address_of(self.broker_id)

@@ -104,6 +104,7 @@ class PeerBroker:
         self.node = node
         self.address = f"broker{broker_id}:50051"
         self.errors: deque[tuple[TopicPartition, ErrorCode]] = deque()  # answers to the next batches of partitions
+        self.garbage = 0  # so many messages on streams will be bytes that nobody can read
         self.holding = False
         self.held: list[Callable[[], None]] = []
         self.batches_in: list[tuple[TopicPartition, BatchHeader]] = []
@@ -140,6 +141,12 @@ class PeerBroker:
         held, self.held = self.held, []
         for answer in held:
             answer()
+
+    def garbled(self, message: bytes) -> bytes:
+        if not self.garbage:
+            return message
+        self.garbage -= 1
+        return b"\xff" * 16
 
     def drop_streams(self) -> None:
         for stream in self.streams:
@@ -230,7 +237,7 @@ class PeerBroker:
 
         async def write() -> None:
             while True:
-                await stream.send(await outbox.get())
+                await stream.send(self.garbled(await outbox.get()))
 
         writer = asyncio.get_running_loop().create_task(write())
         try:
@@ -323,7 +330,7 @@ class _Fetcher:
                     data += found[1]
                     self.credit -= len(found[1])
             if answer.partitions:
-                await self.stream.send(pack_frame(answer.SerializeToString(), [data]))
+                await self.stream.send(self.broker.garbled(pack_frame(answer.SerializeToString(), [data])))
 
     def answer(self, name: TopicPartition, asked: pb.FetchPartition) -> tuple[pb.FetchedPartition, bytes] | None:
         log = self.broker.cluster.logs[name]

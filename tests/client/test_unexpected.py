@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from odradek import ConfigError, Producer, SerializationError
+from odradek import ClientFailed, ConfigError, Consumer, Producer, SerializationError, TopicPartition
 
 LATEST_TIMESTAMP = (1 << 63) - 1
 
@@ -68,3 +70,121 @@ def test_a_codec_that_is_not_installed_is_a_wrong_setting(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ConfigError, match=r"pip install 'odradek\[compression\]'"):
         Producer("localhost:1", compression_type=codec)
+
+
+class Surprise(Exception):
+    """What nobody is prepared for."""
+
+
+def surprise(*arguments: object, **more: object) -> Any:
+    raise Surprise
+
+
+def broken_at_the_drain(sender: Any) -> None:
+    sender._engine.sender.drain = surprise
+
+
+def broken_at_the_answer(sender: Any) -> None:
+    sender._engine.sender._on_success = surprise  # the batch is then neither on the wire nor waiting
+
+
+def broken_at_metadata(sender: Any) -> None:
+    sender._cluster.listeners.append(surprise)
+    sender._cluster.request_refresh("a test")
+
+
+def broken_at_the_timer(sender: Any) -> None:
+    sender._engine.sender.on_time = surprise
+
+
+@pytest.mark.parametrize("breaks", [broken_at_the_drain, broken_at_the_answer, broken_at_metadata, broken_at_the_timer])
+def test_a_producer_that_fails_inside_tells_all_who_wait(peers: Any, breaks: Callable[[Any], None]) -> None:
+    """Those who wait learn it at once, those who come later too, and closing does not hang."""
+    peers.topic("orders", partitions=2)
+
+    async def story() -> None:
+        sender = producer(peers, linger_ms=10, acks="all")
+        await sender.start()
+        await sender.send("orders", "0", partition=0)
+        breaks(sender)
+        sends = [sender.send("orders", "1", partition=number % 2) for number in range(4)]
+        outcomes = await asyncio.gather(*sends, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {ClientFailed}
+        assert isinstance(outcomes[0], ClientFailed)
+        assert isinstance(outcomes[0].__cause__, Surprise)
+        with pytest.raises(ClientFailed):
+            await sender.send("orders", "2")
+        await sender.close()
+
+    peers.run(story(), limit_s=5)
+
+
+def test_an_answer_that_cannot_be_read_costs_a_producer_its_stream(peers: Any) -> None:
+    """It opens another one and sends the batch again, which the leader recognises."""
+    [log] = peers.topic("orders")
+
+    async def story() -> None:
+        async with producer(peers) as sender:
+            await sender.send("orders", "0")
+            peers.brokers[log.leader].garbage = 1
+            await sender.send("orders", "1")
+            peers.brokers[log.leader].drop_streams()
+            peers.brokers[log.leader].garbage = 1  # now the message with the credit
+            await sender.send("orders", "2")
+
+    peers.run(story(), limit_s=10)
+    assert log.values() == [b"0", b"1", b"2"]
+
+
+def keeper_breaks(reader: Any) -> None:
+    reader._engine._keeper._find_offsets = surprise
+    reader.seek_to_beginning()
+
+
+def link_breaks(reader: Any) -> None:
+    [link] = reader._engine._links.values()
+    link._next_message = surprise
+    link.wake()
+
+
+def answer_breaks(reader: Any) -> None:
+    [link] = reader._engine._links.values()
+    link._answered = surprise
+
+
+@pytest.mark.parametrize("breaks", [keeper_breaks, link_breaks, answer_breaks, broken_at_metadata])
+def test_a_consumer_that_fails_inside_says_so(peers: Any, breaks: Callable[[Any], None]) -> None:
+    """From the poll that waits, and from each that follows."""
+    peers.topic("orders")
+
+    async def story() -> None:
+        settings: Any = {"auto_offset_reset": "earliest", "clock": peers.clock, "network": peers.network}
+        async with producer(peers) as sender, Consumer(peers.bootstrap, **settings) as reader:
+            await sender.send("orders", "0")
+            reader.assign([TopicPartition("orders", 0)])
+            assert len(await reader.poll(1)) == 1
+            breaks(reader)
+            poll = asyncio.get_running_loop().create_task(reader.poll(60))
+            if breaks is answer_breaks:
+                await sender.send("orders", "1")
+            for waiting in (poll, reader.poll(60)):
+                with pytest.raises(ClientFailed):
+                    await waiting
+
+    peers.run(story(), limit_s=10)
+
+
+def test_an_answer_that_cannot_be_read_costs_a_consumer_its_stream(peers: Any) -> None:
+    """It opens another one and reads on from its position."""
+    [log] = peers.topic("orders")
+
+    async def story() -> None:
+        settings: Any = {"auto_offset_reset": "earliest", "clock": peers.clock, "network": peers.network}
+        async with producer(peers) as sender:
+            await sender.send("orders", "0")
+        async with Consumer(peers.bootstrap, **settings) as reader:
+            reader.assign([TopicPartition("orders", 0)])
+            peers.brokers[log.leader].garbage = 3
+            assert [record.value for record in await reader.poll(5)] == [b"0"]
+
+    peers.run(story(), limit_s=10)

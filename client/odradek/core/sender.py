@@ -380,8 +380,8 @@ class Sender:
         """Nothing that is outstanding will ever be sent."""
         effects: list[Effect] = []
         for queue in self._queues.values():
-            unfinished = [batch for batch in (*queue.wire.values(), *queue.waiting) if not batch.done]
-            effects += [self._finish(batch, error) for batch in unfinished]
+            batches = (*queue.wire.values(), *queue.waiting)
+            effects += [self._finish(batch, error) for batch in batches if not batch.done]
             queue.waiting.clear()
             queue.wire.clear()
         return effects
