@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.rpc.metadata import MetadataService
+from odradek_broker.rpc.offsets import OffsetsService
+from odradek_broker.rpc.replicas import ReplicaService
+from odradek_broker.runtime.controller_channel import ControllerUnavailable
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.replicas import ReplicaManager
 from odradek_broker.settings import BrokerSettings
@@ -20,6 +25,8 @@ from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import CallContext
+from odradek_proto.v1 import broker_pb2 as pb
 
 BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
 NODE = 1
@@ -36,7 +43,14 @@ class Story:
         self.machine = self.cluster.machines[NODE]
 
     def run(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self.loop.run(story(), limit_s=60)
+        self.loop.run(self._told(story), limit_s=60)
+        self.loop.close()
+
+    async def _told(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await story()
+        if self.machine.is_running:
+            self.machine.kill()
+        await self.sleep(10)
 
     @property
     def replicas(self) -> ReplicaManager:
@@ -150,3 +164,93 @@ def test_a_log_that_cannot_be_opened_answers_with_a_storage_error() -> None:
         assert not story.cluster.nodes[NODE].failed.done()
 
     story.run(told)
+
+
+async def list_offset(story: Story, offsets: OffsetsService, tp: TopicPartition) -> pb.ListedOffset:
+    request = pb.ListOffsetsRequest(
+        replica_id=-1,
+        partitions=[
+            pb.ListOffsetsPartition(topic=tp.topic, partition=0, timestamp_ms=1, current_leader_epoch=-1),
+        ],
+    )
+    answer = await offsets.list_offsets(request.SerializeToString(), CallContext("test", None))
+    return pb.ListOffsetsResponse.FromString(answer).partitions[0]
+
+
+def test_a_look_up_by_time_over_a_damaged_segment_is_a_storage_error() -> None:
+    """The damage is the answer of that partition alone, and the call does not fail."""
+    story = Story()
+
+    async def told() -> None:
+        await story.start()
+        await story.create_topics()
+        await story.write(BAD)
+        await story.write(GOOD)
+        segment = story.files.open(f"{LOG_DIRECTORY}/bad-0/{0:020d}.log")
+        segment.pwritev([b"\xff" * 4], 8)  # the batch's length
+        segment.close()
+        offsets = OffsetsService(lookup=story.replicas.lookup, files=story.files)
+        assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        listed = await list_offset(story, offsets, GOOD)
+        assert (listed.error_code, listed.offset) == (0, 0)
+
+    story.run(told)
+
+
+def test_a_leader_that_was_replaced_during_a_look_up_says_so() -> None:
+    """What it found belongs to a term that is over."""
+    story = Story()
+
+    async def told() -> None:
+        await story.start()
+        await story.create_topics()
+        await story.write(GOOD)
+        offsets = OffsetsService(lookup=story.replicas.lookup, files=story.files)
+        asked = asyncio.ensure_future(list_offset(story, offsets, GOOD))
+        await asyncio.sleep(0)  # it is in its thread now
+        story.hosted(GOOD).take_role(None)
+        assert (await asked).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    story.run(told)
+
+
+def test_delete_records_of_an_offline_replica_is_a_storage_error() -> None:
+    """The log start of a log that cannot be trusted is not moved."""
+    story = Story()
+
+    async def told() -> None:
+        await story.start()
+        await story.create_topics()
+        await story.write(BAD)
+        story.hosted(BAD).take_offline("its log is damaged")
+        service = ReplicaService(replicas=story.replicas, broker_id=NODE)
+        request = pb.DeleteRecordsRequest(
+            partitions=[pb.DeleteRecordsPartition(topic=tp.topic, partition=0, offset=-1) for tp in (BAD, GOOD)]
+        )
+        answer = await service.delete_records(request.SerializeToString(), CallContext("test", None))
+        deleted = [
+            (each.error_code, each.low_watermark) for each in pb.DeleteRecordsResponse.FromString(answer).partitions
+        ]
+        assert deleted == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (ErrorCode.NONE, 0)]
+
+    story.run(told)
+
+
+def test_metadata_answers_when_no_controller_can_create_a_topic() -> None:
+    """The topic is unknown for now; everything else in the answer is as good as ever."""
+
+    async def forward(method: str, request: bytes, timeout_ms: float) -> bytes:
+        raise ControllerUnavailable(method)
+
+    async def told() -> None:
+        caught_up = asyncio.Event()
+        caught_up.set()
+        service = MetadataService(
+            image=MetadataImage, controller_id=lambda: -1, auto_create=True, forward_admin=forward, caught_up=caught_up
+        )
+        request = pb.MetadataRequest(topics=["orders"], allow_auto_topic_creation=True)
+        answer = await service.metadata(request.SerializeToString(), CallContext("test", None))
+        topic = pb.MetadataResponse.FromString(answer).topics[0]
+        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    asyncio.run(told())

@@ -32,8 +32,12 @@ class Story:
             client.start(self._program)
             await client.wait()
             assert client.failure is None, client.failure
+            for machine in self.cluster.machines.values():
+                machine.kill()
+            await asyncio.sleep(0.01)
 
         self.loop.run(main(), limit_s=60)
+        self.loop.close()
 
     def _all_up(self) -> bool:
         brokers = self.cluster.newest_image().brokers

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from odradek_proto.errors import ErrorCode
@@ -19,9 +20,10 @@ from odradek_proto.v1 import admin_pb2
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.metadata.image import MetadataImage, TopicImage
+from odradek_broker.runtime.controller_channel import ControllerUnavailable
 
 CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
-AUTO_CREATE_TIMEOUT_MS = 5_000
+AUTO_CREATE_TIMEOUT_MS = 1_500  # the caller waits for its metadata meanwhile, and asks again anyway
 
 ForwardAdmin = Callable[[str, bytes, float], Awaitable[bytes]]
 
@@ -70,7 +72,8 @@ class MetadataService:
         wanted = admin_pb2.CreateTopicsRequest(timeout_ms=AUTO_CREATE_TIMEOUT_MS)
         for name in names:
             wanted.topics.add(name=name, partitions=-1, replication_factor=-1)
-        await self._forward_admin(CREATE_TOPICS, wanted.SerializeToString(), AUTO_CREATE_TIMEOUT_MS)
+        with contextlib.suppress(ControllerUnavailable):
+            await self._forward_admin(CREATE_TOPICS, wanted.SerializeToString(), AUTO_CREATE_TIMEOUT_MS)
 
     def _describe(self, described: pb.TopicMetadata, image: MetadataImage, name: str) -> None:
         topic = image.topics.get(name)

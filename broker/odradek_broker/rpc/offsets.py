@@ -17,8 +17,10 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.storage.errors import LogCorrupted, StorageError
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+NO_OFFSET = -1
 
 Lookup = Callable[[TopicPartition], HostedReplica | ErrorCode]
 
@@ -59,19 +61,43 @@ class OffsetsService:
                 listed.offset = bound
                 listed.leader_epoch = leader.leader_epoch
         else:
-            await self._by_timestamp(hosted, item.timestamp_ms, state.high_watermark if error else bound, listed)
-            if error is not ErrorCode.NONE and listed.offset < 0:
-                listed.error_code = int(error)  # the answer may lie above what this leader may tell yet
+            limit = state.high_watermark if error else bound
+            await self._by_timestamp(hosted, leader, item, limit, listed, replica=replica)
 
     async def _by_timestamp(
-        self, hosted: HostedReplica, timestamp_ms: int, limit: int, listed: pb.ListedOffset
+        self,
+        hosted: HostedReplica,
+        leader: LeaderPartition,
+        item: pb.ListOffsetsPartition,
+        limit: int,
+        listed: pb.ListedOffset,
+        *,
+        replica: bool,
     ) -> None:
-        log = hosted.log
-        if timestamp_ms == MAX_TIMESTAMP:
-            found = await self._files.offload(lambda: log.max_timestamp(limit))
-        else:
-            found = await self._files.offload(lambda: log.offset_for_timestamp(timestamp_ms, limit))
-        if found is not None:
+        """Look below `limit` away from the loop. What this broker was before the look-up it need not be after it."""
+        log, timestamp_ms = hosted.log, item.timestamp_ms
+        found, failed = None, False
+        try:
+            if timestamp_ms == MAX_TIMESTAMP:
+                found = await self._files.offload(lambda: log.max_timestamp(limit))
+            else:
+                found = await self._files.offload(lambda: log.offset_for_timestamp(timestamp_ms, limit))
+        except (StorageError, OSError) as error:
+            failed = True
+            if isinstance(error, LogCorrupted):
+                hosted.report_corruption(error)
+        if hosted.leader is not leader:
+            listed.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        if failed or hosted.offline is not None:
+            listed.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
+        offset = found.offset if found is not None else NO_OFFSET
+        bound_error, offset = leader.timestamp_bound(
+            item.current_leader_epoch, offset, replica=replica, read_committed=False
+        )
+        listed.error_code = int(bound_error)
+        if found is not None and bound_error is ErrorCode.NONE and offset != NO_OFFSET:
             listed.timestamp_ms, listed.offset = found
             listed.leader_epoch = _epoch_at(hosted, listed.offset)
 

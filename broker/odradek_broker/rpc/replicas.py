@@ -11,6 +11,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import CallContext
 from odradek_proto.v1 import broker_pb2 as pb
 
+from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.replicas import ReplicaManager
 
@@ -64,18 +65,20 @@ class ReplicaService:
             hosted = self._replicas.lookup(TopicPartition(item.topic, item.partition))
             if isinstance(hosted, ErrorCode):
                 deleted.error_code = int(hosted)
+            elif hosted.offline is not None:
+                deleted.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
             elif hosted.leader is None:
                 deleted.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             else:
-                self._delete(hosted, item.offset, deleted)
+                self._delete(hosted, hosted.leader, item.offset, deleted)
         return response.SerializeToString()
 
-    def _delete(self, hosted: HostedReplica, offset: int, deleted: pb.DeletedRecords) -> None:
-        state = hosted.state
-        target = state.high_watermark if offset == -1 else offset
-        if not 0 <= target <= state.high_watermark:
-            deleted.error_code = int(ErrorCode.OFFSET_OUT_OF_RANGE)
-            return
-        if target > state.log_start_offset:
-            hosted.on_log_start_advanced(target)
-        deleted.low_watermark = state.log_start_offset
+    def _delete(self, hosted: HostedReplica, leader: LeaderPartition, offset: int, deleted: pb.DeletedRecords) -> None:
+        error, start = leader.check_delete_records(offset)
+        if error is ErrorCode.NONE and start > hosted.state.log_start_offset:
+            hosted.on_log_start_advanced(start)
+            if hosted.offline is not None:
+                error = ErrorCode.KAFKA_STORAGE_ERROR
+        deleted.error_code = int(error)
+        if error is ErrorCode.NONE:
+            deleted.low_watermark = hosted.state.log_start_offset
