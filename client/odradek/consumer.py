@@ -31,6 +31,14 @@ UNKNOWN_TOPIC_TIMEOUT_MS = 5_000  # Unlike Kafka, which waits without a limit fo
 Ends = dict[TopicPartition, int]
 
 
+class Goal(Ends):
+    """Up to where partitions are to be read, and the leader epochs under which their leaders said so."""
+
+    def __init__(self, ends: Ends, epochs: Ends) -> None:
+        super().__init__(ends)
+        self.epochs = epochs
+
+
 class Consumer(Client, Generic[K, V]):
     """Reads records. Use it with `async with`, from one task at a time.
 
@@ -199,7 +207,11 @@ class Consumer(Client, Generic[K, V]):
                 yield found[0]
 
     async def records(self, *, until: Literal["end"] | None = None) -> AsyncIterator[ConsumerRecord[K, V]]:
-        """Records one by one; with `until="end"` up to where the partitions end now."""
+        """Records one by one; with `until="end"` up to where the partitions end now.
+
+        Should a new leader have less than that, its end counts; a partition that stays without a leader is an error
+        after default.api.timeout.ms.
+        """
         if until is None:
             async for record in self:
                 yield record
@@ -225,7 +237,7 @@ class Consumer(Client, Generic[K, V]):
             if records or max_wait is not None:
                 yield records
 
-    async def _poll(self, timeout: float | None, limit: int, ends: Ends | None) -> list[ConsumerRecord[K, V]]:
+    async def _poll(self, timeout: float | None, limit: int, ends: Goal | None) -> list[ConsumerRecord[K, V]]:
         records: list[ConsumerRecord[K, V]] = []
         try:
             await self._fetch(timeout, ends)
@@ -243,12 +255,12 @@ class Consumer(Client, Generic[K, V]):
             records += found
         return records
 
-    async def _fetch(self, timeout: float | None, ends: Ends | None) -> None:
+    async def _fetch(self, timeout: float | None, ends: Goal | None) -> None:
         """Return when records are ready, or all ends are reached. Raises `RequestTimeout`, or a partition's error."""
         await self._prepare()
-        await self._until(lambda: self._is_ready(ends), timeout, "records")
+        await self._until(lambda: self._is_ready(ends), timeout, "records", ends)
 
-    def _is_ready(self, ends: Ends | None) -> bool:
+    def _is_ready(self, ends: Goal | None) -> bool:
         engine = self._ready_engine()
         if engine.has_rows(ends) or (ends is not None and self._at(ends)):
             return True
@@ -256,18 +268,21 @@ class Consumer(Client, Generic[K, V]):
             raise error
         return False
 
-    async def _until(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
+    async def _until(
+        self, condition: Callable[[], bool], timeout: float | None, what: str, ends: Goal | None = None
+    ) -> None:
         if condition():
             return
         try:
             async with asyncio.timeout(timeout):
                 while not condition():
-                    await self._ready_engine().news()
-                    await self._prepare()
+                    if ends is None or not await self._look_at_ends(ends):
+                        await self._ready_engine().news()
+                        await self._prepare()
         except TimeoutError:
             raise RequestTimeout(f"no {what} within {timeout} s") from None
 
-    def _take(self, limit: int, ends: Ends | None) -> list[ConsumerRecord[K, V]] | None:
+    def _take(self, limit: int, ends: Goal | None) -> list[ConsumerRecord[K, V]] | None:
         found = self._ready_engine().take(limit, ends)
         return None if found is None else self._as_records(*found)
 
@@ -366,9 +381,29 @@ class Consumer(Client, Generic[K, V]):
 
         return await self._patiently("offsets", self._config.default_api_timeout_ms, ask)
 
-    async def _ends(self) -> Ends:
+    async def _ends(self) -> Goal:
         await self._prepare()
-        return await self.end_offsets(self._assigned)
+        view = self._require_running().view
+        epochs = {partition: view.leader_of(partition).epoch for partition in self._assigned}
+        return Goal(await self.end_offsets(self._assigned), epochs)
+
+    async def _look_at_ends(self, ends: Goal) -> bool:
+        """Ask new leaders where their logs end: an unclean election may have left less. Returns whether it asked.
+
+        A leader that does not know its end yet says so (KIP-207), so what was promised and is there is not missed.
+        Raises the error of a partition that has no leader for default.api.timeout.ms.
+        """
+        view, engine = self._require_running().view, self._ready_engine()
+        epochs: dict[TopicPartition, int] = {}
+        for partition, end in ends.items():
+            state, epoch = engine.state(partition), view.leader_of(partition).epoch
+            if state is not None and state.position.offset < end and epoch > ends.epochs[partition]:
+                epochs[partition] = epoch
+        if epochs:
+            for partition, end in (await self.end_offsets(epochs)).items():
+                ends[partition] = min(ends[partition], end)
+            ends.epochs.update(epochs)
+        return bool(epochs)
 
     def _at(self, ends: Ends) -> bool:
         """Whether all partitions have been read up to these offsets."""

@@ -203,6 +203,55 @@ def test_a_frozen_leader_is_left_when_another_leads(peers: Any) -> None:
     peers.run(story())
 
 
+@pytest.mark.parametrize("way", ["records", "batches"])
+def test_an_end_that_is_truncated_away_is_not_waited_for(peers: Any, way: str) -> None:
+    """A new leader has less than the old one promised: what it has is all that is read."""
+    [log] = peers.topic("orders")
+    fill(log, "a")
+    fill(log, "b")
+    fill(log, "c")
+
+    async def story() -> list[str]:
+        read: list[ConsumerRecord] = []
+        async with consumer(peers, "orders", auto_offset_reset="earliest", max_partition_fetch_bytes=1) as reader:
+            if way == "records":
+                async for record in reader.records(until="end"):
+                    read.append(record)
+                    cut()
+            else:
+                async for batch in reader.batches(max_records=1, until="end"):
+                    read += batch
+                    cut()
+        return values(read)
+
+    def cut() -> None:
+        if log.leader == 1:
+            log.truncate(2)
+            log.lead(2)
+            peers.brokers[1].drop_streams()
+
+    assert peers.run(story(), limit_s=10) == ["a", "b"]
+
+
+def test_reading_to_the_end_does_not_wait_for_ever_for_a_leader(peers: Any) -> None:
+    """After default.api.timeout.ms it says which partition has none; what was there before it was handed out."""
+    [log] = peers.topic("orders")
+    fill(log, "a")
+    fill(log, "b")
+    settings: dict[str, Any] = {"max_partition_fetch_bytes": 1, "default_api_timeout_ms": 2_000}
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest", **settings) as reader:
+            read = reader.records(until="end")
+            assert (await anext(read)).value == b"a"
+            log.lead(-1)
+            peers.brokers[1].drop_streams()
+            with pytest.raises(BrokerError, match="orders-0: LEADER_NOT_AVAILABLE"):
+                [record async for record in read]
+
+    peers.run(story(), limit_s=10)
+
+
 @pytest.mark.parametrize("reset", ["earliest", "none"])
 def test_truncation_is_detected(peers: Any, reset: Any) -> None:
     """CL-06: a new leader does not have what was read: go on where the logs part, or be told (KIP-320)."""
