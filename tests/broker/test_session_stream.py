@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from odradek_broker.runtime.controller_channel import ControllerChannel, ControllerUnavailable
 from odradek_broker.runtime.session import BrokerSession, RegistrationRefused, SessionSettings
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import admin_pb2, controller_pb2
 
 from tests.broker.controller_cluster import CLUSTER_ID, Cluster
 
@@ -230,6 +232,45 @@ def test_calls_end_when_their_time_is_over() -> None:
         assert 600 <= cluster.now_ms - begun <= 601
 
     Cluster(nodes=1).run(story)
+
+
+def test_an_order_that_takes_its_time_is_given_once() -> None:
+    """A CreateTopics that commits after more than one attempt's time is answered with success."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        cluster.log.stalled = True
+        created = asyncio.ensure_future(cluster.create_topic("orders"))
+        await cluster.sleep(3_000)
+        assert not created.done()
+        cluster.log.stalled = False
+        cluster.log.commit(len(cluster.log.batches))
+        assert len(await created) == 16
+
+    Cluster().run(story)
+
+
+def test_an_order_whose_answer_is_lost_is_not_given_again() -> None:
+    """Nobody can say whether it was carried out, and the caller is told so."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        cluster.log.stalled = True
+        request = admin_pb2.CreateTopicsRequest(
+            topics=[admin_pb2.NewTopic(name="orders", partitions=1, replication_factor=1)]
+        )
+        forwarded = cluster.members[2].channel.forward_admin(
+            "/odradek.v1.Admin/CreateTopics", request.SerializeToString(), 8_000
+        )
+        answer = asyncio.ensure_future(forwarded)
+        await cluster.sleep(500)
+        begun = cluster.now_ms
+        cluster.kill(1)
+        with pytest.raises(ControllerUnavailable):
+            await answer
+        assert cluster.now_ms - begun < 100
+
+    Cluster().run(story)
 
 
 def test_an_unknown_admin_request_is_refused_by_name() -> None:

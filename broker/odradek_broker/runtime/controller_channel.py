@@ -2,7 +2,8 @@
 
 Rules of this module. The local node's view of the quorum comes first, then the hint in an answer, then every voter in
 turn. A call is repeated until its time is over, so the other side may see a request twice: an answer that was lost on
-the way says nothing about what was done.
+the way says nothing about what was done. What an administrator orders is not such a call: it is sent again only when
+it is certain that nobody acted on it, since the second CreateTopics would be told that the topic exists.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.transport.ports import Clock, Network, NetworkError
+from odradek_proto.transport.ports import Clock, Network, NetworkError, PeerUnavailable
 from odradek_proto.v1 import controller_pb2
 
 RETRY_BACKOFF_MS = 20.0  # the first wait; doubled up to the next number (R-50: about 50 ms)
@@ -73,20 +74,24 @@ class ControllerChannel:
         except TimeoutError:
             pass
 
-    async def call(self, method: str, request_bytes: bytes, timeout_ms: float) -> bytes:
+    async def call(self, method: str, request_bytes: bytes, timeout_ms: float, *, at_most_once: bool = False) -> bytes:
         """Ask the active controller; `method` is a name of the service, such as `AlterPartition`, or a full path.
 
-        Returns the first answer that is not NOT_CONTROLLER. Raises `ControllerUnavailable` when the time is over.
+        Returns the first answer that is not NOT_CONTROLLER. Raises `ControllerUnavailable` when the time is over; with
+        `at_most_once` one attempt gets all the time that is left, and only a refused connection is tried again.
         """
         path = method if method.startswith("/") else SERVICE + method
         deadline = self._clock.now_ms() + timeout_ms
         attempt, last = 0, "no controller is known"
         while (left_ms := deadline - self._clock.now_ms()) > 0:
             address = self.next_address()
+            attempt_ms = left_ms if at_most_once else min(left_ms, ATTEMPT_TIMEOUT_MS)
             try:
-                answer = await self._network.call(address, path, request_bytes, min(left_ms, ATTEMPT_TIMEOUT_MS))
+                answer = await self._network.call(address, path, request_bytes, attempt_ms)
             except NetworkError as error:
                 last = str(error)
+                if at_most_once and not (isinstance(error, PeerUnavailable) and error.refused):
+                    break  # it may have been carried out
                 self._hint = NO_CONTROLLER
             else:
                 header = controller_pb2.ControllerAnswerHeader.FromString(answer)
@@ -104,8 +109,9 @@ class ControllerChannel:
         Raises `ControllerUnavailable`, also when the controller did not understand the request.
         """
         forwarded = controller_pb2.ForwardedRequest(method=method, request=request)
+        changes = not method.rpartition("/")[2].startswith("Describe")
         answer = controller_pb2.ForwardedResponse.FromString(
-            await self.call("ForwardAdmin", forwarded.SerializeToString(), timeout_ms)
+            await self.call("ForwardAdmin", forwarded.SerializeToString(), timeout_ms, at_most_once=changes)
         )
         if answer.error_code != ErrorCode.NONE:
             raise ControllerUnavailable(
