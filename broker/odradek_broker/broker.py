@@ -83,6 +83,7 @@ class Broker:
             broker_id=settings.node_id,
             broker_epoch=self._broker_epoch,
             on_answer=self._on_isr_answer,
+            spawn=spawn,
         )
         self._flusher = Flusher(
             files=files,

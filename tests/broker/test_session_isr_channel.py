@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from odradek_broker.core.partition.messages import IsrMember, IsrProposal
+import asyncio
+from collections.abc import Coroutine
+
+import pytest
+from odradek_broker.core.partition.messages import IsrAnswer, IsrMember, IsrProposal
+from odradek_broker.runtime.isr_channel import IsrChannel
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
@@ -121,5 +126,36 @@ def test_a_stopped_channel_says_nothing_more() -> None:
         member.isr.submit(proposal(cluster, 3, (3, 1)))
         await cluster.sleep(1_000)
         assert member.answers == []
+
+    Cluster().run(story)
+
+
+def test_a_channel_that_dies_is_the_nodes_failure() -> None:
+    """Its task is run by the node, which hears of the error; the ISR would never change again otherwise."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        member = cluster.members[3]
+        tasks: list[asyncio.Task[None]] = []
+
+        def spawn(work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+            tasks.append(asyncio.get_running_loop().create_task(work))
+            return tasks[-1]
+
+        def on_answer(proposal: IsrProposal, answer: IsrAnswer) -> None:
+            raise ArithmeticError(answer.error)
+
+        channel = IsrChannel(
+            clock=member.ports.clock,
+            channel=member.channel,
+            broker_id=3,
+            broker_epoch=lambda: member.session.broker_epoch,
+            on_answer=on_answer,
+            spawn=spawn,
+        )
+        channel.submit(proposal(cluster, 3, (3, 2)))
+        with pytest.raises(ArithmeticError):
+            await tasks[0]
+        await channel.stop()
 
     Cluster().run(story)

@@ -8,7 +8,7 @@ partition to decide (R-51).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -23,10 +23,14 @@ ATTEMPT_TIMEOUT_MS = 10_000.0
 MAX_ITEMS = 5_000  # partitions in one request
 
 Key = tuple[bytes, int]  # topic id, partition
+Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
 
 class IsrChannel:
-    """Call `submit` from inside a partition's step: answers come later, from the event loop, never from within."""
+    """Call `submit` from inside a partition's step: answers come later, from the event loop, never from within.
+
+    `spawn` runs its task and must not swallow the error that one dies of: no ISR would change any more.
+    """
 
     def __init__(
         self,
@@ -36,7 +40,9 @@ class IsrChannel:
         broker_id: int,
         broker_epoch: Callable[[], int],
         on_answer: Callable[[IsrProposal, IsrAnswer], None],
+        spawn: Spawn,
     ) -> None:
+        self._spawn = spawn
         self._clock = clock
         self._channel = channel
         self._broker_id = broker_id
@@ -58,7 +64,7 @@ class IsrChannel:
             return
         self._waiting[key] = proposal
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._send_all())
+            self._task = self._spawn(self._send_all())
 
     def pending(self) -> list[TopicPartition]:
         """Partitions that wait for an answer, sorted."""
