@@ -34,6 +34,7 @@ from odradek_proto.transport.ports import (
 
 ANY_PORT = "127.0.0.1:0"
 STREAM = "/odradek.test.Port/Stream"
+WIRE_ROUNDING_MS = 10  # gRPC sends a deadline of seconds in steps of 10 ms, rounded up
 UNARY = "/odradek.test.Port/Unary"
 
 Story = Callable[[Network, Network], Coroutine[Any, Any, None]]
@@ -113,7 +114,7 @@ def test_unary_call_carries_bytes_and_deadline(world: World) -> None:
         assert await client.call(listening.address, UNARY, b"abc", 5000) == b"cba"
         assert await client.call(listening.address, UNARY, b"", 5000) == b""
         assert seen[0].deadline_ms is not None
-        assert 0 < seen[0].deadline_ms <= 5000
+        assert 0 < seen[0].deadline_ms <= 5000 + WIRE_ROUNDING_MS
         await listening.stop()
 
     world(story)
