@@ -34,7 +34,9 @@ class Story:
             assert client.failure is None, client.failure
             for machine in self.cluster.machines.values():
                 machine.kill()
-            await asyncio.sleep(0.01)
+            dead = self.loop.create_future()
+            self.loop.call_later(0.01, dead.set_result, None)
+            await dead
 
         self.loop.run(main(), limit_s=60)
         self.loop.close()
