@@ -62,6 +62,7 @@ class Broker:
         quorum_leader: Callable[[], int],
         spawn: Spawn,
         on_failed: Callable[[BaseException], None],
+        on_ready: Callable[[], None],
     ) -> None:
         self.settings = settings
         self.caught_up = asyncio.Event()  # the image has reached this broker's registration
@@ -74,6 +75,7 @@ class Broker:
         self._quorum_leader = quorum_leader
         self._spawn = spawn
         self._on_failed = on_failed
+        self._on_ready = on_ready
         self._stopping = False
         self._endpoints: dict[str, str] = {}  # known when the node listens, told when the broker registers
         self.session = self._make_session(network)
@@ -119,7 +121,7 @@ class Broker:
             rack=self.settings.broker_rack,
             previous_broker_epoch=self._directory.previous_broker_epoch,
             log_directory_id=topic_id_from_text(properties.directory_id or ""),
-            on_unfenced=self._on_session_returned,
+            on_unfenced=self._on_unfenced,
             on_returned=self._on_session_returned,
             on_event=self._on_event,
         )
@@ -218,6 +220,10 @@ class Broker:
     def _submit_isr(self, proposal: IsrProposal) -> None:
         if not self._stopping:
             self._isr_channel.submit(proposal)
+
+    def _on_unfenced(self) -> None:
+        self._on_ready()
+        self._on_session_returned()
 
     def _on_session_returned(self) -> None:
         self.replicas.session_returned()

@@ -159,6 +159,7 @@ class Node:
             quorum_leader=self._quorum_leader,
             spawn=self.spawn,
             on_failed=self._fail,
+            on_ready=self._on_ready,
         )
 
     async def _listen(self, quorum: QuorumNode) -> None:
@@ -171,7 +172,8 @@ class Node:
         for name, address in config.parse_listeners(self.settings.listeners).items():
             handlers = merge(*control) if name in hidden else services
             if handlers is not None:
-                self._servers[name] = await self._network.serve(address, handlers)
+                self._servers[name] = server = await self._network.serve(address, handlers)
+                server.set_serving(name in hidden)  # clients are served once the broker is unfenced
 
     async def wait_until_ready(self) -> None:
         """Until this broker is unfenced, or at once for a mere controller."""
@@ -186,6 +188,12 @@ class Node:
     def _on_event(self, event: str, facts: Mapping[str, object]) -> None:
         if self._events is not None:
             self._events.write(event, str(facts.get("rule", "")), {k: v for k, v in facts.items() if k != "rule"})
+
+    def _on_ready(self) -> None:
+        """The broker is unfenced: the health service of its client listeners says so."""
+        if not self._stopping:
+            for server in self._servers.values():
+                server.set_serving(True)
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done() and not self._stopping:
