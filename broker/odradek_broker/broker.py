@@ -123,7 +123,7 @@ class Broker:
             log_directory_id=topic_id_from_text(properties.directory_id or ""),
             on_unfenced=self._on_unfenced,
             on_returned=self._on_session_returned,
-            on_event=self._on_event,
+            on_event=self._events.record,
         )
 
     def services(self) -> BrokerServices:
@@ -227,9 +227,6 @@ class Broker:
 
     def _on_session_returned(self) -> None:
         self.replicas.session_returned()
-
-    def _on_event(self, event: str, facts: Mapping[str, object]) -> None:
-        self._events.write(event, str(facts.get("rule", "")), {k: v for k, v in facts.items() if k != "rule"})
 
     def _on_flush_failed(self, hosted: HostedReplica, error: Exception) -> None:
         self.replicas.storage_failed(hosted, error)

@@ -8,7 +8,7 @@ in the order of R-142.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 from odradek_proto.transport.ports import Clock, Files, Network, Server
 
@@ -121,7 +121,7 @@ class Node:
             files=self._files,
             log_directory=directory.path,
             listener=listener,
-            on_event=self._on_event,
+            on_event=events.record,
         )
         voters = config.parse_voters(settings.controller_quorum_voters)
         channel = ControllerChannel(clock=clock, network=network, voters=voters, leader=self._quorum_leader)
@@ -133,7 +133,7 @@ class Node:
                 network=network,
                 quorum=quorum,
                 feed=self.feed,
-                on_event=self._on_event,
+                on_event=events.record,
             )
         if "broker" in self._roles:
             self.broker = self._make_broker(directory, events, channel)
@@ -184,10 +184,6 @@ class Node:
 
     def _quorum_leader(self) -> int:
         return self.quorum.leader_id if self.quorum is not None else NO_LEADER
-
-    def _on_event(self, event: str, facts: Mapping[str, object]) -> None:
-        if self._events is not None:
-            self._events.write(event, str(facts.get("rule", "")), {k: v for k, v in facts.items() if k != "rule"})
 
     def _on_ready(self) -> None:
         """The broker is unfenced: the health service of its client listeners says so."""

@@ -47,6 +47,10 @@ class EventLog:
         else:
             self._missing = 0
 
+    def record(self, event: str, facts: Mapping[str, object]) -> None:
+        """The same for parts that name their rule, if any, among the facts."""
+        self.write(event, "", facts)
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
