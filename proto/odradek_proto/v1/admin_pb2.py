@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1codradek_proto/v1/admin.proto\x12\nodradek.v1\"f\n\x13\x43reateTopicsRequest\x12$\n\x06topics\x18\x01 \x03(\x0b\x32\x14.odradek.v1.NewTopic\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"\xe0\x01\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x05\x12\x32\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32!.odradek.v1.NewTopic.ConfigsEntry\x12\x32\n\x0b\x61ssignments\x18\x05 \x03(\x0b\x32\x1d.odradek.v1.ReplicaAssignment\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\":\n\x11ReplicaAssignment\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x12\n\nbroker_ids\x18\x02 \x03(\x05\"@\n\x14\x43reateTopicsResponse\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.odradek.v1.CreatedTopic\"\x89\x01\n\x0c\x43reatedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x10\n\x08topic_id\x18\x04 \x01(\x0c\x12\x12\n\npartitions\x18\x05 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x06 \x01(\x05\"9\n\x13\x44\x65leteTopicsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\"?\n\x14\x44\x65leteTopicsResponse\x12\'\n\x06topics\x18\x01 \x03(\x0b\x32\x17.odradek.v1.TopicResult\"F\n\x0bTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t\"K\n\x17\x43reatePartitionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"E\n\x18\x43reatePartitionsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\"F\n\x16\x44\x65scribeConfigsRequest\x12\x15\n\rresource_type\x18\x01 \x01(\t\x12\x15\n\rresource_name\x18\x02 \x01(\t\"n\n\x17\x44\x65scribeConfigsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12(\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x17.odradek.v1.ConfigEntry\"M\n\x0b\x43onfigEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x11\n\tread_only\x18\x04 \x01(\x08\"\xcc\x01\n\x13\x41lterConfigsRequest\x12\x15\n\rresource_type\x18\x01 \x01(\t\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x35\n\x03set\x18\x03 \x03(\x0b\x32(.odradek.v1.AlterConfigsRequest.SetEntry\x12\r\n\x05unset\x18\x04 \x03(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"A\n\x14\x41lterConfigsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\"\\\n\x13\x45lectLeadersRequest\x12\x15\n\relection_type\x18\x01 \x01(\t\x12.\n\npartitions\x18\x02 \x03(\x0b\x32\x1a.odradek.v1.ElectPartition\"2\n\x0e\x45lectPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"Z\n\x14\x45lectLeadersResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12.\n\npartitions\x18\x02 \x03(\x0b\x32\x1a.odradek.v1.ElectionResult\"]\n\x0e\x45lectionResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\"\x17\n\x15\x44\x65scribeQuorumRequest\"\xc6\x01\n\x16\x44\x65scribeQuorumResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x12\x12)\n\x06voters\x18\x05 \x03(\x0b\x32\x19.odradek.v1.QuorumReplica\x12,\n\tobservers\x18\x06 \x03(\x0b\x32\x19.odradek.v1.QuorumReplica\"j\n\rQuorumReplica\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x12\x12\x15\n\rlast_fetch_ms\x18\x03 \x01(\x12\x12\x19\n\x11last_caught_up_ms\x18\x04 \x01(\x12\x32\xe7\x04\n\x05\x41\x64min\x12Q\n\x0c\x43reateTopics\x12\x1f.odradek.v1.CreateTopicsRequest\x1a .odradek.v1.CreateTopicsResponse\x12Q\n\x0c\x44\x65leteTopics\x12\x1f.odradek.v1.DeleteTopicsRequest\x1a .odradek.v1.DeleteTopicsResponse\x12]\n\x10\x43reatePartitions\x12#.odradek.v1.CreatePartitionsRequest\x1a$.odradek.v1.CreatePartitionsResponse\x12Z\n\x0f\x44\x65scribeConfigs\x12\".odradek.v1.DescribeConfigsRequest\x1a#.odradek.v1.DescribeConfigsResponse\x12Q\n\x0c\x41lterConfigs\x12\x1f.odradek.v1.AlterConfigsRequest\x1a .odradek.v1.AlterConfigsResponse\x12Q\n\x0c\x45lectLeaders\x12\x1f.odradek.v1.ElectLeadersRequest\x1a .odradek.v1.ElectLeadersResponse\x12W\n\x0e\x44\x65scribeQuorum\x12!.odradek.v1.DescribeQuorumRequest\x1a\".odradek.v1.DescribeQuorumResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1codradek_proto/v1/admin.proto\x12\nodradek.v1\"f\n\x13\x43reateTopicsRequest\x12$\n\x06topics\x18\x01 \x03(\x0b\x32\x14.odradek.v1.NewTopic\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"\xe0\x01\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x05\x12\x32\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32!.odradek.v1.NewTopic.ConfigsEntry\x12\x32\n\x0b\x61ssignments\x18\x05 \x03(\x0b\x32\x1d.odradek.v1.ReplicaAssignment\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\":\n\x11ReplicaAssignment\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x12\n\nbroker_ids\x18\x02 \x03(\x05\"@\n\x14\x43reateTopicsResponse\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.odradek.v1.CreatedTopic\"\x89\x01\n\x0c\x43reatedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x10\n\x08topic_id\x18\x04 \x01(\x0c\x12\x12\n\npartitions\x18\x05 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x06 \x01(\x05\"9\n\x13\x44\x65leteTopicsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\"?\n\x14\x44\x65leteTopicsResponse\x12\'\n\x06topics\x18\x01 \x03(\x0b\x32\x17.odradek.v1.TopicResult\"F\n\x0bTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t\"K\n\x17\x43reatePartitionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"E\n\x18\x43reatePartitionsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\"F\n\x16\x44\x65scribeConfigsRequest\x12\x15\n\rresource_type\x18\x01 \x01(\t\x12\x15\n\rresource_name\x18\x02 \x01(\t\"n\n\x17\x44\x65scribeConfigsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12(\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x17.odradek.v1.ConfigEntry\"\x9b\x01\n\x0b\x43onfigEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x11\n\tread_only\x18\x04 \x01(\x08\x12\x11\n\tsensitive\x18\x05 \x01(\x08\x12\x0c\n\x04type\x18\x06 \x01(\t\x12+\n\x08synonyms\x18\x07 \x03(\x0b\x32\x19.odradek.v1.ConfigSynonym\"<\n\rConfigSynonym\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"\xcc\x01\n\x13\x41lterConfigsRequest\x12\x15\n\rresource_type\x18\x01 \x01(\t\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x35\n\x03set\x18\x03 \x03(\x0b\x32(.odradek.v1.AlterConfigsRequest.SetEntry\x12\r\n\x05unset\x18\x04 \x03(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"A\n\x14\x41lterConfigsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\"\\\n\x13\x45lectLeadersRequest\x12\x15\n\relection_type\x18\x01 \x01(\t\x12.\n\npartitions\x18\x02 \x03(\x0b\x32\x1a.odradek.v1.ElectPartition\"2\n\x0e\x45lectPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"Z\n\x14\x45lectLeadersResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12.\n\npartitions\x18\x02 \x03(\x0b\x32\x1a.odradek.v1.ElectionResult\"]\n\x0e\x45lectionResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\"\x17\n\x15\x44\x65scribeQuorumRequest\"\xc6\x01\n\x16\x44\x65scribeQuorumResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x12\x12)\n\x06voters\x18\x05 \x03(\x0b\x32\x19.odradek.v1.QuorumReplica\x12,\n\tobservers\x18\x06 \x03(\x0b\x32\x19.odradek.v1.QuorumReplica\"j\n\rQuorumReplica\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x12\x12\x15\n\rlast_fetch_ms\x18\x03 \x01(\x12\x12\x19\n\x11last_caught_up_ms\x18\x04 \x01(\x12\"\x8e\x01\n\"AlterPartitionReassignmentsRequest\x12\x33\n\npartitions\x18\x01 \x03(\x0b\x32\x1f.odradek.v1.ReassignedPartition\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\x12\x1f\n\x17keep_replication_factor\x18\x03 \x01(\x08\"I\n\x13ReassignedPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\"\x84\x01\n#AlterPartitionReassignmentsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x32\n\npartitions\x18\x03 \x03(\x0b\x32\x1e.odradek.v1.ReassignmentResult\"a\n\x12ReassignmentResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\"S\n!ListPartitionReassignmentsRequest\x12.\n\npartitions\x18\x01 \x03(\x0b\x32\x1a.odradek.v1.ElectPartition\"\x84\x01\n\"ListPartitionReassignmentsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x33\n\npartitions\x18\x03 \x03(\x0b\x32\x1f.odradek.v1.OngoingReassignment\"}\n\x13OngoingReassignment\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x04 \x03(\x05\x12\x19\n\x11removing_replicas\x18\x05 \x03(\x05\x32\xe4\x06\n\x05\x41\x64min\x12Q\n\x0c\x43reateTopics\x12\x1f.odradek.v1.CreateTopicsRequest\x1a .odradek.v1.CreateTopicsResponse\x12Q\n\x0c\x44\x65leteTopics\x12\x1f.odradek.v1.DeleteTopicsRequest\x1a .odradek.v1.DeleteTopicsResponse\x12]\n\x10\x43reatePartitions\x12#.odradek.v1.CreatePartitionsRequest\x1a$.odradek.v1.CreatePartitionsResponse\x12Z\n\x0f\x44\x65scribeConfigs\x12\".odradek.v1.DescribeConfigsRequest\x1a#.odradek.v1.DescribeConfigsResponse\x12Q\n\x0c\x41lterConfigs\x12\x1f.odradek.v1.AlterConfigsRequest\x1a .odradek.v1.AlterConfigsResponse\x12Q\n\x0c\x45lectLeaders\x12\x1f.odradek.v1.ElectLeadersRequest\x1a .odradek.v1.ElectLeadersResponse\x12W\n\x0e\x44\x65scribeQuorum\x12!.odradek.v1.DescribeQuorumRequest\x1a\".odradek.v1.DescribeQuorumResponse\x12~\n\x1b\x41lterPartitionReassignments\x12..odradek.v1.AlterPartitionReassignmentsRequest\x1a/.odradek.v1.AlterPartitionReassignmentsResponse\x12{\n\x1aListPartitionReassignments\x12-.odradek.v1.ListPartitionReassignmentsRequest\x1a..odradek.v1.ListPartitionReassignmentsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -61,28 +61,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBECONFIGSREQUEST']._serialized_end=1055
   _globals['_DESCRIBECONFIGSRESPONSE']._serialized_start=1057
   _globals['_DESCRIBECONFIGSRESPONSE']._serialized_end=1167
-  _globals['_CONFIGENTRY']._serialized_start=1169
-  _globals['_CONFIGENTRY']._serialized_end=1246
-  _globals['_ALTERCONFIGSREQUEST']._serialized_start=1249
-  _globals['_ALTERCONFIGSREQUEST']._serialized_end=1453
-  _globals['_ALTERCONFIGSREQUEST_SETENTRY']._serialized_start=1411
-  _globals['_ALTERCONFIGSREQUEST_SETENTRY']._serialized_end=1453
-  _globals['_ALTERCONFIGSRESPONSE']._serialized_start=1455
-  _globals['_ALTERCONFIGSRESPONSE']._serialized_end=1520
-  _globals['_ELECTLEADERSREQUEST']._serialized_start=1522
-  _globals['_ELECTLEADERSREQUEST']._serialized_end=1614
-  _globals['_ELECTPARTITION']._serialized_start=1616
-  _globals['_ELECTPARTITION']._serialized_end=1666
-  _globals['_ELECTLEADERSRESPONSE']._serialized_start=1668
-  _globals['_ELECTLEADERSRESPONSE']._serialized_end=1758
-  _globals['_ELECTIONRESULT']._serialized_start=1760
-  _globals['_ELECTIONRESULT']._serialized_end=1853
-  _globals['_DESCRIBEQUORUMREQUEST']._serialized_start=1855
-  _globals['_DESCRIBEQUORUMREQUEST']._serialized_end=1878
-  _globals['_DESCRIBEQUORUMRESPONSE']._serialized_start=1881
-  _globals['_DESCRIBEQUORUMRESPONSE']._serialized_end=2079
-  _globals['_QUORUMREPLICA']._serialized_start=2081
-  _globals['_QUORUMREPLICA']._serialized_end=2187
-  _globals['_ADMIN']._serialized_start=2190
-  _globals['_ADMIN']._serialized_end=2805
+  _globals['_CONFIGENTRY']._serialized_start=1170
+  _globals['_CONFIGENTRY']._serialized_end=1325
+  _globals['_CONFIGSYNONYM']._serialized_start=1327
+  _globals['_CONFIGSYNONYM']._serialized_end=1387
+  _globals['_ALTERCONFIGSREQUEST']._serialized_start=1390
+  _globals['_ALTERCONFIGSREQUEST']._serialized_end=1594
+  _globals['_ALTERCONFIGSREQUEST_SETENTRY']._serialized_start=1552
+  _globals['_ALTERCONFIGSREQUEST_SETENTRY']._serialized_end=1594
+  _globals['_ALTERCONFIGSRESPONSE']._serialized_start=1596
+  _globals['_ALTERCONFIGSRESPONSE']._serialized_end=1661
+  _globals['_ELECTLEADERSREQUEST']._serialized_start=1663
+  _globals['_ELECTLEADERSREQUEST']._serialized_end=1755
+  _globals['_ELECTPARTITION']._serialized_start=1757
+  _globals['_ELECTPARTITION']._serialized_end=1807
+  _globals['_ELECTLEADERSRESPONSE']._serialized_start=1809
+  _globals['_ELECTLEADERSRESPONSE']._serialized_end=1899
+  _globals['_ELECTIONRESULT']._serialized_start=1901
+  _globals['_ELECTIONRESULT']._serialized_end=1994
+  _globals['_DESCRIBEQUORUMREQUEST']._serialized_start=1996
+  _globals['_DESCRIBEQUORUMREQUEST']._serialized_end=2019
+  _globals['_DESCRIBEQUORUMRESPONSE']._serialized_start=2022
+  _globals['_DESCRIBEQUORUMRESPONSE']._serialized_end=2220
+  _globals['_QUORUMREPLICA']._serialized_start=2222
+  _globals['_QUORUMREPLICA']._serialized_end=2328
+  _globals['_ALTERPARTITIONREASSIGNMENTSREQUEST']._serialized_start=2331
+  _globals['_ALTERPARTITIONREASSIGNMENTSREQUEST']._serialized_end=2473
+  _globals['_REASSIGNEDPARTITION']._serialized_start=2475
+  _globals['_REASSIGNEDPARTITION']._serialized_end=2548
+  _globals['_ALTERPARTITIONREASSIGNMENTSRESPONSE']._serialized_start=2551
+  _globals['_ALTERPARTITIONREASSIGNMENTSRESPONSE']._serialized_end=2683
+  _globals['_REASSIGNMENTRESULT']._serialized_start=2685
+  _globals['_REASSIGNMENTRESULT']._serialized_end=2782
+  _globals['_LISTPARTITIONREASSIGNMENTSREQUEST']._serialized_start=2784
+  _globals['_LISTPARTITIONREASSIGNMENTSREQUEST']._serialized_end=2867
+  _globals['_LISTPARTITIONREASSIGNMENTSRESPONSE']._serialized_start=2870
+  _globals['_LISTPARTITIONREASSIGNMENTSRESPONSE']._serialized_end=3002
+  _globals['_ONGOINGREASSIGNMENT']._serialized_start=3004
+  _globals['_ONGOINGREASSIGNMENT']._serialized_end=3129
+  _globals['_ADMIN']._serialized_start=3132
+  _globals['_ADMIN']._serialized_end=4000
 # @@protoc_insertion_point(module_scope)

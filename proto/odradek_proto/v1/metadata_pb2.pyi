@@ -285,6 +285,9 @@ class PartitionChangeRecord(_message.Message):
     LAST_KNOWN_ELIGIBLE_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     REPLICAS_CHANGED_FIELD_NUMBER: _builtins.int
+    ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
+    REMOVING_REPLICAS_FIELD_NUMBER: _builtins.int
+    REASSIGNMENT_CHANGED_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     partition: _builtins.int
     isr_changed: _builtins.bool
@@ -295,6 +298,7 @@ class PartitionChangeRecord(_message.Message):
     """this election was unclean"""
     eligible_changed: _builtins.bool
     replicas_changed: _builtins.bool
+    reassignment_changed: _builtins.bool
     @_builtins.property
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -305,6 +309,12 @@ class PartitionChangeRecord(_message.Message):
     def last_known_eligible(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def adding_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of a reassignment on its way (KIP-455), both lists together; both empty: it is over."""
+
+    @_builtins.property
+    def removing_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -321,10 +331,13 @@ class PartitionChangeRecord(_message.Message):
         last_known_eligible: _abc.Iterable[_builtins.int] | None = ...,
         replicas: _abc.Iterable[_builtins.int] | None = ...,
         replicas_changed: _builtins.bool = ...,
+        adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        removing_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        reassignment_changed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leader", b"_leader", "_recovering", b"_recovering", "leader", b"leader", "recovering", b"recovering"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader", b"_leader", "_recovering", b"_recovering", "bump_leader_epoch", b"bump_leader_epoch", "eligible", b"eligible", "eligible_changed", b"eligible_changed", "isr", b"isr", "isr_changed", b"isr_changed", "last_known_eligible", b"last_known_eligible", "leader", b"leader", "partition", b"partition", "recovering", b"recovering", "replicas", b"replicas", "replicas_changed", b"replicas_changed", "topic_id", b"topic_id", "unclean", b"unclean"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader", b"_leader", "_recovering", b"_recovering", "adding_replicas", b"adding_replicas", "bump_leader_epoch", b"bump_leader_epoch", "eligible", b"eligible", "eligible_changed", b"eligible_changed", "isr", b"isr", "isr_changed", b"isr_changed", "last_known_eligible", b"last_known_eligible", "leader", b"leader", "partition", b"partition", "reassignment_changed", b"reassignment_changed", "recovering", b"recovering", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "replicas_changed", b"replicas_changed", "topic_id", b"topic_id", "unclean", b"unclean"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader: _TypeAlias = _typing.Literal["leader"]  # noqa: Y015
     _WhichOneofArgType__leader: _TypeAlias = _typing.Literal["_leader", b"_leader"]  # noqa: Y015

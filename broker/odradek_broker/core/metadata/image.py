@@ -44,6 +44,12 @@ class PartitionRegistration(Value, frozen=True):
     recovering: bool = False
     eligible: tuple[int, ...] = ()  # eligible leader replicas (KIP-966)
     last_known_eligible: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()  # of `replicas`, those that a reassignment brings (KIP-455)
+    removing: tuple[int, ...] = ()  # of `replicas`, those that leave when it is complete
+
+    @property
+    def reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
 
 
 @dataclass(slots=True)

@@ -139,6 +139,8 @@ def _partition_change(image: MetadataImage, record: MetadataRecord, offset: int)
         recovering=change.recovering if change.HasField("recovering") else old.recovering,
         eligible=tuple(change.eligible) if change.eligible_changed else old.eligible,
         last_known_eligible=tuple(change.last_known_eligible) if change.eligible_changed else old.last_known_eligible,
+        adding=tuple(change.adding_replicas) if change.reassignment_changed else old.adding,
+        removing=tuple(change.removing_replicas) if change.reassignment_changed else old.removing,
     )
     return PartitionChanged(TopicPartition(topic.name, change.partition))
 
