@@ -38,7 +38,7 @@ from odradek_chaos.workload import Ledger, Writer
 
 Condition = Callable[[], Awaitable[bool]]
 
-TOPIC = "kills"
+TOPIC = "orders"
 TARGETS = ("leader", "follower", "controller")
 RECOVERY_TIMEOUT_S = 60
 MIN_IN_FLIGHT = 100  # unacknowledged records at the moment of a kill
