@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from odradek import Admin, OdradekError
 from odradek_broker.local_cluster import ClusterError, LocalCluster
@@ -49,10 +49,10 @@ async def _ready_through(cluster: LocalCluster, on_progress: Callable[[int], Non
         return False
 
 
-def check_alive(cluster: LocalCluster) -> None:
-    """Raise `ClusterError` with the last words of the first node that does not run."""
+def check_alive(cluster: LocalCluster, down: Collection[int] = ()) -> None:
+    """Raise `ClusterError` with the last words of the first node that does not run, save those that are to be down."""
     for node_id in cluster.nodes:
-        if not cluster.running(node_id):
+        if node_id not in down and not cluster.running(node_id):
             raise ClusterError(obituary(cluster, node_id))
 
 

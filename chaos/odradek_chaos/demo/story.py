@@ -21,7 +21,7 @@ from odradek_proto.transport.clock import LoopClock
 from odradek_chaos.demo.auditing import LOCAL, arguments, as_command, audit, engine
 from odradek_chaos.demo.state import DemoState
 from odradek_chaos.verify import verify
-from odradek_chaos.waiting import wait_until_ready
+from odradek_chaos.waiting import check_alive, wait_until_ready
 from odradek_chaos.workload import Ledger, Writer
 
 TOPIC = "orders"
@@ -61,6 +61,7 @@ class Demo:
         self.history = cluster.directory / "history.jsonl"
         self._plan = plan
         self._state = state
+        self._down: set[int] = set()  # killed on purpose
         self._rng = random.Random(plan.seed)
         self._clock = LoopClock(random.Random(plan.seed))
         self._ledger = state.ledger = Ledger(self._clock, self.history)
@@ -135,6 +136,7 @@ class Demo:
         wanted = {key: each.acknowledged + ledger.in_flight[key] + FRESH for key, each in ledger.progress.items()}
         state.begin("kill", f"kill -9 of broker {victim}")
         state.in_flight_at_kill = ledger.unacknowledged
+        self._down.add(victim)
         self.cluster.kill(victim)
         killed_ms = self._clock.now_ms()
         state.dead.add(victim)
@@ -147,6 +149,7 @@ class Demo:
         await self._clock.sleep(plan.alone_ms)
         state.begin("restart", f"starting broker {victim} again")
         self.cluster.start(victim)
+        self._down.discard(victim)
         started_ms = self._clock.now_ms()
         state.tell(f"broker {victim} starts again with what is on its disk")
         await self._until(lambda: self._all_in_sync(admin), "the restarted broker to be in sync")
@@ -209,10 +212,11 @@ class Demo:
             await self._clock.sleep(LOOK_EVERY_MS)
 
     async def _until(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Ask until it holds. Raises `DemoFailed` when patience is over."""
+        """Ask until it holds. Raises `DemoFailed` when patience is over, `ClusterError` when a broker ends by itself."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while True:
+                    check_alive(self.cluster, self._down)
                     with contextlib.suppress(OdradekError):
                         if await condition():
                             return

@@ -1,0 +1,22 @@
+"""Waiting for brokers ends when one of them has ended by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_chaos.waiting import check_alive
+
+
+def test_a_broker_that_ended_by_itself_is_named_with_its_last_words(tmp_path: Path) -> None:
+    """Nobody waits until patience is over for a broker whose process is gone."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=2)
+    cluster.log_file(2).write_text("odradek: the disk has gone\n")
+    with pytest.raises(ClusterError, match=r"broker 2 has ended[^\n]*\n +odradek: the disk has gone"):
+        check_alive(cluster, down={1})
+
+
+def test_a_broker_that_was_killed_on_purpose_is_not_missed(tmp_path: Path) -> None:
+    """Whoever kills says so, and is not told about it."""
+    check_alive(LocalCluster.create(tmp_path / "cluster", brokers=2), down={1, 2})
