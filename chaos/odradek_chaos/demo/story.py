@@ -212,7 +212,7 @@ class Demo:
             await self._clock.sleep(LOOK_EVERY_MS)
 
     async def _until(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Ask until it holds. Raises `DemoFailed` when patience is over, `ClusterError` when a broker ends by itself."""
+        """Ask until it holds. Raises `DemoFailed` when patience is over, `ClusterError` when a broker ends unasked."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while True:
