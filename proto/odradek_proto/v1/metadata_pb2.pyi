@@ -128,6 +128,7 @@ class RegisterBrokerRecord(_message.Message):
     LOG_DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     FENCED_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    IN_CONTROLLED_SHUTDOWN_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     incarnation_id: _builtins.bytes
     rack: _builtins.str
@@ -135,6 +136,8 @@ class RegisterBrokerRecord(_message.Message):
     fenced: _builtins.bool
     broker_epoch: _builtins.int
     """Set when a standing registration of the same incarnation is amended: the epoch stays (R-151)."""
+    in_controlled_shutdown: _builtins.bool
+    """only in a snapshot"""
     @_builtins.property
     def endpoints(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -147,10 +150,11 @@ class RegisterBrokerRecord(_message.Message):
         log_directory_id: _builtins.bytes = ...,
         fenced: _builtins.bool = ...,
         broker_epoch: _builtins.int | None = ...,
+        in_controlled_shutdown: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "broker_epoch", b"broker_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "endpoints", b"endpoints", "fenced", b"fenced", "incarnation_id", b"incarnation_id", "log_directory_id", b"log_directory_id", "rack", b"rack"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "endpoints", b"endpoints", "fenced", b"fenced", "in_controlled_shutdown", b"in_controlled_shutdown", "incarnation_id", b"incarnation_id", "log_directory_id", b"log_directory_id", "rack", b"rack"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broker_epoch: _TypeAlias = _typing.Literal["broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__broker_epoch: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch"]  # noqa: Y015
@@ -238,15 +242,30 @@ class PartitionRecord(_message.Message):
     LEADER_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
+    RECOVERING_FIELD_NUMBER: _builtins.int
+    ELIGIBLE_FIELD_NUMBER: _builtins.int
+    LAST_KNOWN_ELIGIBLE_FIELD_NUMBER: _builtins.int
+    ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
+    REMOVING_REPLICAS_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     partition: _builtins.int
     leader: _builtins.int
     leader_epoch: _builtins.int
     partition_epoch: _builtins.int
+    recovering: _builtins.bool
+    """Of a new partition none of these is set; a snapshot has them (KIP-630)."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def eligible(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def last_known_eligible(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def adding_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def removing_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -257,10 +276,15 @@ class PartitionRecord(_message.Message):
         leader: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
         partition_epoch: _builtins.int = ...,
+        recovering: _builtins.bool = ...,
+        eligible: _abc.Iterable[_builtins.int] | None = ...,
+        last_known_eligible: _abc.Iterable[_builtins.int] | None = ...,
+        adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        removing_replicas: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "eligible", b"eligible", "isr", b"isr", "last_known_eligible", b"last_known_eligible", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition", b"partition", "partition_epoch", b"partition_epoch", "recovering", b"recovering", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -77,6 +77,7 @@ def _register_broker(image: MetadataImage, record: MetadataRecord, offset: int) 
         rack=registration.rack,
         log_directory_id=registration.log_directory_id,
         fenced=registration.fenced,
+        in_controlled_shutdown=registration.in_controlled_shutdown,
     )
     return BrokerChanged(registration.broker_id)
 
@@ -120,6 +121,11 @@ def _partition(image: MetadataImage, record: MetadataRecord, offset: int) -> Cha
         leader=new.leader,
         leader_epoch=new.leader_epoch,
         partition_epoch=new.partition_epoch,
+        recovering=new.recovering,
+        eligible=tuple(new.eligible),
+        last_known_eligible=tuple(new.last_known_eligible),
+        adding=tuple(new.adding_replicas),
+        removing=tuple(new.removing_replicas),
     )
     return PartitionChanged(TopicPartition(topic.name, new.partition))
 
