@@ -21,6 +21,8 @@ METHODS = (
     "AlterConfigs",
     "ElectLeaders",
     "DescribeQuorum",
+    "AlterPartitionReassignments",
+    "ListPartitionReassignments",
 )
 DEFAULT_TIMEOUT_MS = 30_000  # default.api.timeout.ms of Kafka's admin client is 60 s; request.timeout.ms is this
 

@@ -9,6 +9,7 @@ from odradek_proto.v1 import admin_pb2
 
 from odradek_broker.core.controller.balance import elect_leaders
 from odradek_broker.core.controller.configs import alter_configs, describe_configs
+from odradek_broker.core.controller.reassignment import alter_partition_reassignments, list_partition_reassignments
 from odradek_broker.core.controller.topics import create_partitions, create_topics, delete_topics
 from odradek_broker.runtime.controller_term import Term
 
@@ -33,6 +34,8 @@ class ControllerAdmin:
             "AlterConfigs": self._alter_configs,
             "ElectLeaders": self._elect_leaders,
             "DescribeQuorum": self._describe_quorum,
+            "AlterPartitionReassignments": self._alter_reassignments,
+            "ListPartitionReassignments": self._list_reassignments,
         }
 
     async def answer(self, term: Term, method: str, request: bytes) -> bytes:
@@ -80,3 +83,15 @@ class ControllerAdmin:
     async def _describe_quorum(self, term: Term, request_bytes: bytes) -> bytes:
         admin_pb2.DescribeQuorumRequest.FromString(request_bytes)
         return self._node.quorum.describe().SerializeToString()
+
+    async def _alter_reassignments(self, term: Term, request_bytes: bytes) -> bytes:
+        request = admin_pb2.AlterPartitionReassignmentsRequest.FromString(request_bytes)
+        node = self._node
+        answer = await node.carry_through(
+            term, lambda image: alter_partition_reassignments(image, node.settings, request)
+        )
+        return answer.SerializeToString()
+
+    async def _list_reassignments(self, term: Term, request_bytes: bytes) -> bytes:
+        request = admin_pb2.ListPartitionReassignmentsRequest.FromString(request_bytes)
+        return list_partition_reassignments(self._node.feed.image, request).SerializeToString()

@@ -49,6 +49,12 @@ def _partition_change(image: MetadataImage, record: MetadataRecord) -> Described
         "isr": list(partition.isr),
         "offset": image.offset - 1,
     }
+    if change.replicas_changed or change.reassignment_changed:
+        facts |= {
+            "replicas": list(partition.replicas),
+            "adding": list(partition.adding),
+            "removing": list(partition.removing),
+        }
     if change.HasField("leader"):
         return "leader_chosen", facts | {"unclean": change.unclean}
-    return "isr_decided", facts
+    return ("replicas_decided" if "replicas" in facts else "isr_decided"), facts

@@ -38,6 +38,7 @@ from odradek_broker.core.partition.messages import (
     Truncate,
     WriteEpochs,
 )
+from odradek_broker.runtime.promises import Promises
 from odradek_broker.runtime.replica_services import FetchWaiter, ReplicaServices
 from odradek_broker.runtime.waiting_produces import AnswerCallback, ProduceAnswer, WaitingProduces
 from odradek_broker.storage.errors import DiskFull, LogCorrupted, StorageError
@@ -58,6 +59,10 @@ class HostedReplica:
         self.registration: PartitionRegistration | None = None
         self.role: LeaderPartition | FollowerPartition | None = None
         self.offline: str | None = None
+        self.counters = services.counters
+        self.traffic = services.counters.traffic(log.topic_partition.topic)
+        self.leader_high_watermark = 0  # as a follower: what the leader last said
+        self._promises = Promises()
         self._services = services
         self._produces = WaitingProduces(services.clock, self._outcome)
         self._retry_timer: TimerHandle | None = None
@@ -77,21 +82,40 @@ class HostedReplica:
         role = self.role
         return role if isinstance(role, FollowerPartition) else None
 
+    @property
+    def waiting_produces(self) -> int:
+        """Produce requests with acks=all that wait for the high watermark."""
+        return len(self._produces)
+
+    @property
+    def waiting_fetches(self) -> int:
+        """Followers and consumers that wait for more to read."""
+        return len(self._follower_waiters) + len(self._consumer_waiters)
+
     # --- Roles ------------------------------------------------------------------------------------------------------
 
     def take_role(self, role: LeaderPartition | FollowerPartition | None) -> None:
         """Enter a new term: whoever waits on the old one is answered (R-103, R-105), then the new role starts."""
-        self.role = role
+        before, self.role = self.role, role
+        if isinstance(before, LeaderPartition):
+            state = self.state
+            self._promises.leadership_ended(before.epoch_start_offset, state.log_end_offset, state.high_watermark)
         self._produces.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if role is not None and self.offline is None:
             self.carry_out(role.start(self._services.clock.now_ms()))
         self._wake_everyone()
 
     def update_registration(self, registration: PartitionRegistration) -> None:
-        """The same term with another ISR, partition epoch or replica list (R-102)."""
-        self.registration = registration
+        """The same term with another ISR, partition epoch or replica list (R-102).
+
+        Also the next leader epoch of the same leader: requests that wait for the high watermark go on waiting, and
+        followers that wait with the old epoch are told (R-101, R-36).
+        """
+        known, self.registration = self.registration, registration
         if self.role is not None and self.offline is None:
             self.carry_out(self.role.update(registration, self._services.clock.now_ms()))
+        if known is None or known.leader_epoch < registration.leader_epoch:
+            self._wake_everyone()
 
     def take_offline(self, reason: str) -> None:
         """Stop serving: the disk under this replica cannot be trusted any more."""
@@ -118,6 +142,7 @@ class HostedReplica:
             if header.size != len(batch):
                 raise CorruptBatch("a produce item holds exactly one batch", position=header.size)
         except CorruptBatch as error:
+            self.counters.damaged_batches["produce"] += 1
             answer(ProduceAnswer(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}"))
             return
         decision = leader.prepare_append(header, acks, now_ms, clock.wall_ms())
@@ -139,6 +164,9 @@ class HostedReplica:
         except StorageError as error:
             self._services.storage_failed(self, error)
             return False
+        traffic = self.traffic
+        traffic.messages_in += header.record_count
+        traffic.bytes_in += len(batch)
         effects = leader.on_appended((header,), now_ms)
         for waiter in list(self._follower_waiters):
             waiter.wake(self)
@@ -159,6 +187,8 @@ class HostedReplica:
                 return
         else:
             outcome = ErrorCode.NONE
+            if decision.required_offset > self._promises.acknowledged_to:
+                self._promises.acknowledged_to = decision.required_offset
         answer(self._outcome(outcome, decision.base_offset))
 
     def _may_acknowledge(self, leader: LeaderPartition) -> bool:
@@ -251,6 +281,7 @@ class HostedReplica:
         if str(error) in self._damage:
             return
         self._damage[str(error)] = None
+        self.counters.damaged_batches["disk"] += 1
         logger.error("%s: %s; `odradek log verify` says more", self.topic_partition, error)
         self._services.events.write(
             "corruption_found", "G7", {"partition": str(self.topic_partition), "reason": str(error)}
@@ -342,6 +373,7 @@ class HostedReplica:
             elif isinstance(effect, Transition):
                 facts = {"partition": str(self.topic_partition), **effect.facts}
                 self._services.events.write(effect.event, effect.rule, facts)
+                self.counters.failed_isr_updates += effect.event == "isr_refused"
             elif isinstance(effect, ProposeIsr):
                 self._services.propose_isr(self, effect.proposal)
             elif isinstance(effect, RequestReady):
@@ -350,11 +382,13 @@ class HostedReplica:
                 follower = self.follower
                 assert follower is not None, f"{self.topic_partition}: only a follower truncates"
                 log_end_offset = self.log.truncate(effect.offset)
+                self._count_truncation(effect, log_end_offset)
                 self._carry_out(follower.on_truncated(log_end_offset, now_ms()))
             elif isinstance(effect, RestartLog):
                 follower = self.follower
                 assert follower is not None, f"{self.topic_partition}: only a follower restarts its log"
                 self.log.restart_at(effect.offset)
+                self.counters.truncations.restarts += 1
                 self._carry_out(follower.on_restarted(effect.offset, now_ms()))
             elif isinstance(effect, AdvanceLogStart):
                 self.log.advance_log_start(effect.offset)
@@ -371,8 +405,19 @@ class HostedReplica:
             self._note_full_disk(error)
             self._carry_out(follower.on_corrupt_answer(self._services.clock.now_ms()))
             return
+        self.traffic.replication_bytes_in += len(self._run)
         self._carry_out(follower.on_appended(headers, self._services.clock.now_ms()))
         self._services.after_append(self)
+
+    def _count_truncation(self, order: Truncate, log_end_offset: int) -> None:
+        """Called between the cut and the core's hearing of it: the state is still the one from before."""
+        counts, state = self.counters.truncations, self.state
+        rule = order.reason.partition(":")[0]
+        counts.by_rule[rule] = counts.by_rule.get(rule, 0) + 1
+        lost = self._promises.truncated(state.log_end_offset, log_end_offset, state.high_watermark)
+        counts.acknowledged += lost.acknowledged
+        counts.unacknowledged += lost.unacknowledged
+        counts.unknown += lost.unknown
 
     def close(self) -> None:
         """Stop timers; the log is closed by its directory."""

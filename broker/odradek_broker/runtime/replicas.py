@@ -7,7 +7,7 @@ here (R-100 to R-107). Nothing in this module awaits while it applies a delta.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -19,6 +19,7 @@ from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.fetcher import Fetcher
 from odradek_broker.runtime.flusher import Flusher
@@ -43,6 +44,7 @@ class ReplicaManager:
         network: Network,
         directory: LogDirectory,
         events: EventLog,
+        counters: Counters,
         flusher: Flusher,
         broker_epoch: Callable[[], int],
         session_gone_ms: Callable[[], int],
@@ -52,6 +54,7 @@ class ReplicaManager:
     ) -> None:
         self.clock = clock
         self.events = events
+        self.counters = counters
         self.replicas: dict[TopicPartition, HostedReplica] = {}
         self.image = MetadataImage()
         self._settings = settings
@@ -90,6 +93,11 @@ class ReplicaManager:
         return self.image.brokers.get(broker_id)
 
     @property
+    def broken(self) -> Mapping[TopicPartition, str]:
+        """Replicas whose log could not be opened, and why."""
+        return self._broken
+
+    @property
     def sound(self) -> bool:
         """Everything was loaded and nothing of it has failed: the next start may trust the logs as they are."""
         return self.loaded and not self._broken and all(each.offline is None for each in self.replicas.values())
@@ -120,6 +128,11 @@ class ReplicaManager:
     def preload(self, log: Log) -> None:
         """A log of an earlier life, opened and recovered before the metadata says whether it is still wanted."""
         self._preloaded[log.topic_partition] = log
+        self._note_recovery(log)
+
+    def _note_recovery(self, log: Log) -> None:
+        """Count what opening a log has cut off."""
+        self.counters.recovery_dropped_bytes += log.recovery.cut_bytes
 
     def apply_all(self, image: MetadataImage) -> None:
         """The first look, once the logs that were here before are open. What nobody wants is set aside."""
@@ -150,10 +163,27 @@ class ReplicaManager:
         known = hosted.registration
         if known is not None and registration.partition_epoch < known.partition_epoch:
             return  # R-100
-        if known is not None and known.leader_epoch == registration.leader_epoch and hosted.role is not None:
+        if known is not None and registration.leader == self._broker_id:
+            self._count_isr_change(known.isr, registration.isr)
+        if known is not None and hosted.role is not None and self._stays_in_role(known, registration):
             hosted.update_registration(registration)
             return
         self._enter_term(hosted, registration)
+
+    def _count_isr_change(self, before: Sequence[int], after: Sequence[int]) -> None:
+        """Whoever leads afterwards counts, and whoever decided: so each change is counted once in the cluster."""
+        self.counters.isr_shrinks += any(member not in after for member in before)
+        self.counters.isr_expands += any(member not in before for member in after)
+
+    def _stays_in_role(self, known: PartitionRegistration, registration: PartitionRegistration) -> bool:
+        """The same epoch, or this broker leads on in the very next one, as when a replica was removed (R-56, R-42).
+
+        With a gap between the epochs somebody else may have led, and what is known of the followers is nothing.
+        """
+        if registration.leader_epoch == known.leader_epoch:
+            return True
+        leads_on = known.leader == registration.leader == self._broker_id
+        return leads_on and registration.leader_epoch == known.leader_epoch + 1 and not registration.recovering
 
     def _host(self, tp: TopicPartition, topic_id: bytes) -> HostedReplica | None:
         loaded = self._preloaded.get(tp)
@@ -171,6 +201,7 @@ class ReplicaManager:
             self._broken[tp] = str(error)
             return None
         self._broken.pop(tp, None)
+        self._note_recovery(log)
         return self._keep(HostedReplica(log, self))
 
     def open_failed(self, tp: TopicPartition, error: OSError | StorageError) -> None:
@@ -254,6 +285,8 @@ class ReplicaManager:
         hosted.take_role(None)
         hosted.close()
         self._flusher.forget(hosted)
+        if not any(other.topic == tp.topic for other in self.replicas):
+            self.counters.forget(tp.topic)
         self._directory.delete_log(hosted.log, self.clock.wall_ms())
 
     def _refresh_settings(self) -> None:

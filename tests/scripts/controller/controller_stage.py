@@ -1,13 +1,15 @@
 """The commands of a controller's transcript: the core of the controller, with its time and its streams in our hands.
 
 cluster brokers=1,2,3 [early=no] [old=yes]   registered and unfenced, streams open; `old`: a fast restart keeps the ISR
-topic orders 1,2,3 / 2,3,1      partitions by their replicas, all in sync, the first leads
+topic orders 1,2,3 / 2,3,1 [min=2]      partitions by their replicas, all in sync, the first leads
 end 2 [3 ...]           session streams end        stream 2        one is opened
 dialled 2 refused|listening|silent                 what a dial found
 beat 2 [shutdown] [fence]       a heartbeat; it has read all metadata
 register 2 [previous=101]       a new process of the broker asks for a registration
 takeover                another controller takes over: it knows the metadata, and no streams
 isr orders 0 1,2,3      the leader proposes an ISR
+reassign orders 0 4,5   an administrator wants these replicas; `cancel orders 0` takes that back
+allow_unclean orders    unclean.leader.election.enable=true for the topic
 time 300                so much later; deadlines on the way are kept
 """
 
@@ -15,13 +17,14 @@ from __future__ import annotations
 
 from odradek_broker.core.controller.alter_partition import alter_partition
 from odradek_broker.core.controller.heartbeats import process_heartbeat
+from odradek_broker.core.controller.reassignment import alter_partition_reassignments
 from odradek_broker.core.controller.registration import fence_broker, register_broker
 from odradek_broker.core.controller.sessions import Dial, Fence, SessionEffect, SessionTable, SuspectSelf
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.metadata.records import apply
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2, metadata_pb2
+from odradek_proto.v1 import admin_pb2, controller_pb2, metadata_pb2
 
 CLUSTER = "c"
 
@@ -39,6 +42,7 @@ class ControllerStage:
         self.table = SessionTable(self.settings)
         self.now_ms = 0
         self.lives: dict[int, int] = {}
+        self.reassigns = False  # the story is about replica lists
         self._said: list[str] = []
         self._shown: dict[str, str] = {}
 
@@ -63,8 +67,17 @@ class ControllerStage:
                 leader = "none" if partition.leader < 0 else f"{partition.leader}"
                 isr = ",".join(map(str, partition.isr))
                 epochs = f"epoch={partition.leader_epoch} version={partition.partition_epoch}"
-                lines.append((f"{topic.name}-{number}", f"leader={leader} {epochs} isr={isr}"))
+                lines.append(
+                    (f"{topic.name}-{number}", f"leader={leader} {epochs} isr={isr}{self.replicas(partition)}")
+                )
         return lines
+
+    def replicas(self, partition: PartitionRegistration) -> str:
+        """The replica list, in a story about it: `+` comes, `-` goes."""
+        if not self.reassigns:
+            return ""
+        signs = dict.fromkeys(partition.adding, "+") | dict.fromkeys(partition.removing, "-")
+        return " replicas=" + ",".join(f"{signs.get(replica, '')}{replica}" for replica in partition.replicas)
 
     def incarnation(self, broker_id: int) -> bytes:
         return bytes([broker_id, self.lives.setdefault(broker_id, 0)]) * 8
@@ -114,6 +127,9 @@ class ControllerStage:
     def do_topic(self, name: str, *words: str) -> None:
         topic = self.image.topics[name] = TopicImage(name, name.encode().ljust(16))
         self.image.topic_names[topic.topic_id] = name
+        if words[-1].startswith("min="):
+            self.image.topic_configs[name] = {"min.insync.replicas": words[-1].removeprefix("min=")}
+            words = words[:-1]
         for number, replicas in enumerate(numbers(word) for word in words if word != "/"):
             topic.partitions[number] = PartitionRegistration(replicas, replicas, replicas[0], 0, 0)
 
@@ -184,6 +200,19 @@ class ControllerStage:
         decision = alter_partition(self.image, self.settings, request)
         self._said.append(f"answer to b{partition.leader}: {ErrorCode(decision.answer.partitions[0].error_code).name}")
         self.write(decision.records)
+
+    def do_reassign(self, topic: str, number: str, replicas: str = "") -> None:
+        self.reassigns = True
+        request = admin_pb2.AlterPartitionReassignmentsRequest()
+        request.partitions.add(topic=topic, partition=int(number), replicas=numbers(replicas))
+        decision = alter_partition_reassignments(self.image, self.settings, request)
+        (result,) = decision.answer.partitions
+        if result.error_code:
+            self._said.append(f"refused: {ErrorCode(result.error_code).name}: {result.error_message}")
+        self.write(decision.records)
+
+    def do_cancel(self, topic: str, number: str) -> None:
+        self.do_reassign(topic, number)
 
     def do_allow_unclean(self, topic: str) -> None:
         config = metadata_pb2.ConfigRecord(

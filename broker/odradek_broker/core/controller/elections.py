@@ -1,10 +1,12 @@
-"""Who leads a partition, who is in its ISR, and when an epoch grows (R-130 to R-141, R-56).
+"""Who leads a partition, who is in its ISR, and when an epoch grows (R-130 to R-141, R-145, R-56).
 
 `change_partition` is the one place that makes a `PartitionChangeRecord`. Its rules:
 
 - the order of the replica list decides between candidates, never the order of the ISR (R-132);
 - a clean election keeps the ISR, an unclean one makes the leader its only member, to recover (R-133);
 - without eligible leader replicas the ISR never becomes empty: the last member stays, without leading (R-135);
+- a reassignment is complete as soon as every replica of its target is in the ISR, whatever the change was made for: the
+  removing replicas leave, and another one leads if the leader is among them (R-145);
 - the leader epoch grows when the leader changes, also to none, or the replica set loses a member; never when the ISR
   alone changes (R-56). The partition epoch grows with every record.
 """
@@ -34,6 +36,13 @@ class EligibleReplicas(Value, frozen=True):
     last_known: tuple[int, ...] = ()
 
 
+class Reassignment(Value, frozen=True):
+    """Replicas on their way in and out (KIP-455); both empty: none."""
+
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
 class PartitionTarget(Value, frozen=True):
     """What a partition is to become. None keeps what is."""
 
@@ -45,6 +54,8 @@ class PartitionTarget(Value, frozen=True):
     elr_enable: bool = False
     min_insync_replicas: int = 1
     unclean_shutdown: Collection[int] = ()  # brokers that came back without a clean shutdown (R-141)
+    reassignment: Reassignment | None = None
+    unclean: bool = False  # `isr` holds who was not in sync: whoever leads now leads by an unclean election
 
 
 class Elected(Value, frozen=True):
@@ -52,14 +63,35 @@ class Elected(Value, frozen=True):
     unclean: bool = False
 
 
+class Membership(Value, frozen=True):
+    """Who belongs to a partition: the part of a registration that a change decides as a whole."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    reassignment: Reassignment
+
+    def completed(self) -> Membership:
+        """Without the removing replicas, once all others are in sync (R-145); else as it is."""
+        ongoing = self.reassignment
+        target = tuple(replica for replica in self.replicas if replica not in ongoing.removing)
+        if ongoing == Reassignment() or not target or not set(target) <= set(self.isr):
+            return self
+        isr = tuple(replica for replica in self.isr if replica not in ongoing.removing)
+        return Membership(target, isr, Reassignment())
+
+
 def change_partition(
     topic_id: bytes, partition: int, current: PartitionRegistration, target: PartitionTarget
 ) -> MetadataRecord | None:
     """The record that takes a partition to its target, with an election; None when nothing changes."""
-    replicas = current.replicas if target.replicas is None else target.replicas
-    isr = current.isr if target.isr is None else target.isr
-    eligible = _eligible(current, target, replicas, isr)
-    elected = _elect(current, target, replicas, isr, eligible)
+    members = Membership(
+        current.replicas if target.replicas is None else target.replicas,
+        current.isr if target.isr is None else target.isr,
+        Reassignment(current.adding, current.removing) if target.reassignment is None else target.reassignment,
+    ).completed()
+    isr = members.isr
+    eligible = _eligible(current, target, members.replicas, isr)
+    elected = _elect(current, target, members.replicas, isr, eligible)
     leader, recovering = elected.leader, current.recovering if target.recovering is None else target.recovering
     if elected.unclean and leader != current.leader:
         isr, recovering, eligible = (leader,), True, EligibleReplicas()
@@ -67,8 +99,15 @@ def change_partition(
         isr = (leader,)
         eligible = EligibleReplicas(tuple(i for i in eligible.eligible if i != leader), eligible.last_known)
     elif not isr and not target.elr_enable:
-        isr = current.isr
-    return _record(topic_id, partition, current, replicas, isr, leader, recovering, eligible, elected.unclean)
+        isr = tuple(replica for replica in current.isr if replica in members.replicas)
+    # An election can make an ISR that completes: of the one replica that is the whole target.
+    members = Membership(members.replicas, isr, members.reassignment).completed()
+    eligible = EligibleReplicas(
+        tuple(i for i in eligible.eligible if i in members.replicas),
+        tuple(i for i in eligible.last_known if i in members.replicas),
+    )
+    unclean = elected.unclean or target.unclean
+    return _record(topic_id, partition, current, members, leader, recovering, eligible, unclean)
 
 
 def _elect(
@@ -104,9 +143,9 @@ def _eligible(
     """R-139: who may lead although it left the ISR, because the ISR has become smaller than min.insync.replicas."""
     if not target.elr_enable or len(isr) >= min(target.min_insync_replicas, len(replicas)):
         return EligibleReplicas()
-    before = sorted({*current.eligible, *current.isr})
+    before = sorted({*current.eligible, *current.isr} & set(replicas))
     eligible = tuple(i for i in before if i not in isr and i not in target.unclean_shutdown)
-    known = sorted({*before, *current.last_known_eligible})
+    known = sorted({*before, *current.last_known_eligible} & set(replicas))
     return EligibleReplicas(eligible, tuple(i for i in known if i not in isr and i not in eligible))
 
 
@@ -114,8 +153,7 @@ def _record(
     topic_id: bytes,
     partition: int,
     current: PartitionRegistration,
-    replicas: tuple[int, ...],
-    isr: tuple[int, ...],
+    members: Membership,
     leader: int,
     recovering: bool,
     eligible: EligibleReplicas,
@@ -123,16 +161,21 @@ def _record(
 ) -> MetadataRecord | None:
     record = metadata_pb2.PartitionChangeRecord(topic_id=topic_id, partition=partition)
     empty = record.ByteSize()
-    if replicas != current.replicas:
-        record.replicas.extend(replicas)
+    ongoing = members.reassignment
+    if members.replicas != current.replicas:
+        record.replicas.extend(members.replicas)
         record.replicas_changed = True
-    if isr != current.isr:
-        record.isr.extend(isr)
+    if ongoing != Reassignment(current.adding, current.removing):
+        record.adding_replicas.extend(ongoing.adding)
+        record.removing_replicas.extend(ongoing.removing)
+        record.reassignment_changed = True
+    if members.isr != current.isr:
+        record.isr.extend(members.isr)
         record.isr_changed = True
     if leader != current.leader:
         record.leader = leader
         record.unclean = unclean
-    if leader != current.leader or not set(current.replicas) <= set(replicas):
+    if leader != current.leader or not set(current.replicas) <= set(members.replicas):
         record.bump_leader_epoch = True
     if recovering != current.recovering:
         record.recovering = recovering

@@ -20,6 +20,7 @@ class ControllerSettings(Value, frozen=True):
     num_partitions: int = 1
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
+    delete_topic_enable: bool = True  # delete.topic.enable
     leader_imbalance_check_interval_s: int = 300  # leader.imbalance.check.interval.seconds
     auto_leader_rebalance: bool = True  # auto.leader.rebalance.enable
     unclean_election_check_interval_s: int = 300  # Kafka's is fixed at five minutes

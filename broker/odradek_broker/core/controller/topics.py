@@ -62,8 +62,19 @@ def create_topics(
 
 
 def delete_topics(
-    image: MetadataImage, request: admin_pb2.DeleteTopicsRequest
+    image: MetadataImage, request: admin_pb2.DeleteTopicsRequest, *, enabled: bool = True
 ) -> Decision[admin_pb2.DeleteTopicsResponse]:
+    """All that exist. Unless `enabled` (delete.topic.enable) every one is refused, as in Kafka."""
+    if not enabled:
+        refused = [
+            admin_pb2.TopicResult(
+                name=name,
+                error_code=ErrorCode.TOPIC_DELETION_DISABLED,
+                error_message="delete.topic.enable=false on the active controller",
+            )
+            for name in dict.fromkeys(request.topics)
+        ]
+        return Decision((), admin_pb2.DeleteTopicsResponse(topics=refused))
     records: list[MetadataRecord] = []
     answers: list[admin_pb2.TopicResult] = []
     for name in dict.fromkeys(request.topics):

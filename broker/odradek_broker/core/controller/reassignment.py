@@ -1,0 +1,158 @@
+"""Partitions get other replicas while they are used: AlterPartitionReassignments and its list (KIP-455, R-145).
+
+While a reassignment is on its way, the replica list is its target followed by those that will leave. New replicas
+fetch like any follower, and the change that puts the last of them into the ISR completes it
+(`elections.Membership.completed`). Rules of this module:
+
+- every partition is judged by itself; what is refused changes nothing;
+- the replicas that a partition had before are those of its list that are not adding. Cancelling goes back to them, and
+  another target starts from them: what the reassignment before was adding, and the new one does not want, leaves at
+  once. Unlike Kafka, which then takes those for replicas of old, to which a cancellation would go back;
+- unlike Kafka, no such step may leave fewer replicas in sync than min.insync.replicas asks for, if there were enough:
+  acknowledged records would be on fewer disks than promised. An empty ISR takes an unclean election, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.v1 import admin_pb2
+from odradek_proto.values import replace
+
+from odradek_broker.core.controller.decision import Decision
+from odradek_broker.core.controller.elections import Election, PartitionTarget, Reassignment, change_partition
+from odradek_broker.core.controller.partitions import all_partitions, min_insync_replicas, unclean_election_allowed
+from odradek_broker.core.controller.refusal import Refusal
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
+from odradek_broker.core.metadata.records import MetadataRecord
+
+Answer = admin_pb2.AlterPartitionReassignmentsResponse
+MAX_REASSIGNMENTS_PER_BATCH = 10_000  # like partitions that are created: a batch must not grow without a limit
+
+
+def alter_partition_reassignments(
+    image: MetadataImage, settings: ControllerSettings, request: admin_pb2.AlterPartitionReassignmentsRequest
+) -> Decision[Answer]:
+    """Start, replace or cancel reassignments. Errors are for each partition: UNKNOWN_TOPIC_OR_PARTITION,
+    INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS."""
+    if len(request.partitions) > MAX_REASSIGNMENTS_PER_BATCH:
+        reason = f"one request reassigns at most {MAX_REASSIGNMENTS_PER_BATCH} partitions"
+        return Decision((), Answer(error_code=ErrorCode.INVALID_REQUEST, error_message=reason))
+    named = [(item.topic, item.partition) for item in request.partitions]
+    twice = {key for key in named if named.count(key) > 1} if len(set(named)) < len(named) else set()
+    records: list[MetadataRecord] = []
+    answer = Answer()
+    for item in request.partitions:
+        result = answer.partitions.add(topic=item.topic, partition=item.partition)
+        try:
+            if (item.topic, item.partition) in twice:
+                raise Refusal(ErrorCode.INVALID_REQUEST, f"{item.topic}-{item.partition} is named more than once")
+            record = _reassign(image, settings, item, request.keep_replication_factor)
+        except Refusal as refusal:
+            result.error_code, result.error_message = refusal.error, refusal.message
+            continue
+        if record is not None:
+            records.append(record)
+    return Decision(records, answer)
+
+
+def list_partition_reassignments(
+    image: MetadataImage, request: admin_pb2.ListPartitionReassignmentsRequest
+) -> admin_pb2.ListPartitionReassignmentsResponse:
+    """What is on its way, of the partitions that are named, or of all. One that is not there is not in the list."""
+    wanted = {(item.topic, item.partition) for item in request.partitions}
+    answer = admin_pb2.ListPartitionReassignmentsResponse()
+    for topic, partition, current in all_partitions(image):
+        if current.reassigning and (not wanted or (topic.name, partition) in wanted):
+            answer.partitions.add(
+                topic=topic.name,
+                partition=partition,
+                replicas=current.replicas,
+                adding_replicas=current.adding,
+                removing_replicas=current.removing,
+            )
+    return answer
+
+
+def _reassign(
+    image: MetadataImage, settings: ControllerSettings, item: admin_pb2.ReassignedPartition, keep_factor: bool
+) -> MetadataRecord | None:
+    topic = image.topics.get(item.topic)
+    current = image.partition(TopicPartition(item.topic, item.partition))
+    if topic is None or current is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {item.topic}-{item.partition}")
+    unclean_allowed = unclean_election_allowed(image, settings, topic.name)
+    target = PartitionTarget(
+        acceptable=image.is_active,
+        election=Election.UNCLEAN if unclean_allowed else Election.ONLINE,
+        elr_enable=settings.elr_enable,
+        min_insync_replicas=min_insync_replicas(image, settings, topic.name),
+    )
+    where = f"{topic.name}-{item.partition}"
+    if item.replicas:
+        wanted = _checked(image, tuple(item.replicas), current, where, keep_factor)
+        replicas, reassignment = _towards(wanted, original_replicas(current))
+    elif current.reassigning:
+        replicas, reassignment = original_replicas(current), Reassignment()
+    else:
+        raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{where} is not being reassigned")
+    target = replace(target, replicas=replicas, reassignment=reassignment)
+    target = _with_isr(current, target, where, unclean_allowed)
+    return change_partition(topic.topic_id, item.partition, current, target)
+
+
+def original_replicas(current: PartitionRegistration) -> tuple[int, ...]:
+    """Who the replicas were before the reassignment that is on its way."""
+    return tuple(replica for replica in current.replicas if replica not in current.adding)
+
+
+def target_replicas(current: PartitionRegistration) -> tuple[int, ...]:
+    """Who the replicas will be after it."""
+    return tuple(replica for replica in current.replicas if replica not in current.removing)
+
+
+def _checked(
+    image: MetadataImage, wanted: tuple[int, ...], current: PartitionRegistration, where: str, keep_factor: bool
+) -> tuple[int, ...]:
+    """A target that can be. Fenced brokers may be in it, as in Kafka: they may come back."""
+    if len(set(wanted)) < len(wanted):
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{where}: {list(wanted)} names a broker twice")
+    unknown = sorted(broker_id for broker_id in wanted if broker_id not in image.brokers)
+    if unknown:
+        reason = f"{where}: no broker {', '.join(map(str, unknown))} is registered"
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    factor = len(target_replicas(current))
+    if keep_factor and len(wanted) != factor:
+        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"{where}: {factor} replicas would become {len(wanted)}")
+    return wanted
+
+
+def _towards(wanted: tuple[int, ...], original: tuple[int, ...]) -> tuple[tuple[int, ...], Reassignment]:
+    """The replica list on the way from one set to another."""
+    adding = tuple(sorted(set(wanted) - set(original)))
+    removing = tuple(sorted(set(original) - set(wanted)))
+    return (*wanted, *removing), Reassignment(adding, removing)
+
+
+def _with_isr(
+    current: PartitionRegistration, target: PartitionTarget, where: str, unclean_allowed: bool
+) -> PartitionTarget:
+    """The target with the ISR that is left when replicas that were being added leave at once."""
+    replicas = target.replicas
+    assert replicas
+    isr = tuple(replica for replica in current.isr if replica in replicas)
+    needed = min(target.min_insync_replicas, len(replicas))
+    enough = len(isr) >= needed or len(current.isr) < needed
+    if isr == current.isr or (isr and (enough or unclean_allowed)):
+        return replace(target, isr=isr)
+    if not isr and target.elr_enable and set(current.eligible) & set(replicas):
+        return replace(target, isr=isr)
+    leaving = [replica for replica in current.isr if replica not in isr]
+    if not unclean_allowed:
+        reason = f"{where}: without {', '.join(map(str, leaving))} the in-sync replicas would be {list(isr)}, and " + (
+            f"min.insync.replicas asks for {needed}" if isr else "only an unclean election could give it a leader"
+        )
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    chosen = next((replica for replica in replicas if target.acceptable(replica)), replicas[0])
+    return replace(target, isr=(chosen,), recovering=True, unclean=True)
