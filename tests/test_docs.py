@@ -184,6 +184,7 @@ KAFKA_BROKER: dict[str, object] = {  # defaults of Apache Kafka 4.1 for the sett
     "controller.listener.names": MUST_BE_SET,
     "listeners": "PLAINTEXT://:9092",
     "advertised.listeners": "",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
     "inter.broker.listener.name": "PLAINTEXT",
     "broker.rack": "",
     "log.dirs": "/tmp/kafka-logs",

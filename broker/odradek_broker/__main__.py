@@ -26,9 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
         return USAGE_ERROR
     try:
         loaded = config.load(options.config, environment=os.environ, overrides=options.overrides)
-        if loaded.unused:
-            print(f"odradek: settings of Kafka that odradek does not use: {', '.join(loaded.unused)}", file=sys.stderr)
-        return run(loaded.settings)
+        return run(loaded)
     except config.ConfigError as error:
         print(f"odradek: {error}", file=sys.stderr)
         return USAGE_ERROR

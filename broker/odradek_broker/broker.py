@@ -18,6 +18,7 @@ from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
 from odradek_broker.from_settings import advertised_endpoints, session_limits, session_settings
+from odradek_broker.listeners import parse_voters
 from odradek_broker.rpc.data import DataService
 from odradek_broker.rpc.metadata import CREATE_TOPICS, MetadataService
 from odradek_broker.rpc.offsets import OffsetsService
@@ -25,6 +26,7 @@ from odradek_broker.rpc.producer_ids import ProducerIdService
 from odradek_broker.rpc.replicas import ReplicaService
 from odradek_broker.rpc.services import BrokerServices
 from odradek_broker.runtime.controller_channel import ControllerChannel
+from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.flusher import Flusher
 from odradek_broker.runtime.hosted import HostedReplica
@@ -33,8 +35,10 @@ from odradek_broker.runtime.maintenance import Maintenance
 from odradek_broker.runtime.metadata_feed import MetadataFeed
 from odradek_broker.runtime.replicas import ReplicaManager
 from odradek_broker.runtime.session import BrokerSession
+from odradek_broker.runtime.topic_creation import TopicCreation
 from odradek_broker.runtime.topic_settings import log_settings
 from odradek_broker.settings import BrokerSettings
+from odradek_broker.startup_topics import parse_topics
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import StorageError
 
@@ -63,6 +67,9 @@ class Broker:
         spawn: Spawn,
         on_failed: Callable[[BaseException], None],
         on_ready: Callable[[], None],
+        on_fenced: Callable[[], None],
+        counters: Counters,
+        say: Callable[[str], None],
     ) -> None:
         self.settings = settings
         self.caught_up = asyncio.Event()  # the image has reached this broker's registration
@@ -76,6 +83,10 @@ class Broker:
         self._spawn = spawn
         self._on_failed = on_failed
         self._on_ready = on_ready
+        self._on_fenced = on_fenced
+        self.recovered = False  # the logs of before are open
+        self._counters = counters
+        self._say = say
         self._stopping = False
         self._endpoints: dict[str, str] = {}  # known when the node listens, told when the broker registers
         self.session = self._make_session(network)
@@ -92,6 +103,7 @@ class Broker:
             clock=clock,
             before_ack=settings.odradek_fsync == "before-ack",
             on_failed=self._on_flush_failed,
+            counters=counters,
         )
         self.replicas = ReplicaManager(
             settings=settings,
@@ -99,6 +111,7 @@ class Broker:
             network=network,
             directory=directory,
             events=events,
+            counters=counters,
             flusher=self._flusher,
             broker_epoch=self._broker_epoch,
             session_gone_ms=lambda: self.session.stream_gone_for_ms(clock.now_ms()),
@@ -122,6 +135,7 @@ class Broker:
             previous_broker_epoch=self._directory.previous_broker_epoch,
             log_directory_id=topic_id_from_text(properties.directory_id or ""),
             on_unfenced=self._on_unfenced,
+            on_fenced=self._on_fenced,
             on_returned=self._on_session_returned,
             on_event=self._events.record,
         )
@@ -136,6 +150,7 @@ class Broker:
                 files=self._files,
                 limits=session_limits(settings),
                 stream_credit_bytes=settings.odradek_stream_credit_bytes,
+                counters=self._counters,
             ),
             metadata=MetadataService(
                 image=lambda: self._feed.image,
@@ -143,6 +158,8 @@ class Broker:
                 auto_create=settings.auto_create_topics_enable,
                 forward_admin=self._forward_admin,
                 caught_up=self.caught_up,
+                broker_id=settings.node_id,
+                clock=self._clock,
             ),
             offsets=OffsetsService(lookup=replicas.lookup, files=self._files),
             producer_ids=ProducerIdService(
@@ -176,7 +193,9 @@ class Broker:
         image = self._feed.image
         for tp, topic_id in self._directory.partitions().items():
             await self._load(tp, topic_id, image)
+        self.recovered = True
         self._spawn(self._follow_metadata())
+        self._spawn(self._make_topic_creation().run())
         maintenance = Maintenance(
             settings=self.settings,
             clock=self._clock,
@@ -186,6 +205,19 @@ class Broker:
         )
         for duty in maintenance.duties():
             self._spawn(duty())
+
+    def _make_topic_creation(self) -> TopicCreation:
+        settings = self.settings
+        voters = parse_voters(settings.controller_quorum_voters)
+        return TopicCreation(
+            parse_topics(settings.odradek_create_topics),
+            default_replicas=settings.default_replication_factor,
+            expected_brokers=len(voters) if settings.node_id in voters else 0,  # then voters are brokers as well
+            clock=self._clock,
+            feed=self._feed,
+            forward=self._forward_admin,
+            say=self._say,
+        )
 
     async def _watch_session(self) -> None:
         await asyncio.shield(self.session.failed)

@@ -1,9 +1,9 @@
 """Settings from files, the environment and the command line, in this order, the later one winning.
 
-Files are `.properties` as Kafka's, or `.toml` with the same dotted names. In the environment a prefix `KAFKA_`,
-`KAFKA_CFG_` or `ODRADEK_` is taken off, `___` stands for `-`, `__` for `_` and `_` for `.`, as in Kafka's image. A
-name that neither Kafka nor odradek knows is an error with the nearest known name; one that Kafka knows and odradek
-does not use is reported once, so that real files load.
+Files are `.properties` as Kafka's, or `.toml` with the same dotted names; the environment is read as Kafka's container
+images do. A name that neither Kafka nor odradek knows is an error with the nearest known name, or a warning when it
+comes from the environment, where other programs' variables are; one that Kafka knows and odradek does not use is
+reported once, so that real files load.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from odradek_broker.core.metadata.topic_configs import LARGEST_MESSAGE_BYTES, TOPIC_CONFIGS, validate_topic_config
+from odradek_broker.environment import from_environment, setting_of
 from odradek_broker.kafka_settings import known_to_kafka
+from odradek_broker.listeners import check_listeners
 from odradek_broker.runtime.topic_settings import topic_defaults
-from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
+from odradek_broker.settings import FIELD_BY_KEY, OWN_PREFIX, BrokerSettings
+from odradek_broker.settings import ConfigError as ConfigError
+from odradek_broker.startup_topics import parse_topics
 
-OWN_PREFIX = "odradek."
-ANY_ADDRESS = "0.0.0.0"
+ENVIRONMENT, COMMAND_LINE = "environment", "command line"
 RENAMED = {"log.dir": "log.dirs", "log.roll.hours": "log.roll.ms", "log.retention.hours": "log.retention.ms"}
 HOURS = {"log.roll.hours", "log.retention.hours"}
 MINUTES = {"log.retention.minutes": "log.retention.ms"}
 _SIZES = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be: the message names it, its source, and the remedy."""
 
 
 @dataclass(slots=True)
@@ -39,6 +38,25 @@ class LoadedConfig:
     settings: BrokerSettings
     sources: dict[str, str] = field(default_factory=dict)  # dotted name -> source
     unused: list[str] = field(default_factory=list)  # known to Kafka, not used here
+    ignored: list[str] = field(default_factory=list)  # variables that look like settings and are none
+
+    def set_by(self) -> list[str]:
+        """Which source set what, a line for each."""
+        by_source: dict[str, list[str]] = {}
+        for name, source in self.sources.items():
+            if source == COMMAND_LINE or source.startswith(f"{ENVIRONMENT} "):
+                source = f"the {COMMAND_LINE if source == COMMAND_LINE else ENVIRONMENT}"
+            by_source.setdefault(source, []).append(f"{name}={as_text(getattr(self.settings, FIELD_BY_KEY[name]))}")
+        return [f"settings from {source}: {', '.join(pairs)}" for source, pairs in by_source.items()]
+
+    def unheard(self) -> list[str]:
+        """What was said and has no effect, a line for each kind."""
+        lines = []
+        if self.unused:
+            lines.append(f"settings of Kafka that odradek does not use: {', '.join(self.unused)}")
+        if self.ignored:
+            lines.append(f"warning: variables that are no settings: {', '.join(map(_with_nearest, self.ignored))}")
+        return lines
 
 
 def load(
@@ -49,24 +67,31 @@ def load(
     sources: dict[str, str] = {}
     unused: list[str] = []
 
-    def take(pairs: Mapping[str, str], source: str) -> None:
-        for key, value in pairs.items():
-            name, text = _canonical(key, value)
-            if name in FIELD_BY_KEY:
-                values[name], sources[name] = text, source
-            elif name.startswith(OWN_PREFIX) or not known_to_kafka(name):
-                raise ConfigError(f"{source}: unknown setting {key!r}{_did_you_mean(name)}")
-            else:
-                unused.append(name)
+    def take(key: str, value: str, source: str) -> None:
+        name, text = _canonical(key, value)
+        if name in FIELD_BY_KEY:
+            values[name], sources[name] = text, source
+        elif name.startswith(OWN_PREFIX) or not known_to_kafka(name):
+            raise ConfigError(f"{source}: unknown setting {key!r}{_did_you_mean(name)}")
+        else:
+            unused.append(name)
 
-    if path is not None:
-        take(read_file(path), str(path))
-    take(from_environment(environment or {}), "environment")
-    take(dict(_split_override(text) for text in overrides), "command line")
+    for key, value in (read_file(path) if path is not None else {}).items():
+        take(key, value, str(path))
+    variables = from_environment(environment or {}, also=lambda name: name in RENAMED or name in MINUTES)
+    for key, value in variables.values.items():
+        take(key, value, f"{ENVIRONMENT} {variables.variables[key]}")
+    for key, value in map(_split_override, overrides):
+        take(key, value, COMMAND_LINE)
     parsed: dict[str, Any] = {FIELD_BY_KEY[name]: _parse(name, text, sources[name]) for name, text in values.items()}
     settings = BrokerSettings(**parsed)
     check(settings)
-    return LoadedConfig(settings, sources, sorted(set(unused)))
+    return LoadedConfig(settings, sources, sorted(set(unused)), variables.ignored)
+
+
+def as_text(value: object) -> str:
+    """A value as a properties file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_file(path: Path) -> dict[str, str]:
@@ -117,25 +142,6 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings in an environment; variables of other meanings (`KAFKA_HEAP_OPTS`, ...) are left alone."""
-    found: dict[str, str] = {}
-    if "CLUSTER_ID" in environment:
-        found["cluster.id"] = environment["CLUSTER_ID"]
-    for prefix in ("KAFKA_CFG_", "KAFKA_", "ODRADEK_"):
-        for variable, value in environment.items():
-            if not variable.startswith(prefix) or (prefix == "KAFKA_" and variable.startswith("KAFKA_CFG_")):
-                continue
-            name = variable[len(prefix) :].lower()
-            name = name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
-            own = OWN_PREFIX + name
-            if prefix == "ODRADEK_" and own in FIELD_BY_KEY:
-                found[own] = value
-            elif name in FIELD_BY_KEY or name in RENAMED or name in MINUTES:
-                found[name] = value
-    return found
-
-
 def _split_override(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
@@ -180,11 +186,20 @@ def parse_number(text: str) -> int:
     return int(match[1]) * factor
 
 
-def _did_you_mean(name: str) -> str:
+def _nearest(name: str, cutoff: float) -> str:
     import difflib  # a broker that starts has no use for it
 
-    near = difflib.get_close_matches(name, list(FIELD_BY_KEY), n=1, cutoff=0.7)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return next(iter(difflib.get_close_matches(name, list(FIELD_BY_KEY), n=1, cutoff=cutoff)), "")
+
+
+def _did_you_mean(name: str) -> str:
+    near = _nearest(name, 0.7)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def _with_nearest(variable: str) -> str:
+    near = _nearest(setting_of(variable), 0.85)
+    return f"{variable} (did you mean {near}?)" if near else variable
 
 
 CHOICES = {
@@ -218,46 +233,9 @@ def check(settings: BrokerSettings) -> None:
             validate_topic_config(name, value)
         except ValueError as error:
             raise ConfigError(f"{TOPIC_CONFIGS[name].server_name}: {error}") from error
-    _check_advertised(settings)
-    if settings.controller_quorum_voters:
-        parse_voters(settings.controller_quorum_voters)
-
-
-def _check_advertised(settings: BrokerSettings) -> None:
-    """What clients are told to dial must be an address of one machine."""
-    hidden = {name.strip() for name in settings.controller_listener_names.split(",")}
-    advertised = parse_listeners(settings.advertised_listeners)
-    for name, address in {**parse_listeners(settings.listeners), **advertised}.items():
-        if name not in hidden and address.startswith(f"{ANY_ADDRESS}:"):
-            raise ConfigError(
-                f"clients cannot dial {name}://{address}: "
-                f"set advertised.listeners={name}://HOST:PORT to where they find this broker"
-            )
+    check_listeners(settings)
+    parse_topics(settings.odradek_create_topics)
 
 
 def roles(settings: BrokerSettings) -> list[str]:
     return [role.strip() for role in settings.process_roles.split(",") if role.strip()]
-
-
-def parse_listeners(text: str) -> dict[str, str]:
-    """`GRPC://127.0.0.1:50051,CONTROLLER://...` as a mapping of names to addresses. Raises `ConfigError`."""
-    found: dict[str, str] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        match = re.fullmatch(r"([A-Z][A-Z0-9_]*)://(\[[^\]]*\]|[^:/]*):(\d{1,5})", part)
-        if match is None or int(match[3]) > 65535:
-            raise ConfigError(f"a listener looks like GRPC://127.0.0.1:50051, not {part!r}")
-        if match[1] in found:
-            raise ConfigError(f"the listener {match[1]} is named twice in {text!r}")
-        found[match[1]] = f"{match[2] or ANY_ADDRESS}:{match[3]}"
-    return found
-
-
-def parse_voters(text: str) -> dict[int, str]:
-    """`1@127.0.0.1:50061,2@...` as a mapping of ids to addresses. Raises `ConfigError`."""
-    found: dict[int, str] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        match = re.fullmatch(r"(\d+)@([^@]+:\d{1,5})", part)
-        if match is None:
-            raise ConfigError(f"controller.quorum.voters looks like 1@127.0.0.1:50061,2@..., not {part!r}")
-        found[int(match[1])] = match[2]
-    return found

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from odradek_broker import config
 from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.listeners import controller_listeners, parse_listeners, parse_voters
 from odradek_broker.runtime.fetch_session import SessionLimits
 from odradek_broker.runtime.quorum_settings import QuorumSettings
 from odradek_broker.runtime.session import SessionSettings
 from odradek_broker.runtime.topic_settings import topic_defaults
 from odradek_broker.settings import BrokerSettings
-
-
-def controller_listeners(settings: BrokerSettings) -> set[str]:
-    """Names of the listeners that only other nodes may talk to."""
-    return {name.strip() for name in settings.controller_listener_names.split(",")}
 
 
 def advertised_endpoints(settings: BrokerSettings, listening: Mapping[str, str]) -> dict[str, str]:
@@ -24,15 +19,15 @@ def advertised_endpoints(settings: BrokerSettings, listening: Mapping[str, str])
     `listening` is where the node listens in fact: with port 0 only the system knows which.
     """
     hidden = controller_listeners(settings)
-    found = {name: address for name, address in listening.items() if name not in hidden}
-    return {**found, **config.parse_listeners(settings.advertised_listeners)}
+    advertised = {**listening, **parse_listeners(settings.advertised_listeners)}
+    return {name: address for name, address in advertised.items() if name not in hidden}
 
 
 def quorum_settings(settings: BrokerSettings, cluster_id: str) -> QuorumSettings:
     return QuorumSettings(
         node_id=settings.node_id,
         cluster_id=cluster_id,
-        voters=config.parse_voters(settings.controller_quorum_voters),
+        voters=parse_voters(settings.controller_quorum_voters),
         election_timeout_ms=settings.controller_quorum_election_timeout_ms,
         fetch_timeout_ms=settings.controller_quorum_fetch_timeout_ms,
         election_backoff_max_ms=settings.controller_quorum_election_backoff_max_ms,
@@ -58,6 +53,7 @@ def controller_settings(settings: BrokerSettings, cluster_id: str) -> Controller
         elr_enable=settings.odradek_elr_enable,
         fast_restart_keeps_isr=settings.odradek_legacy_fast_restart_keeps_isr,
         inter_broker_listener=settings.inter_broker_listener_name,
+        delete_topic_enable=settings.delete_topic_enable,
         topic_defaults=topic_defaults(settings),
     )
 

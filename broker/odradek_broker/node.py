@@ -8,22 +8,27 @@ in the order of R-142.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 
 from odradek_proto.transport.ports import Clock, Files, Network, Server
 
 from odradek_broker import config
 from odradek_broker.broker import Broker
-from odradek_broker.from_settings import controller_listeners, controller_settings, quorum_settings
+from odradek_broker.from_settings import controller_settings, quorum_settings
+from odradek_broker.listeners import controller_listeners, parse_listeners, parse_voters
 from odradek_broker.rpc.services import merge
 from odradek_broker.runtime.controller_channel import ControllerChannel
 from odradek_broker.runtime.controller_node import ControllerNode
+from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum_node import QuorumNode
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.directory import LogDirectory
+
+logger = logging.getLogger(__name__)
 
 STOP_GRACE_MS = 200
 NO_LEADER = -1
@@ -59,16 +64,27 @@ class _QuorumListener:
 class Node:
     """A broker, a controller, or both. `failed` ends with the error that stopped the node, if one did."""
 
-    def __init__(self, settings: BrokerSettings, *, clock: Clock, files: Files, network: Network) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        clock: Clock,
+        files: Files,
+        network: Network,
+        say: Callable[[str], None] = logger.info,
+    ) -> None:
+        """`say` tells whoever runs the node what they asked for, a sentence at a time."""
         self.settings = settings
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.feed = MetadataFeed()
         self.quorum: QuorumNode | None = None
         self.controller: ControllerNode | None = None
         self.broker: Broker | None = None
+        self.counters = Counters()
         self._clock = clock
         self._files = files
         self._network = network
+        self._say = say
         self._roles = config.roles(settings)
         self._directory: LogDirectory | None = None
         self._events: EventLog | None = None
@@ -122,8 +138,9 @@ class Node:
             log_directory=directory.path,
             listener=listener,
             on_event=events.record,
+            counters=self.counters,
         )
-        voters = config.parse_voters(settings.controller_quorum_voters)
+        voters = parse_voters(settings.controller_quorum_voters)
         channel = ControllerChannel(clock=clock, network=network, voters=voters, leader=self._quorum_leader)
         listener.followers.append(channel.on_leader_changed)  # before the session's: it looks where the channel points
         if "controller" in self._roles:
@@ -160,6 +177,9 @@ class Node:
             spawn=self.spawn,
             on_failed=self._fail,
             on_ready=self._on_ready,
+            on_fenced=self._on_fenced,
+            counters=self.counters,
+            say=self._say,
         )
 
     async def _listen(self, quorum: QuorumNode) -> None:
@@ -168,12 +188,16 @@ class Node:
         if self.controller is not None:
             control.append(self.controller.handlers())
         hidden = controller_listeners(self.settings)
-        services = self.broker.services().handlers() if self.broker is not None else None
-        for name, address in config.parse_listeners(self.settings.listeners).items():
-            handlers = merge(*control) if name in hidden else services
-            if handlers is not None:
-                self._servers[name] = server = await self._network.serve(address, handlers)
-                server.set_serving(name in hidden)  # clients are served once the broker is unfenced
+        services = self.broker.services() if self.broker is not None else None
+        for name, address in parse_listeners(self.settings.listeners).items():
+            if name in hidden:
+                handlers = merge(*control)
+            elif services is not None:
+                handlers = services.handlers(name)
+            else:
+                continue  # a mere controller has nothing for clients
+            self._servers[name] = server = await self._network.serve(address, handlers)
+            server.set_serving(name in hidden)  # clients are served once the broker is unfenced
 
     async def wait_until_ready(self) -> None:
         """Until this broker is unfenced, or at once for a mere controller."""
@@ -190,6 +214,13 @@ class Node:
         if not self._stopping:
             for server in self._servers.values():
                 server.set_serving(True)
+
+    def _on_fenced(self) -> None:
+        """The broker is fenced again: clients that look for a broker that serves are to look elsewhere."""
+        hidden = controller_listeners(self.settings)
+        for name, server in self._servers.items():
+            if name not in hidden:
+                server.set_serving(False)
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done() and not self._stopping:

@@ -19,9 +19,10 @@ from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.grpc_network import GrpcNetwork
 
-from odradek_broker import config
+from odradek_broker.config import LoadedConfig
+from odradek_broker.listeners import beyond_loopback, controller_listeners, dialable, parse_listeners
 from odradek_broker.node import Node
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.settings import BrokerSettings, ConfigError
 from odradek_broker.storage.errors import StorageError
 
 log = logging.getLogger("odradek.server")
@@ -40,26 +41,43 @@ def single_node_defaults(settings: BrokerSettings) -> BrokerSettings:
     """A node that names no voters is a quorum of its own, at its CONTROLLER listener."""
     if settings.controller_quorum_voters:
         return settings
-    names = {name.strip() for name in settings.controller_listener_names.split(",")}
-    for name, address in config.parse_listeners(settings.listeners).items():
+    names = controller_listeners(settings)
+    for name, address in parse_listeners(settings.listeners).items():
         if name in names:
             if address.endswith(":0"):
-                raise config.ConfigError(
+                raise ConfigError(
                     "without controller.quorum.voters the CONTROLLER listener needs a port of its own, not 0; "
                     "for example -X listeners=GRPC://127.0.0.1:50051,CONTROLLER://127.0.0.1:50061"
                 )
-            return replace(settings, controller_quorum_voters=f"{settings.node_id}@{address}")
-    raise config.ConfigError("controller.quorum.voters is not set, and no listener is a CONTROLLER")
+            return replace(settings, controller_quorum_voters=f"{settings.node_id}@{dialable(address)}")
+    raise ConfigError("controller.quorum.voters is not set, and no listener is a CONTROLLER")
 
 
-def run(settings: BrokerSettings) -> int:
-    """Run a node until it is stopped; returns the exit code. Uses uvloop when it is installed."""
-    settings = single_node_defaults(default_log_directory(settings))
+def run(loaded: LoadedConfig) -> int:
+    """Run a node until it is stopped; returns the exit code. Uses uvloop when it is installed. Raises `ConfigError`."""
+    settings = single_node_defaults(default_log_directory(loaded.settings))
+    for line in (*loaded.set_by(), *loaded.unheard(), *warnings(settings)):
+        say(line)
     try:
         import uvloop
     except ImportError:
         return asyncio.run(serve(settings))
     return int(uvloop.run(serve(settings)))
+
+
+def say(line: str) -> None:
+    print(f"odradek: {line}", file=sys.stderr, flush=True)
+
+
+def warnings(settings: BrokerSettings) -> list[str]:
+    """What whoever starts this node should know."""
+    open_to_others = ", ".join(f"{name}://{address}" for name, address in beyond_loopback(settings).items())
+    if not open_to_others:
+        return []
+    return [
+        f"warning: {open_to_others}: reachable beyond this machine, without TLS or authentication: "
+        "whoever reaches it may read, write and delete everything"
+    ]
 
 
 async def serve(settings: BrokerSettings) -> int:
@@ -76,7 +94,7 @@ async def serve(settings: BrokerSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     files = OsFiles()
-    node = Node(settings, clock=LoopClock(random.Random()), files=files, network=GrpcNetwork())
+    node = Node(settings, clock=LoopClock(random.Random()), files=files, network=GrpcNetwork(), say=say)
     try:
         await node.start()
     except (OSError, ValueError, RuntimeError, StorageError) as error:

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+OWN_PREFIX = "odradek."  # of settings that Kafka does not have
 NONE_LIMIT = (1 << 63) - 1  # Kafka's way to say "never"
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be: the message names it, its source, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,7 @@ class BrokerSettings:
     controller_listener_names: str = "CONTROLLER"
     listeners: str = "GRPC://127.0.0.1:0,CONTROLLER://127.0.0.1:0"  # Kafka: PLAINTEXT://:9092
     advertised_listeners: str = ""  # empty: the listeners
+    listener_security_protocol_map: str = "GRPC:GRPC,CONTROLLER:GRPC"  # Kafka: each of its protocols to itself
     inter_broker_listener_name: str = "GRPC"  # Kafka: PLAINTEXT
     broker_rack: str = ""
     log_dirs: str = ""  # empty: ./data/<node.id> (Kafka: /tmp/kafka-logs)
@@ -96,6 +102,7 @@ class BrokerSettings:
     odradek_cache_bytes: int = 16_777_216  # recently appended batches kept in memory, per broker
     odradek_stream_credit_bytes: int = 16_777_216  # unanswered bytes that one produce stream may have
     odradek_events_enable: bool = True
+    odradek_create_topics: str = ""  # orders:3:3,payments:6:3:retention.ms=60000
 
 
 def setting_key(name: str) -> str:

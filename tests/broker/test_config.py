@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from odradek_broker import config
-from odradek_broker.config import ConfigError, load, parse_listeners, parse_number, parse_voters
+from odradek_broker.config import ConfigError, load, parse_number
+from odradek_broker.environment import from_environment
+from odradek_broker.from_settings import advertised_endpoints
+from odradek_broker.listeners import beyond_loopback, parse_listeners, parse_voters
+from odradek_broker.server import single_node_defaults, warnings
+from odradek_broker.settings import FIELD_BY_KEY
+from odradek_broker.startup_topics import StartupTopic, parse_topics
 
 
 def test_later_sources_win_and_are_named(tmp_path: Path) -> None:
@@ -17,7 +22,7 @@ def test_later_sources_win_and_are_named(tmp_path: Path) -> None:
     settings = loaded.settings
     assert (settings.node_id, settings.num_partitions, settings.min_insync_replicas) == (1, 4, 3)
     assert settings.log_retention_ms == 3_600_000
-    assert loaded.sources["num.partitions"] == "environment"
+    assert loaded.sources["num.partitions"] == "environment KAFKA_NUM_PARTITIONS"
     assert loaded.sources["min.insync.replicas"] == "command line"
     assert loaded.sources["log.retention.ms"] == str(file)
 
@@ -45,6 +50,29 @@ def test_toml_tables_and_units(tmp_path: Path) -> None:
         ("process.roles=leader", "process.roles must name"),
         ("message.max.bytes=16MiB", "does not fit one message"),
         ("nonsense", "expected key=value"),
+        ("listeners=PLAINTEXT://:9092", "speaks Kafka's wire protocol, which odradek does not yet"),
+        ("listeners=GRPC://127.0.0.1:1,GRPC_HOST://127.0.0.1:2", r"protocol\.map=GRPC:GRPC,.*GRPC_HOST:GRPC"),
+        ("listeners=GRPC://127.0.0.1:1,CONTROLLER://127.0.0.1:1", "GRPC and CONTROLLER have the same address"),
+        ("listeners=CONTROLLER://127.0.0.1:1", "needs a listener for clients"),
+        ("listeners=GRPC://0.0.0.0:1", "set advertised.listeners=GRPC://HOST:PORT"),
+        ("listeners=GRPC://[::]:1", "set advertised.listeners=GRPC://HOST:PORT"),
+        ("advertised.listeners=GRPC://0.0.0.0:1", "clients cannot dial GRPC://0.0.0.0:1"),
+        ("advertised.listeners=GRPC://here:0", "no port that could be dialled"),
+        ("advertised.listeners=GRPC_HOST://here:1", "GRPC_HOST, which is not one of the listeners GRPC, CONTROLLER"),
+        ("listener.security.protocol.map=GRPC:TLS", "unknown protocol 'TLS'.*only GRPC is there: GRPC:GRPC"),
+        ("listener.security.protocol.map=GRPC:SASL_SSL", "is to speak SASL_SSL, which odradek does not"),
+        ("listener.security.protocol.map=GRPC", "looks like GRPC:GRPC,GRPC_HOST:GRPC, not 'GRPC'"),
+        ("listener.security.protocol.map=GRPC:GRPC,GRPC:GRPC", "names the listener GRPC twice"),
+        ("inter.broker.listener.name=INSIDE", "INSIDE is not one of the listeners GRPC"),
+        ("inter.broker.listener.name=CONTROLLER", "CONTROLLER is not one of the listeners GRPC"),
+        ("controller.quorum.voters=1@a:1,1@b:2", "the voter 1 is named twice"),
+        ("controller.quorum.voters=1@0.0.0.0:1,2@b:2", "other nodes cannot dial 0.0.0.0:1"),
+        ("odradek.create.topics=orders:none:3", "a topic looks like orders:3:3"),
+        ("odradek.create.topics=orders:0:3", "a topic looks like orders:3:3"),
+        ("odradek.create.topics=orders,orders:3", "names the topic 'orders' twice"),
+        ("odradek.create.topics=orders:1:1:compact", "orders:1:1:compact"),
+        ("odradek.create.topics=orders:1:1:retention", "a setting looks like retention.ms=60000"),
+        ("odradek.create.topics=..:1:1", "odradek.create.topics: '..:1:1'"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_remedy(override: str, message: str) -> None:
@@ -66,18 +94,126 @@ def test_a_node_needs_its_id() -> None:
 
 
 def test_the_environment_of_kafkas_image_is_understood() -> None:
-    """Prefixes come off, underscores become dots; variables of other meanings are left alone."""
-    found = config.from_environment(
+    """Prefixes come off, underscores become dots; variables of other meanings are named and left alone."""
+    found = from_environment(
         {
             "KAFKA_NODE_ID": "1",
             "KAFKA_CFG_NUM_PARTITIONS": "2",
+            "KAFKA_NUM_IO_THREADS": "8",
+            "KAFKA_ODRADEK_EVENTS_ENABLE": "false",
             "ODRADEK_FSYNC": "never",
+            "ODRADEK_ODRADEK_ELR_ENABLE": "false",
+            "KAFKA_CREATE_TOPICS": "orders:3:3",
             "CLUSTER_ID": "abc",
             "KAFKA_HEAP_OPTS": "-Xmx1g",
+            "KAFKA_LOG4J_ROOT_LOGLEVEL": "INFO",
+            "ODRADEK_BOOTSTRAP": "127.0.0.1:1",
             "PATH": "/bin",
+            "NODE_ID": "9",
         }
     )
-    assert found == {"node.id": "1", "num.partitions": "2", "odradek.fsync": "never", "cluster.id": "abc"}
+    assert found.values == {
+        "node.id": "1",
+        "num.partitions": "2",
+        "num.io.threads": "8",
+        "odradek.events.enable": "false",
+        "odradek.fsync": "never",
+        "odradek.elr.enable": "false",
+        "odradek.create.topics": "orders:3:3",
+        "cluster.id": "abc",
+    }
+    assert found.variables["odradek.fsync"] == "ODRADEK_FSYNC"
+    assert found.ignored == ["KAFKA_HEAP_OPTS", "KAFKA_LOG4J_ROOT_LOGLEVEL"]
+
+
+def test_every_setting_has_a_variable_under_each_prefix() -> None:
+    """The rule to the letter, for each setting that there is, and the short form of those that are ours."""
+    for key in FIELD_BY_KEY:
+        variable = key.replace("_", "__").replace("-", "___").replace(".", "_").upper()
+        names = [f"{prefix}_{variable}" for prefix in ("KAFKA", "KAFKA_CFG", "ODRADEK")]
+        names += [variable] if key.startswith("odradek.") else []
+        for name in names:
+            assert from_environment({name: "x"}).values == {key: "x"}, name
+
+
+def test_the_prefix_of_ours_wins_over_kafkas() -> None:
+    """Two variables may name one setting: KAFKA_CFG_, KAFKA_, ODRADEK_, the later winning."""
+    three = {f"{prefix}_NUM_PARTITIONS": prefix for prefix in ("ODRADEK", "KAFKA_CFG", "KAFKA")}
+    for winner in ("ODRADEK", "KAFKA", "KAFKA_CFG"):
+        assert from_environment(three).values == {"num.partitions": winner}
+        del three[f"{winner}_NUM_PARTITIONS"]
+
+
+def test_what_is_set_and_by_whom_is_told(tmp_path: Path) -> None:
+    """A line for each source, one for what Kafka alone knows, and one warning for variables that are none."""
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=1\nnum.io.threads=8\n")
+    environment = {"ODRADEK_FSYNC": "never", "KAFKA_OPTS": "-ea", "ODRADEK_MIN_INSYNC_REPLCAS": "2"}
+    loaded = load(file, environment=environment, overrides=["num.partitions=3"])
+    assert loaded.set_by() == [
+        f"settings from {file}: node.id=1",
+        "settings from the environment: odradek.fsync=never",
+        "settings from the command line: num.partitions=3",
+    ]
+    assert loaded.unheard() == [
+        "settings of Kafka that odradek does not use: num.io.threads",
+        "warning: variables that are no settings: KAFKA_OPTS, "
+        "ODRADEK_MIN_INSYNC_REPLCAS (did you mean min.insync.replicas?)",
+    ]
+
+
+def test_a_wrong_value_in_the_environment_names_its_variable() -> None:
+    """Whoever wrote it must find it."""
+    with pytest.raises(ConfigError, match=r"environment KAFKA_NUM_PARTITIONS: num\.partitions must be a whole number"):
+        load(environment={"KAFKA_NODE_ID": "1", "KAFKA_NUM_PARTITIONS": "three"})
+
+
+COMPOSE = {
+    "CLUSTER_ID": "MkU3OEVBNTcwNTJENDM2Qk",
+    "KAFKA_NODE_ID": "1",
+    "KAFKA_LISTENERS": "GRPC://0.0.0.0:50051,GRPC_HOST://0.0.0.0:50071,CONTROLLER://0.0.0.0:50061",
+    "KAFKA_ADVERTISED_LISTENERS": "GRPC://odradek-1:50051,GRPC_HOST://127.0.0.1:29051",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "GRPC:GRPC,GRPC_HOST:GRPC,CONTROLLER:GRPC",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "GRPC",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@odradek-1:50061,2@odradek-2:50061,3@odradek-3:50061",
+}
+
+
+def test_a_container_with_two_networks_is_configured_by_its_environment() -> None:
+    """Clients of each network are told its own address, and the controllers' listener is nobody's business."""
+    settings = load(environment=COMPOSE).settings
+    listening = parse_listeners(settings.listeners)
+    endpoints = {"GRPC": "odradek-1:50051", "GRPC_HOST": "127.0.0.1:29051"}
+    assert advertised_endpoints(settings, listening) == endpoints
+    assert list(beyond_loopback(settings)) == ["GRPC", "GRPC_HOST", "CONTROLLER"]
+    (warning,) = warnings(settings)
+    assert "GRPC_HOST://0.0.0.0:50071" in warning
+    assert "without TLS or authentication" in warning
+
+
+def test_a_node_on_loopback_warns_of_nothing() -> None:
+    """Nobody else can reach it."""
+    assert warnings(load(overrides=["node.id=1", "listeners=GRPC://[::1]:1,CONTROLLER://127.0.0.2:2"]).settings) == []
+
+
+def test_a_node_of_its_own_finds_its_controller_on_every_interface() -> None:
+    """Nobody can dial 0.0.0.0, but this machine finds its own listener on the loopback."""
+    listeners = "listeners=GRPC://127.0.0.1:1,CONTROLLER://:50061"
+    settings = single_node_defaults(load(overrides=["node.id=7", listeners]).settings)
+    assert settings.controller_quorum_voters == "7@127.0.0.1:50061"
+
+
+def test_topics_are_named_as_images_of_kafka_do() -> None:
+    """Name, partitions, replicas, settings; commas or lines between; what is left out is the cluster's default."""
+    assert parse_topics("orders:3:3, payments:6:2:retention.ms=60000:segment.bytes=1048576\naudit  plain::2") == [
+        StartupTopic("orders", 3, 3),
+        StartupTopic("payments", 6, 2, {"retention.ms": "60000", "segment.bytes": "1048576"}),
+        StartupTopic("audit"),
+        StartupTopic("plain", -1, 2),
+    ]
+    assert parse_topics("orders:1:1:delete") == [StartupTopic("orders", 1, 1, {"cleanup.policy": "delete"})]
+    assert parse_topics("") == []
 
 
 def test_numbers_listeners_and_voters() -> None:

@@ -25,6 +25,7 @@ from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.ports import CallContext
 from odradek_proto.v1 import broker_pb2 as pb
 
@@ -246,10 +247,16 @@ def test_metadata_answers_when_no_controller_can_create_a_topic() -> None:
         caught_up = asyncio.Event()
         caught_up.set()
         service = MetadataService(
-            image=MetadataImage, controller_id=lambda: -1, auto_create=True, forward_admin=forward, caught_up=caught_up
+            image=MetadataImage,
+            controller_id=lambda: -1,
+            auto_create=True,
+            forward_admin=forward,
+            caught_up=caught_up,
+            broker_id=1,
+            clock=LoopClock(random.Random(1)),
         )
         request = pb.MetadataRequest(topics=["orders"], allow_auto_topic_creation=True)
-        answer = await service.metadata(request.SerializeToString(), CallContext("test", None))
+        answer = await service.metadata(request.SerializeToString(), CallContext("test", None), listener="GRPC")
         topic = pb.MetadataResponse.FromString(answer).topics[0]
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -42,13 +42,11 @@ def run(config: ConfigFile = None, overrides: Overrides = None) -> None:
     if not __debug__:
         raise CommandFailed("assertions are part of the broker", hint="start it without python -O", exit_code=USAGE)
     loaded = _load(config, overrides)
-    if loaded.unused:
-        print(f"odradek: settings of Kafka that odradek does not use: {', '.join(loaded.unused)}", file=sys.stderr)
     from odradek_broker.config import ConfigError
     from odradek_broker.server import run as run_node
 
     try:
-        code = run_node(loaded.settings)
+        code = run_node(loaded)
     except ConfigError as error:
         raise CommandFailed(str(error), exit_code=USAGE) from error
     raise typer.Exit(code)
@@ -59,12 +57,17 @@ def show_config(
     config: ConfigFile = None,
     overrides: Overrides = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
+    sources: Annotated[bool, typer.Option("--sources", help="Only which source set what, a line for each.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the final settings and where each comes from. Checks them as `server run` would."""
+    from odradek_broker.config import as_text
     from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
 
     loaded = _load(config, overrides)
+    if sources and not as_json:
+        print("\n".join((*loaded.set_by(), *loaded.unheard())))
+        return
     defaults = {item.name: item.default for item in fields(BrokerSettings)}
     rows = [
         {
@@ -77,19 +80,14 @@ def show_config(
         if not changed or key in loaded.sources
     ]
     if as_json:
-        print(json.dumps({"settings": rows, "unused": loaded.unused}, indent=2))
+        print(json.dumps({"settings": rows, "unused": loaded.unused, "ignored": loaded.ignored}, indent=2))
         return
     width = max((len(row["name"]) + len(row["value"]) + 1 for row in rows), default=0)
     for row in rows:
         setting = f"{row['name']}={row['value']}"
         print(f"{setting.ljust(min(width, 72))}  # {row['source']}")
-    if loaded.unused:
-        print(f"odradek: settings of Kafka that odradek does not use: {', '.join(loaded.unused)}", file=sys.stderr)
-
-
-def as_text(value: object) -> str:
-    """A value as a properties file has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    for line in loaded.unheard():
+        print(f"odradek: {line}", file=sys.stderr)
 
 
 def _load(path: Path | None, overrides: list[str] | None) -> LoadedConfig:

@@ -25,11 +25,11 @@ class BrokerServices(Value, frozen=True):
     replicas: ReplicaService
     forward_admin: ForwardAdmin
 
-    def handlers(self) -> Handlers:
-        """Everything of the client and inter-broker listener."""
+    def handlers(self, listener: str) -> Handlers:
+        """Everything of the client and inter-broker listeners; `listener` is the name of the one that is served."""
         return Handlers(
             unary={
-                f"/{BROKER}/Metadata": self.metadata.metadata,
+                f"/{BROKER}/Metadata": self.metadata.handler(listener),
                 f"/{BROKER}/Produce": self.data.produce,
                 f"/{BROKER}/Fetch": self.data.fetch,
                 f"/{BROKER}/ListOffsets": self.offsets.list_offsets,

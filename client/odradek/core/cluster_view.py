@@ -79,6 +79,9 @@ class ClusterView:
 
     def _choose_listener(self, answer: pb.MetadataResponse, answered_by: str) -> None:
         """Brokers are reached by the listener through which the client came in."""
+        if answer.listener:
+            self.listener = answer.listener
+            return
         if answered_by not in self._bootstrap_servers:
             return
         for broker in answer.brokers:

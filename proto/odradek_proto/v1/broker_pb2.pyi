@@ -30,8 +30,11 @@ class MetadataRequest(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     ALL_TOPICS_FIELD_NUMBER: _builtins.int
     ALLOW_AUTO_TOPIC_CREATION_FIELD_NUMBER: _builtins.int
+    ALL_LISTENERS_FIELD_NUMBER: _builtins.int
     all_topics: _builtins.bool
     allow_auto_topic_creation: _builtins.bool
+    all_listeners: _builtins.bool
+    """endpoints of all listeners, not only of that on which this request came in"""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """with all_topics unset and no topic: brokers only"""
@@ -42,10 +45,11 @@ class MetadataRequest(_message.Message):
         topics: _abc.Iterable[_builtins.str] | None = ...,
         all_topics: _builtins.bool = ...,
         allow_auto_topic_creation: _builtins.bool = ...,
+        all_listeners: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "allow_auto_topic_creation", b"allow_auto_topic_creation", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_listeners", b"all_listeners", "all_topics", b"all_topics", "allow_auto_topic_creation", b"allow_auto_topic_creation", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -59,9 +63,18 @@ class MetadataResponse(_message.Message):
     CONTROLLER_ID_FIELD_NUMBER: _builtins.int
     BROKERS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    LISTENER_FIELD_NUMBER: _builtins.int
+    ANSWERED_BY_FIELD_NUMBER: _builtins.int
+    WALL_MS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     controller_id: _builtins.int
     """-1 when unknown"""
+    listener: _builtins.str
+    """the one on which the request came in"""
+    answered_by: _builtins.int
+    """broker id"""
+    wall_ms: _builtins.int
+    """the clock of the broker that answers"""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerMetadata]: ...
     @_builtins.property
@@ -73,10 +86,13 @@ class MetadataResponse(_message.Message):
         controller_id: _builtins.int = ...,
         brokers: _abc.Iterable[Global___BrokerMetadata] | None = ...,
         topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
+        listener: _builtins.str = ...,
+        answered_by: _builtins.int = ...,
+        wall_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller_id", b"controller_id", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered_by", b"answered_by", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller_id", b"controller_id", "listener", b"listener", "topics", b"topics", "wall_ms", b"wall_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
