@@ -8,6 +8,7 @@ from odradek_broker.core.metadata.image import BrokerRegistration, PartitionRegi
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.hosted import HostedReplica
@@ -37,6 +38,7 @@ class Broker:
     def __init__(self, clock: SimClock, events: EventLog) -> None:
         self.clock: Clock = clock
         self.events = events
+        self.counters = Counters()
 
     def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None: ...
 

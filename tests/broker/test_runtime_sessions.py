@@ -19,6 +19,7 @@ from odradek_broker.core.partition.messages import IsrProposal, PartitionSetting
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.runtime.cold_reads import MAX_READS, ColdReads
 from odradek_broker.runtime.conversation import converse
+from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.hosted import HostedReplica
@@ -82,6 +83,7 @@ class Broker:
     events: EventLog
     proposals: list[IsrProposal] = field(default_factory=list)
     alone: bool = True
+    counters: Counters = field(default_factory=Counters)
 
     def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None:
         self.proposals.append(proposal)

@@ -15,6 +15,7 @@ from odradek_proto.transport.frames import FrameError
 from odradek_proto.transport.ports import CallContext, CallRejected, Clock, Files, Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
+from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.produce_session import DEFAULT_TIMEOUT_MS, ProduceSession, fill_answer, parse_produce
 from odradek_broker.runtime.replicas import ReplicaManager
@@ -35,7 +36,9 @@ class DataService:
         files: Files,
         limits: SessionLimits,
         stream_credit_bytes: int,
+        counters: Counters,
     ) -> None:
+        self._counters = counters
         self._files = files
         self._replicas = replicas
         self._clock = clock
@@ -44,7 +47,12 @@ class DataService:
         self._unsent = UnsentAnswers(limits.unsent_bytes)
 
     async def produce_stream(self, stream: Stream, context: CallContext) -> None:
-        session = ProduceSession(stream, lookup=self._replicas.lookup, credit_bytes=self._stream_credit_bytes)
+        session = ProduceSession(
+            stream,
+            lookup=self._replicas.lookup,
+            credit_bytes=self._stream_credit_bytes,
+            counters=self._counters,
+        )
         await session.run()
 
     async def fetch_stream(self, stream: Stream, context: CallContext) -> None:
@@ -62,6 +70,7 @@ class DataService:
             limits=self._limits,
             follower=follower,
             unsent=None if follower else self._unsent,  # a follower has room of its own, whoever else does not read
+            counters=self._counters,
         )
 
     async def produce(self, request: bytes, context: CallContext) -> bytes:
@@ -89,13 +98,20 @@ class DataService:
         waiting: list[asyncio.Future[None]],
     ) -> None:
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        hosted = self._replicas.lookup(TopicPartition(item.topic, item.partition))
+        counters = self._counters
+        traffic = counters.gone if isinstance(hosted, ErrorCode) else hosted.traffic
+        traffic.produces += 1
+        arrived = 0.0 if counters.timer is None else counters.timer()
 
         def answer(told: ProduceAnswer) -> None:
+            traffic.failed_produces += told.error is not ErrorCode.NONE
+            if counters.timer is not None:
+                counters.request("Produce").observe(counters.timer() - arrived)
             if not answered.done():  # the caller may have given up
                 fill_answer(response.answers.add(), item.correlation_id, told)
                 answered.set_result(None)
 
-        hosted = self._replicas.lookup(TopicPartition(item.topic, item.partition))
         if isinstance(hosted, ErrorCode):
             answer(ProduceAnswer(hosted, f"{item.topic}-{item.partition}: {hosted.message}"))
             return

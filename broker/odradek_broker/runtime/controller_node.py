@@ -58,6 +58,7 @@ class ControllerNode:
         self.feed = feed
         self.quorum = quorum
         self.early_fencings = 0
+        self.unclean_elections = 0  # committed ones
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._network = network
         self._on_event = on_event
@@ -191,6 +192,9 @@ class ControllerNode:
         term = self._term
         if term is None:
             return
+        uncommitted = [offset for offset in term.unclean if offset >= image.offset]
+        self.unclean_elections += len(term.unclean) - len(uncommitted)
+        term.unclean = uncommitted
         waiting, term.waiting = term.waiting, []
         for offset, future in waiting:
             if offset > image.offset:
@@ -203,6 +207,8 @@ class ControllerNode:
         base = self.quorum.append([encode(record) for record in records], epoch=term.epoch)
         for index, record in enumerate(records):
             apply(term.ahead, record, base + index, term.epoch)
+            if record.partition_change.unclean:
+                term.unclean.append(base + index)
             if self._on_event is not None:
                 described = describe_record(term.ahead, record)
                 if described is not None:

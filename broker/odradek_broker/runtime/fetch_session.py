@@ -27,6 +27,7 @@ from odradek_proto.values import Value
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
 from odradek_broker.runtime.cold_reads import ColdReads
 from odradek_broker.runtime.conversation import converse
+from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.unsent import Allowance, UnsentAnswers
 from odradek_broker.storage.errors import LogCorrupted
@@ -59,6 +60,7 @@ class _Wanted:
     deadline_ms: int | None = None
     told_high_watermark: int = -1
     told_log_start: int = -1
+    named_at: float = 0.0  # seconds of the counters' timer, if there is one
 
 
 class SessionLimits(Value, frozen=True):
@@ -83,7 +85,10 @@ class FetchSession:
         limits: SessionLimits,
         follower: bool = False,
         unsent: UnsentAnswers | None = None,
+        counters: Counters | None = None,
     ) -> None:
+        self._counters = counters or Counters()
+        self._times = self._counters.request("FetchFollower" if follower else "FetchConsumer")
         self._follower = follower
         self._stream = stream
         self._clock = clock
@@ -171,6 +176,8 @@ class FetchSession:
             partition.log_start_offset,
             partition.max_bytes or DEFAULT_PARTITION_BYTES,
         )
+        if self._counters.timer is not None:
+            wanted.named_at = self._counters.timer()
         self._wanted[tp] = wanted
         untaken = self._untaken.pop(tp, 0)
         if untaken:  # whoever names a partition again has taken its last answer
@@ -178,10 +185,12 @@ class FetchSession:
             self._wakeup.set()
         hosted = self._lookup(tp, partition.topic_id)
         if isinstance(hosted, ErrorCode):
+            self._counters.gone.fetches += 1
             wanted.decision = FetchDecision(hosted, -1, -1, -1)
             self._make_ready(wanted)
             return
         wanted.hosted = hosted
+        hosted.traffic.fetches += 1
         told = self._told.get(tp)
         if told is not None:
             wanted.told_high_watermark, wanted.told_log_start = told
@@ -368,9 +377,22 @@ class FetchSession:
             self._told[wanted.topic_partition] = (decision.high_watermark, decision.log_start_offset)
         if size and not self._credited:
             self._untaken[wanted.topic_partition] = size
+        self._count(wanted, decision, size)
         self._describe(header.partitions.add(), wanted, decision, size)
         buffers.extend(data)
         return size
+
+    def _count(self, wanted: _Wanted, decision: FetchDecision, size: int) -> None:
+        traffic = self._counters.gone if wanted.hosted is None else wanted.hosted.traffic
+        if self._follower:
+            traffic.replication_bytes_out += size
+        else:
+            traffic.bytes_out += size
+        if decision.error is not ErrorCode.NONE:
+            traffic.failed_fetches += 1
+        timer = self._counters.timer
+        if timer is not None:
+            self._times.observe(timer() - wanted.named_at)
 
     def _read(
         self, hosted: HostedReplica, wanted: _Wanted, decision: FetchDecision, budget: int, *, first: bool

@@ -257,8 +257,11 @@ class Fetcher:
         try:
             headers = check_run(run)
         except CorruptBatch:
+            hosted.counters.damaged_batches["replication"] += 1
             hosted.carry_out(follower.on_corrupt_answer(now_ms))
             return
+        if not item.error_code:
+            hosted.leader_high_watermark = item.high_watermark
         answer = FetchAnswer(
             item.fetch_offset,
             ErrorCode.from_number(item.error_code),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from odradek_proto.transport.ports import Clock, Files
 
+from odradek_broker.runtime.counters import Counters, measured
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.offloading import finish
 
@@ -20,8 +21,15 @@ class Flusher:
     """Flushes hosted replicas. `run` is its task."""
 
     def __init__(
-        self, *, files: Files, clock: Clock, before_ack: bool, on_failed: Callable[[HostedReplica, Exception], None]
+        self,
+        *,
+        files: Files,
+        clock: Clock,
+        before_ack: bool,
+        on_failed: Callable[[HostedReplica, Exception], None],
+        counters: Counters,
     ) -> None:
+        self._counters = counters
         self._files = files
         self._clock = clock
         self._before_ack = before_ack
@@ -40,13 +48,14 @@ class Flusher:
 
     async def run(self) -> None:
         """Flush what is dirty, again and again; ends by cancellation."""
+        counters = self._counters
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
             batch, self._dirty = list(self._dirty), {}
             for hosted in batch:
                 try:
-                    await finish(self._files, hosted.log.flush)
+                    await finish(self._files, measured(hosted.log.flush, counters.data_fsyncs, counters.timer))
                 except Exception as error:
                     self._on_failed(hosted, error)
                 else:

@@ -19,6 +19,7 @@ from odradek_proto.transport.ports import Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.runtime.conversation import converse
+from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.waiting_produces import ProduceAnswer
 
@@ -69,8 +70,10 @@ def fill_answer(answer: pb.ProduceAnswer, correlation_id: int, told: ProduceAnsw
 class ProduceSession:
     """The serving side of one produce stream. `run` lives as long as the stream."""
 
-    def __init__(self, stream: Stream, *, lookup: Lookup, credit_bytes: int) -> None:
+    def __init__(self, stream: Stream, *, lookup: Lookup, credit_bytes: int, counters: Counters | None = None) -> None:
         self._stream = stream
+        self._counters = counters or Counters()
+        self._times = self._counters.request("Produce")
         self._lookup = lookup
         self._credit_bytes = credit_bytes
         self._unanswered_bytes = 0
@@ -105,18 +108,29 @@ class ProduceSession:
     def on_message(self, message: bytes) -> None:
         """Append every batch of one ProduceFrame. Raises `FrameError` when it is none."""
         header, batches = parse_produce(message)
+        timer = self._counters.timer
+        arrived = 0.0 if timer is None else timer()
         position = 0
         for item in header.items:
             batch = batches[position : position + item.size]
             position += item.size
-            self._produce(item, batch)
+            self._produce(item, batch, arrived)
 
-    def _produce(self, item: pb.ProduceItem, batch: memoryview) -> None:
+    def _produce(self, item: pb.ProduceItem, batch: memoryview, arrived: float) -> None:
         correlation_id, size, acks = item.correlation_id, item.size, item.acks
+        long_name = len(item.topic) > LONGEST_TOPIC_NAME
+        hosted = ErrorCode.INVALID_TOPIC_EXCEPTION if long_name else self._find(item)
+        traffic = self._counters.gone if isinstance(hosted, ErrorCode) else hosted.traffic
+        traffic.produces += 1
+        timer = self._counters.timer
         if acks != 0:
             self._unanswered_bytes += size
 
         def answer(told: ProduceAnswer) -> None:
+            if told.error is not ErrorCode.NONE:
+                traffic.failed_produces += 1
+            if timer is not None:
+                self._times.observe(timer() - arrived)
             if acks != 0:
                 self._unanswered_bytes -= size
                 self._room.set()
@@ -125,14 +139,15 @@ class ProduceSession:
                 self._due_answers += 1
                 self._due.set()
 
-        if len(item.topic) > LONGEST_TOPIC_NAME:
+        if long_name:
             answer(ProduceAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, f"a topic name of {len(item.topic)} characters"))
-            return
-        hosted = self._lookup(TopicPartition(item.topic, item.partition))
-        if isinstance(hosted, ErrorCode):
+        elif isinstance(hosted, ErrorCode):
             answer(ProduceAnswer(hosted, f"{item.topic}-{item.partition}: {hosted.message}"))
         else:
             hosted.produce(batch, acks, item.timeout_ms or DEFAULT_TIMEOUT_MS, answer)
+
+    def _find(self, item: pb.ProduceItem) -> HostedReplica | ErrorCode:
+        return self._lookup(TopicPartition(item.topic, item.partition))
 
     async def _send_answers(self) -> None:
         self._answers.credit_bytes = self._credit_bytes

@@ -70,6 +70,11 @@ class QuorumLog:
         return cls(log)
 
     @property
+    def dropped_bytes(self) -> int:
+        """What recovery cut off when the log was opened."""
+        return self._log.recovery.cut_bytes
+
+    @property
     def state(self) -> ReplicaLog:
         return self._log.state
 

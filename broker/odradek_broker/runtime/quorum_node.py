@@ -44,6 +44,7 @@ from odradek_broker.core.quorum.messages import (
     TruncateLog,
     Unanswered,
 )
+from odradek_broker.runtime.counters import Counters, measured
 from odradek_broker.runtime.quorum_log import METADATA_PARTITION, QuorumLog
 from odradek_broker.runtime.quorum_peers import QuorumPeers, QuorumService, Token
 from odradek_broker.runtime.quorum_settings import QuorumListener, QuorumSettings
@@ -78,6 +79,7 @@ class QuorumNode:
         log_directory: str,
         listener: QuorumListener,
         on_event: OnEvent | None = None,
+        counters: Counters | None = None,
     ) -> None:
         """`on_event` is told every transition, (event, facts with the rule among them), before it is acted on."""
         self._settings = settings
@@ -87,6 +89,7 @@ class QuorumNode:
         self._log_directory = log_directory
         self._listener = listener
         self._on_event = on_event
+        self._counters = counters or Counters()
         self._core: QuorumCore | None = None
         self._log: QuorumLog | None = None
         self._outbox: deque[Effect] = deque()
@@ -127,6 +130,7 @@ class QuorumNode:
 
         log, state = await self._files.offload(open_all)
         self._log = log
+        self._counters.recovery_dropped_bytes += log.dropped_bytes
         self._delivered = log.state.log_start_offset
         self._core = QuorumCore(self._config, log.state, state, self._clock.rng)
         self._step(lambda core, now_ms: core.start(now_ms))
@@ -178,6 +182,11 @@ class QuorumNode:
     @property
     def epoch(self) -> int:
         return 0 if self._core is None else self._core.state.epoch
+
+    @property
+    def state_name(self) -> str:
+        """What this node is in the quorum, in Kafka's words: leader, follower, candidate, unattached, ..."""
+        return "resigned" if self._core is None else type(self._core.role).__name__.lower()
 
     @property
     def is_leader(self) -> bool:
@@ -376,7 +385,9 @@ class QuorumNode:
 
     async def _run_flush(self) -> None:
         assert self._log is not None
-        offset = await self._files.offload(self._log.flush)
+        counters = self._counters
+        flush = measured(self._log.flush, counters.metadata_fsyncs, counters.timer)
+        offset = await self._files.offload(flush)
         again, self._flush_again = self._flush_again, False
         self._flushing = False
         self._step(lambda core, now_ms: core.on_flushed(offset, now_ms))

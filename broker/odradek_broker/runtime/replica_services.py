@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from odradek_proto.transport.ports import Clock
 
 from odradek_broker.core.partition.messages import IsrProposal
+from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class ReplicaServices(Protocol):
 
     clock: Clock
     events: EventLog
+    counters: Counters
 
     def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None: ...
 
