@@ -39,7 +39,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 ROW = re.compile(r"^\| `([^`]+)` \| (.+) \|$", re.MULTILINE)
 PATH = re.compile(
-    r"[\w./*-]+\.(?:py|pyi|proto|md|txt|toml|yml)|(?:proto|client|broker|chaos|audit|tests|bench|examples|docs)/[\w./*-]+"
+    r"[\w./*-]+\.(?:py|pyi|proto|md|txt|toml|yml)\b|(?:proto|client|broker|chaos|audit|tests|bench|examples|docs)/[\w./*-]+"
 )
 FUNCTION = re.compile(r"([\w/]+\.py): ([A-Za-z_][\w.]*)")
 NOT_OURS = {"server.properties", "server.toml", "audit_job.py", "utils.py"}  # of users, or examples of what not to do
