@@ -52,7 +52,7 @@ class LocalDisk:
         return os.stat(path).st_size
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
         try:
             return _read_fully(descriptor, position, length)
         finally:

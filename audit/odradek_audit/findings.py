@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from odradek_audit.exhibit import Exhibit
+
 FINDINGS_PER_CHECK = 50
 """Findings kept per check, partition and replica. One flipped byte can break thousands of batches; the rest is
 counted."""
@@ -89,7 +91,8 @@ class Finding:
 
     `offset` is the first offset concerned and `end_offset` the one past the last (exclusive); -1 in a number means
     that it does not apply. `file` is a name inside the replica's partition directory or log directory, `position` a
-    byte in it.
+    byte in it. `cause` is what probably happened, `reference` how the replica to compare with was
+    chosen, where one was.
     """
 
     check: str
@@ -105,6 +108,9 @@ class Finding:
     file: str = ""
     position: int = -1
     evidence: dict[str, Any] = field(default_factory=dict)
+    cause: str = ""
+    reference: str = ""
+    exhibit: Exhibit | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
@@ -113,7 +119,9 @@ class Finding:
     def from_json(cls, line: str) -> Finding:
         raw = json.loads(line)
         raw["severity"] = Severity(raw["severity"])
-        return cls(**{entry.name: raw[entry.name] for entry in fields(cls)})
+        if raw.get("exhibit") is not None:
+            raw["exhibit"] = Exhibit.from_dict(raw["exhibit"])
+        return cls(**{entry.name: raw[entry.name] for entry in fields(cls) if entry.name in raw})
 
     @property
     def sort_key(self) -> tuple[str, int, str, str, int, str, int, str]:
@@ -166,6 +174,7 @@ class FindingSink:
         epoch: int = -1,
         file: str = "",
         position: int = -1,
+        reference: str = "",
         **evidence: Any,
     ) -> None:
         """Add a finding. More than `FINDINGS_PER_CHECK` of one check and replica are only counted."""
@@ -189,6 +198,7 @@ class FindingSink:
                 file=file,
                 position=position,
                 evidence=evidence,
+                reference=reference,
             )
         )
 

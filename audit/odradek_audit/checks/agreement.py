@@ -2,7 +2,8 @@
 
 Every replica is compared with one of them, the authority: the one that has the newest leader epoch, then the
 longest log. Both logs are walked by digests; a stretch where they differ is one finding, from the first record that
-differs to where they agree again.
+differs to where they agree again. Where the authority itself is the damaged one, another replica takes its place
+(`references`), so that the others are not blamed for it.
 
 What is owed below the bound is equality. The bound is the largest of the high watermark checkpoints, the highest
 acknowledged offset + 1 and the highest delivered offset + 1, a lower bound of the real high watermark. Only the
@@ -17,51 +18,14 @@ fetch cuts it off (KIP-101, KIP-595). With `settled`, when the cluster had time 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from odradek_proto.compression import CodecUnavailable
-from odradek_proto.records import CorruptBatch, Record, decode_records, read_header
-
-from odradek_audit.checks.facts import (
-    BatchTable,
-    PartitionInputs,
-    ReplicaInputs,
-    SegmentReader,
-    log_end_offset,
-)
+from odradek_audit.checks.facts import BatchTable, PartitionInputs, SegmentReader, log_end_offset
+from odradek_audit.checks.judging import Judge
+from odradek_audit.checks.references import Copies, Reference, choose_reference, damage_at
+from odradek_audit.checks.walking import Compared, Side, Stretch, common_range, differences, first_row
 from odradek_audit.findings import FindingSink
-
-LOG_MATCHING, EPOCH_FORK = "log-matching", "epoch-fork"
-
-
-@dataclass
-class Compared:
-    """How much was compared between one replica and the authority."""
-
-    start: int
-    end: int
-    batches: int = 0
-    records: int = 0
-
-
-@dataclass
-class _Stretch:
-    """Rows of both tables that differ: [row, end_row) of the replica, [other_row, other_end_row) of the authority."""
-
-    row: int
-    other_row: int
-    end_row: int = -1
-    other_end_row: int = -1
-    agree_again: bool = False
-    fork: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class _Side:
-    inputs: ReplicaInputs
-    table: BatchTable
-    log_end: int
 
 
 def check_agreement(
@@ -76,229 +40,123 @@ def check_agreement(
 ) -> list[Compared]:
     """Compare every replica with the authority; returns what was compared."""
     sides = {
-        name: _Side(inputs, tables[name], log_end_offset(inputs, tables[name]))
+        name: Side(inputs, tables[name], log_end_offset(inputs, tables[name]))
         for name, inputs in sorted(partition.replicas.items())
     }
     leader = sides[authority]
     results = []
+    places: list[_Place] = []
     for name, side in sides.items():
         if name == authority:
             continue
-        compared = _common_range(partition, side, leader)
+        compared = common_range(partition, side, leader)
         results.append(compared)
-        for stretch in _differences(side.table, leader.table, compared):
-            _judge(side, leader, stretch, compared, bound, reader, sink, settled)
+        places.extend(
+            _Place(side, stretch, compared, *_extent(side, leader, stretch, compared))
+            for stretch in differences(side.table, leader.table, compared)
+        )
+    for group in _groups(places):
+        reference = _reference(sides, leader, group, sink)
+        judge = Judge(sides[reference.replica], reference.reason, bound, reader, sink, settled)
+        if reference.replica == authority:
+            for place in group.places:
+                judge.judge(place.side, place.stretch, place.compared)
+        else:
+            _judge_anew(partition, sides, group, judge)
     return results
 
 
-def _common_range(partition: PartitionInputs, side: _Side, leader: _Side) -> Compared:
-    start = max(side.inputs.log_start, leader.inputs.log_start, side.inputs.cleaned_to, leader.inputs.cleaned_to)
-    end = min(side.log_end, leader.log_end)
-    if partition.compacted:
-        start = end  # replicas clean on their own schedule (R-166)
-    return Compared(min(start, end), end)
+@dataclass(frozen=True)
+class _Place:
+    """A stretch where a replica differs from the authority, with the offsets [begin, end) that it spans."""
+
+    side: Side
+    stretch: Stretch
+    compared: Compared
+    begin: int
+    end: int
 
 
-def _differences(table: BatchTable, other: BatchTable, compared: Compared) -> list[_Stretch]:
-    """Walk both logs over the common range; counts what was compared.
+@dataclass
+class _Group:
+    """Stretches of several replicas that overlap: one place where somebody is wrong."""
 
-    A batch that only one side has, because the other has a hole or unreadable bytes there, is skipped: the hole is
-    a finding of its own.
-    """
-    row, row_end = _rows(table, compared)
-    other_row, other_end = _rows(other, compared)
-    stretches: list[_Stretch] = []
-    current: _Stretch | None = None
-    bases, lasts = table.base_offset, table.last_offset
-    other_bases, other_lasts = other.base_offset, other.last_offset
-    while row < row_end and other_row < other_end:
-        if lasts[row] < other_bases[other_row] and current is None:
-            row += 1
-            continue
-        if other_lasts[other_row] < bases[row] and current is None:
-            other_row += 1
-            continue
-        compared.batches += 1
-        compared.records += table.record_count[row]
-        if table.digest(row) == other.digest(other_row):
-            if current is not None:
-                current.end_row, current.other_end_row, current.agree_again = row, other_row, True
-                current = None
-        else:
-            if current is None:
-                current = _Stretch(row, other_row)
-                stretches.append(current)
-            _note_fork(table, row, other, other_row, current)
-        last, other_last = lasts[row], other_lasts[other_row]
-        row += last <= other_last
-        other_row += other_last <= last
-    if current is not None:
-        current.end_row, current.other_end_row = row_end, other_end
-    return stretches
+    begin: int
+    end: int
+    places: list[_Place] = field(default_factory=list)
 
 
-def _note_fork(table: BatchTable, row: int, other: BatchTable, other_row: int, stretch: _Stretch) -> None:
-    same_place = table.base_offset[row] == other.base_offset[other_row] and table.epoch[row] == other.epoch[other_row]
-    if same_place and stretch.fork is None:
-        stretch.fork = (row, other_row)
-
-
-def _rows(table: BatchTable, compared: Compared) -> tuple[int, int]:
-    """First row that reaches into the range, and the one past the last that begins below its end."""
-    return (
-        _first(len(table), lambda row: table.last_offset[row] >= compared.start),
-        _first(len(table), lambda row: table.base_offset[row] >= compared.end),
-    )
-
-
-def _first(length: int, reached: Callable[[int], bool]) -> int:
-    """The first number for which `reached` holds, by bisection; offsets out of order make it imprecise, never
-    endless."""
-    low, high = 0, length
-    while low < high:
-        middle = (low + high) // 2
-        if reached(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _judge(
-    side: _Side,
-    leader: _Side,
-    stretch: _Stretch,
-    compared: Compared,
-    bound: int,
-    reader: SegmentReader,
-    sink: FindingSink,
-    settled: bool,
-) -> None:
-    """Decide what a difference is: a violation, a tail that waits for its truncation, or a tail that nobody owes."""
+def _extent(side: Side, leader: Side, stretch: Stretch, compared: Compared) -> tuple[int, int]:
     begin = min(side.table.base_offset[stretch.row], leader.table.base_offset[stretch.other_row])
-    last_epoch = side.table.epoch[stretch.end_row - 1]
-    older = last_epoch < leader.table.epoch[stretch.other_row]
-    if begin >= bound and not stretch.agree_again:
-        if stretch.fork is not None:
-            _report_fork(side, leader, stretch.fork, reader, sink)
-        return
-    own_bound = side.inputs.high_watermark or 0
-    if older and not stretch.agree_again and stretch.fork is None and begin >= own_bound and not settled:
-        sink.note(
-            "truncation-pending",
-            side.inputs.replica,
-            f"replica {side.inputs.replica} ends in records of epochs up to {last_epoch} from offset {begin} "
-            "on, where replica "
-            f"{leader.inputs.replica} holds epoch {leader.table.epoch[stretch.other_row]}; its next fetch "
-            "cuts them off",
-            offset=begin,
-            end_offset=side.log_end,
-        )
-        return
-    _report_difference(side, leader, stretch, compared, bound, reader, sink)
+    end = side.table.base_offset[stretch.end_row] if stretch.agree_again else compared.end
+    return begin, max(end, begin + 1)
 
 
-def _report_difference(
-    side: _Side,
-    leader: _Side,
-    stretch: _Stretch,
-    compared: Compared,
-    bound: int,
-    reader: SegmentReader,
-    sink: FindingSink,
-) -> None:
-    table, other = side.table, leader.table
-    row, other_row = stretch.row, stretch.other_row
-    offset, detail = _first_difference(side, row, leader, other_row, reader)
-    end = table.base_offset[stretch.end_row] if stretch.agree_again else min(compared.end, side.log_end)
-    mine = f"replica {side.inputs.replica} holds {_describe(table, row)} at offset {offset} of epoch {table.epoch[row]}"
-    theirs = f"replica {leader.inputs.replica} holds {_describe(other, other_row)} of epoch {other.epoch[other_row]}"
-    again = f", and they agree again from {end}" if stretch.agree_again else ""
-    below = f"below the bound {bound}" if offset < bound else f"above the bound {bound}, but they agree again behind it"
-    sink.report(
-        LOG_MATCHING,
-        side.inputs.replica,
-        f"{mine}; {theirs} ({below}{again}){detail}",
-        other_replica=leader.inputs.replica,
-        offset=offset,
-        end_offset=max(end, offset + 1),
-        epoch=table.epoch[row],
-        file=f"{table.segment[row]:020d}.log",
-        position=table.position[row],
-        other_epoch=other.epoch[other_row],
-        other_file=f"{other.segment[other_row]:020d}.log",
-        other_position=other.position[other_row],
-        crc=table.crc[row],
-        other_crc=other.crc[other_row],
-        same_epoch=stretch.fork is not None,
-        agree_again=stretch.agree_again,
-        batch_offsets=[table.base_offset[row], table.last_offset[row]],
-        other_batch_offsets=[other.base_offset[other_row], other.last_offset[other_row]],
-    )
+def _groups(places: Sequence[_Place]) -> list[_Group]:
+    groups: list[_Group] = []
+    for place in sorted(places, key=lambda place: (place.begin, place.end)):
+        if not groups or place.begin >= groups[-1].end:
+            groups.append(_Group(place.begin, place.end))
+        groups[-1].end = max(groups[-1].end, place.end)
+        groups[-1].places.append(place)
+    return groups
 
 
-def _report_fork(side: _Side, leader: _Side, fork: tuple[int, int], reader: SegmentReader, sink: FindingSink) -> None:
-    table, other = side.table, leader.table
-    row, other_row = fork
-    offset, detail = _first_difference(side, row, leader, other_row, reader)
-    sink.report(
-        EPOCH_FORK,
-        side.inputs.replica,
-        f"replica {side.inputs.replica} and replica {leader.inputs.replica} hold different bytes at offset "
-        f"{offset}, both of "
-        f"epoch {table.epoch[row]}: two brokers led in one epoch, or a copy was changed{detail}",
-        other_replica=leader.inputs.replica,
-        offset=offset,
-        end_offset=table.last_offset[row] + 1,
-        epoch=table.epoch[row],
-        file=f"{table.segment[row]:020d}.log",
-        position=table.position[row],
-        crc=table.crc[row],
-        other_crc=other.crc[other_row],
-        other_file=f"{other.segment[other_row]:020d}.log",
-        other_position=other.position[other_row],
-    )
+def _reference(sides: Mapping[str, Side], leader: Side, group: _Group, sink: FindingSink) -> Reference:
+    """Who is right in a group, among the replicas that have all of it. Equal bytes are equal digests of all batches."""
+    authority = leader.inputs.replica
+    held: dict[tuple[tuple[int, ...], ...], list[str]] = {}
+    epochs: dict[str, int] = {}
+    for place in group.places:
+        name = place.side.inputs.replica
+        rows = range(place.stretch.row, place.stretch.end_row)
+        held.setdefault(tuple(place.side.table.digest(row) for row in rows), []).append(name)
+        epochs.setdefault(name, place.side.table.epoch[place.stretch.row])
+    first = group.places[0]
+    epochs[authority] = leader.table.epoch[first.stretch.other_row]
+    different = frozenset(epochs) - {authority}
+    same = [
+        name
+        for name, side in sides.items()
+        if name not in different and (name == authority or _covers(side, group.begin, first.end))
+    ]
+    copies = [Copies(tuple(sorted(set(names))), epochs[names[0]]) for names in _once(held.values())]
+    copies.append(Copies(tuple(same), epochs[authority]))
+    damage = {name: damage_at(sink, name, group.begin, group.end) for each in copies for name in each.replicas}
+    return choose_reference(authority, copies, damage)
 
 
-def _describe(table: BatchTable, row: int) -> str:
-    first, last = table.base_offset[row], table.last_offset[row]
-    where = f"{first}" if first == last else f"{first} to {last}"
-    return f"batch {where} (CRC {table.crc[row]:#010x})"
+def _once(held: Iterable[list[str]]) -> list[list[str]]:
+    """Each replica in one of the lists only: one with several stretches in a group counts for its first."""
+    seen: set[str] = set()
+    result = []
+    for names in held:
+        fresh = [name for name in names if name not in seen]
+        seen.update(fresh)
+        if fresh:
+            result.append(fresh)
+    return result
 
 
-def _first_difference(side: _Side, row: int, leader: _Side, other_row: int, reader: SegmentReader) -> tuple[int, str]:
-    """Drill down: the first offset whose records differ, and a sentence on them. The batches' start when nothing
-    can be decoded."""
-    table, other = side.table, leader.table
-    start = max(table.base_offset[row], other.base_offset[other_row])
-    mine = _records(side, row, reader)
-    theirs = _records(leader, other_row, reader)
-    if mine is None or theirs is None or table.epoch[row] != other.epoch[other_row]:
-        return start, ""
-    by_offset = {record.offset: record for record in theirs}
-    for record in mine:
-        counterpart = by_offset.get(record.offset)
-        if record.offset >= start and counterpart != record:
-            return record.offset, f": {_contrast(record, counterpart)}"
-    return start, ": the records are equal, the batches around them are not"
+def _covers(side: Side, begin: int, end: int) -> bool:
+    return side.inputs.log_start <= begin and side.log_end >= end
 
 
-def _records(side: _Side, row: int, reader: SegmentReader) -> list[Record] | None:
-    table = side.table
-    try:
-        data = reader.read(side.inputs.replica, f"{table.segment[row]:020d}.log", table.position[row], table.size[row])
-        return decode_records(data, read_header(data, 0), 0)
-    except (OSError, CorruptBatch, CodecUnavailable):
-        return None
+def _judge_anew(partition: PartitionInputs, sides: Mapping[str, Side], group: _Group, judge: Judge) -> None:
+    """Compare every replica with a reference that is not the authority, as far as the group goes and one batch behind,
+    where they may agree again."""
+    reference = judge.leader
+    for name, side in sides.items():
+        if name == reference.inputs.replica:
+            continue
+        common = common_range(partition, side, reference)
+        stop = max(_next_end(side.table, group.end), _next_end(reference.table, group.end))
+        compared = Compared(max(common.start, group.begin), min(common.end, stop))
+        for stretch in differences(side.table, reference.table, compared):
+            judge.judge(side, stretch, compared)
 
 
-def _contrast(record: Record, other: Record | None) -> str:
-    """Both values around the first byte that differs, or what else differs."""
-    if other is None:
-        return "the other has no record there"
-    mine, theirs = record.value or b"", other.value or b""
-    if record.value == other.value:
-        return "the values are equal; key, timestamp or headers are not"
-    place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
-    start = max(0, place - 12)
-    return f"byte {place} of the value: {mine[start : place + 12]!r} against {theirs[start : place + 12]!r}"
+def _next_end(table: BatchTable, offset: int) -> int:
+    """One past the last offset of the batch that holds an offset or follows it; the log's end when there is none."""
+    row = first_row(len(table), lambda row: table.last_offset[row] >= offset)
+    return table.last_offset[row] + 1 if row < len(table) else offset

@@ -25,6 +25,8 @@ TORN = "torn"
 """The file ends before the batch does."""
 UNREADABLE = "unreadable"
 """No batch begins here: impossible length, magic or counts."""
+SHOWN_EPOCHS = 100
+"""Leader epochs of a replica that a summary names."""
 BAD_CRC = "crc"
 """A batch as long as it says, whose bytes do not have the CRC that its header names; so its other fields may lie."""
 
@@ -285,6 +287,10 @@ class ReplicaSummary:
     bytes: int
     segments: int
     unread_bytes: int = 0
+    epochs: list[list[int]] = field(default_factory=list)
+    """[epoch, first offset] as the batches say, the newest `SHOWN_EPOCHS` of them."""
+    epoch_file: list[list[int]] | None = None
+    """The same as `leader-epoch-checkpoint` says; None without such a file."""
 
 
 @dataclass
@@ -312,11 +318,11 @@ def problems_before(table: BatchTable) -> Iterator[tuple[int, list[BatchFacts]]]
     yield from sorted(grouped.items())
 
 
-def choose_authority(ends: Sequence[tuple[str, int, int]]) -> str:
+def choose_authority(ends: Sequence[tuple[str, int, int]], damaged: frozenset[str] = frozenset()) -> str:
     """The replica whose log the others must follow, of (replica, newest epoch, log end offset).
 
-    The newest epoch wins, then the longest log, as in an election; then the smaller name, so that the choice is the
-    same in every run. A leader writes its epoch down before it appends (R-61), so the newest epoch is known even
-    without a record.
+    The newest epoch wins, then the longest log, as in an election; then one that is not `damaged`; then the smaller
+    name, so that the choice is the same in every run. A leader writes its epoch down before it appends (R-61), so the
+    newest epoch is known even without a record.
     """
-    return min(ends, key=lambda end: (-end[1], -end[2], end[0]))[0] if ends else ""
+    return min(ends, key=lambda end: (-end[1], -end[2], end[0] in damaged, end[0]))[0] if ends else ""

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from odradek_audit.checks.against_history import check_history
 from odradek_audit.checks.agreement import check_agreement
+from odradek_audit.checks.causes import with_cause
 from odradek_audit.checks.checkpoints import check_checkpoints, check_identity
-from odradek_audit.checks.epochs import check_epoch_cache
+from odradek_audit.checks.epochs import check_epoch_cache, epochs_of_log
+from odradek_audit.checks.exhibits import attach_exhibits
 from odradek_audit.checks.facts import (
+    SHOWN_EPOCHS,
     BatchTable,
     Bounds,
     PartitionInputs,
@@ -22,6 +25,7 @@ from odradek_audit.checks.facts import (
 )
 from odradek_audit.checks.indexes import check_indexes
 from odradek_audit.checks.producers import check_sequences
+from odradek_audit.checks.references import damaged_replicas
 from odradek_audit.checks.structure import check_structure
 from odradek_audit.findings import Finding, FindingSink, Note, sorted_findings
 from odradek_audit.history import PartitionHistory
@@ -63,7 +67,7 @@ def check_partition(
     for name in sorted(partition.replicas):
         _check_replica(partition, partition.replicas[name], tables[name], reader, sink)
     check_identity(partition, sink)
-    authority = _authority(partition, tables)
+    authority = _authority(partition, tables, damaged_replicas(sink))
     bounds = Bounds(history.events.acknowledged_end, history.events.delivered_end) if history else Bounds()
     bound = _bound(partition, bounds)
     compared = check_agreement(partition, tables, authority, bound, reader, sink, settled=settled)
@@ -88,7 +92,8 @@ def check_partition(
         history=checked,
         suppressed=dict(sorted(sink.suppressed.items())),
     )
-    return PartitionResult(sorted_findings(sink.findings), sink.notes, summary)
+    findings = attach_exhibits(partition, tables, reader, sorted_findings(sink.findings), authority)
+    return PartitionResult([with_cause(finding) for finding in findings], sink.notes, summary)
 
 
 def _check_replica(
@@ -102,7 +107,7 @@ def _check_replica(
         check_sequences(inputs, table, sink)
 
 
-def _authority(partition: PartitionInputs, tables: Mapping[str, BatchTable]) -> str:
+def _authority(partition: PartitionInputs, tables: Mapping[str, BatchTable], damaged: frozenset[str]) -> str:
     return choose_authority(
         [
             (
@@ -111,7 +116,8 @@ def _authority(partition: PartitionInputs, tables: Mapping[str, BatchTable]) -> 
                 log_end_offset(partition.replicas[name], tables[name]),
             )
             for name in sorted(partition.replicas)
-        ]
+        ],
+        damaged,
     )
 
 
@@ -144,4 +150,6 @@ def _summary(inputs: ReplicaInputs, table: BatchTable) -> ReplicaSummary:
         bytes=sum(table.size),
         segments=len(inputs.segments),
         unread_bytes=sum(problem.facts.size for problem in table.problems),
+        epochs=[list(entry) for entry in epochs_of_log(table, inputs.log_start)[-SHOWN_EPOCHS:]],
+        epoch_file=None if inputs.epochs is None else [list(entry) for entry in inputs.epochs[-SHOWN_EPOCHS:]],
     )

@@ -1,0 +1,96 @@
+"""Which replica is right where some of them differ: the one that the others are compared with at that place.
+
+The authority (newest epoch, then longest log) is the one to follow in an election, and may still hold the damaged
+copy. So at each place where a replica differs from it, the reference is chosen anew, in this order:
+
+1. a replica without damage of its own there (a wrong CRC, a gap, an epoch that falls, ...);
+2. among copies of the same leader epoch, the bytes that most replicas hold;
+3. the authority.
+
+Copies of different epochs are not put to the vote: an election may leave the majority with records that nobody owes
+any more, and then the newest epoch is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from odradek_audit.findings import FindingSink
+
+STRUCTURE_CHECKS = frozenset(
+    {
+        "crc-mismatch",
+        "batch-unreadable",
+        "torn-tail",
+        "offset-gap",
+        "offset-not-increasing",
+        "epoch-not-monotonic",
+        "sequence-gap",
+    }
+)
+"""Findings that say that the replica's own copy is damaged."""
+SUSPICIOUS_CHECKS = frozenset({"epoch-cache-mismatch"})
+"""Findings that make a copy less credible, and no more."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Replicas that hold the same bytes at a place, and the leader epoch of its first batch there."""
+
+    replicas: tuple[str, ...]
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The replica to compare with at a place, and how it was chosen, in a clause."""
+
+    replica: str
+    reason: str
+
+
+def damaged_replicas(sink: FindingSink) -> frozenset[str]:
+    """Replicas of which the checks that looked at one replica alone found the log damaged somewhere."""
+    return frozenset(finding.replica for finding in sink.findings if finding.check in STRUCTURE_CHECKS)
+
+
+def damage_at(sink: FindingSink, replica: str, begin: int, end: int) -> int:
+    """How bad a replica's copy of the offsets [begin, end) is: 0 not damaged, 1 suspicious, 2 damaged."""
+    worst = 0
+    for finding in sink.findings:
+        if finding.replica != replica or finding.offset >= end or max(finding.end_offset, finding.offset + 1) <= begin:
+            continue
+        if finding.check in STRUCTURE_CHECKS:
+            return 2
+        worst = max(worst, int(finding.check in SUSPICIOUS_CHECKS))
+    return worst
+
+
+def choose_reference(authority: str, copies: Sequence[Copies], damage: Mapping[str, int]) -> Reference:
+    """The reference among replicas that do not all hold the same bytes; `copies` covers each of them once."""
+    least = min(damage.values())
+    sound = [
+        Copies(kept, each.epoch)
+        for each in copies
+        if (kept := tuple(name for name in each.replicas if damage[name] == least))
+    ]
+    total = sum(len(each.replicas) for each in copies)
+    own = next((each for each in sound if authority in each.replicas), None)
+    if own is None:
+        best = min(sound, key=lambda each: (-len(each.replicas), -each.epoch, each.replicas))
+        return Reference(
+            best.replicas[0], f"replica {authority}, which has the newest epoch, is itself damaged at this place"
+        )
+    rivals = [each for each in sound if each.epoch == own.epoch]
+    best = min(rivals, key=lambda each: (-len(each.replicas), authority not in each.replicas, each.replicas))
+    if authority not in best.replicas:
+        return Reference(best.replicas[0], f"{len(best.replicas)} of {total} replicas hold the same bytes")
+    worse = sorted(name for name, score in damage.items() if score > least)
+    if worse and len(rivals) == 1 and len(sound) == 1:
+        return Reference(authority, f"its copy is undamaged and that of replica {', '.join(worse)} is not")
+    if len(rivals) < len(sound):
+        return Reference(authority, "it has the newest leader epoch")
+    if len(best.replicas) * 2 > total:
+        return Reference(authority, f"{len(best.replicas)} of {total} replicas hold the same bytes")
+    return Reference(authority, "it has the newest epoch and the longest log; no majority says which copy is right")

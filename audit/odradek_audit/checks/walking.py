@@ -1,0 +1,125 @@
+"""Walks the logs of two replicas side by side, by the digests of their batches, and yields where they differ.
+
+Only the range that both have is walked. Batches that only one of them has, because the other has a hole or unreadable
+bytes there, are passed over: the hole is a finding of its own, and so is a batch that says a wrong base offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from odradek_audit.checks.facts import BatchTable, PartitionInputs, ReplicaInputs
+
+
+@dataclass
+class Compared:
+    """How much was compared between one replica and the authority."""
+
+    start: int
+    end: int
+    batches: int = 0
+    records: int = 0
+
+
+@dataclass
+class Stretch:
+    """Rows of both tables that differ: [row, end_row) of the replica, [other_row, other_end_row) of the authority."""
+
+    row: int
+    other_row: int
+    end_row: int = -1
+    other_end_row: int = -1
+    agree_again: bool = False
+    fork: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    inputs: ReplicaInputs
+    table: BatchTable
+    log_end: int
+
+
+def common_range(partition: PartitionInputs, side: Side, leader: Side) -> Compared:
+    start = max(side.inputs.log_start, leader.inputs.log_start, side.inputs.cleaned_to, leader.inputs.cleaned_to)
+    end = min(side.log_end, leader.log_end)
+    if partition.compacted:
+        start = end  # replicas clean on their own schedule (R-166)
+    return Compared(min(start, end), end)
+
+
+def differences(table: BatchTable, other: BatchTable, compared: Compared) -> list[Stretch]:
+    """Walk both logs over the common range; counts what was compared.
+
+    A batch that only one side has, because the other has a hole or unreadable bytes there, is skipped: the hole is
+    a finding of its own.
+    """
+    row, row_end = _rows(table, compared)
+    other_row, other_end = _rows(other, compared)
+    stretches: list[Stretch] = []
+    current: Stretch | None = None
+    bases, lasts = table.base_offset, table.last_offset
+    other_bases, other_lasts = other.base_offset, other.last_offset
+    while row < row_end and other_row < other_end:
+        if lasts[row] < other_bases[other_row] and current is None:
+            beyond = _misplaced(other, other_row)
+            other_row, row = other_row + beyond, row + (not beyond)
+            continue
+        if other_lasts[other_row] < bases[row] and current is None:
+            beyond = _misplaced(table, row)
+            row, other_row = row + beyond, other_row + (not beyond)
+            continue
+        compared.batches += 1
+        compared.records += table.record_count[row]
+        if table.digest(row) == other.digest(other_row):
+            if current is not None:
+                current.end_row, current.other_end_row, current.agree_again = row, other_row, True
+                current = None
+        else:
+            if current is None:
+                current = Stretch(row, other_row)
+                stretches.append(current)
+            _note_fork(table, row, other, other_row, current)
+        last, other_last = lasts[row], other_lasts[other_row]
+        row += last <= other_last
+        other_row += other_last <= last
+    if current is not None:
+        current.end_row, current.other_end_row = row_end, other_end
+    return stretches
+
+
+def _misplaced(table: BatchTable, row: int) -> bool:
+    """Whether a batch says an offset above the next one's and follows on none: a finding of its own, and nothing to
+    walk by."""
+    bases = table.base_offset
+    if row + 1 >= len(table) or bases[row] < bases[row + 1]:
+        return False
+    return row > 0 and bases[row] > table.last_offset[row - 1] + 1
+
+
+def _note_fork(table: BatchTable, row: int, other: BatchTable, other_row: int, stretch: Stretch) -> None:
+    same_place = table.base_offset[row] == other.base_offset[other_row] and table.epoch[row] == other.epoch[other_row]
+    if same_place and stretch.fork is None:
+        stretch.fork = (row, other_row)
+
+
+def _rows(table: BatchTable, compared: Compared) -> tuple[int, int]:
+    """First row that reaches into the range, and the one past the last that begins below its end."""
+    return (
+        first_row(len(table), lambda row: table.last_offset[row] >= compared.start),
+        first_row(len(table), lambda row: table.base_offset[row] >= compared.end),
+    )
+
+
+def first_row(length: int, reached: Callable[[int], bool]) -> int:
+    """The first number for which `reached` holds, by bisection; offsets out of order make it imprecise, never
+    endless."""
+    low, high = 0, length
+    while low < high:
+        middle = (low + high) // 2
+        if reached(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
