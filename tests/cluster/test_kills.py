@@ -44,7 +44,7 @@ def test_nothing_acknowledged_is_lost_when_brokers_are_killed(cluster: LocalClus
 
 @pytest.mark.slow
 def test_fifty_kills_lose_nothing_and_cost_less_than_a_second(cluster: LocalCluster) -> None:
-    """Fifty rounds, at least fifteen of each target; the silence is a second at the median and two at the worst."""
+    """Fifty rounds, at least fifteen of each target; silence: a second at the median, two at the worst (SY-09)."""
     outcome = play(cluster, Plan(rounds=50, seed=2026))
     print(report(outcome))
     assert outcome.read_back.sound, report(outcome)

@@ -41,7 +41,7 @@ def test_truncation_to_the_high_watermark_is_caught_losing_records() -> None:
 
 @pytest.mark.slow
 def test_a_longer_campaign_reaches_every_fault_and_finds_nothing() -> None:
-    """Some minutes of seeds that the everyday run does not see, with longer histories."""
+    """Some minutes of seeds that the everyday run does not see, with longer histories (SY-11)."""
     campaign = run_campaign(range(1_000, 1_120), Options(faults_ms=10_000), jobs=2)
     assert not campaign.failed_seeds, "\n\n".join(campaign.reports)
     assert not campaign.unreached()
