@@ -178,7 +178,7 @@ def test_oldest_protocol_counts_without_conditions() -> None:
 
 
 def test_log_start_moves_up_to_the_high_watermark_only() -> None:
-    """DeleteRecords: -1 is the high watermark, above it is out of range, and nothing goes back (R-160, R-161)."""
+    """DeleteRecords: -1 is the high watermark, above it is out of range, nothing goes back (R-160, R-161). (LG-07)"""
     partition = leader(metadata=registration(isr=[0]))
     append(partition, 6)
     assert partition.check_delete_records(7)[0] == ErrorCode.OFFSET_OUT_OF_RANGE

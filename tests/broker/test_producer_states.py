@@ -123,7 +123,7 @@ def test_a_marker_with_a_larger_epoch_starts_the_sequence_anew() -> None:
 
 
 def test_the_last_five_batches_are_known_when_they_come_again() -> None:
-    """A repetition of one of five is answered with its offsets; older ones and overlaps are out of order (R-240)."""
+    """A repetition of one of five is answered with its offsets; older ones and overlaps are out of order (LG-03)."""
     made = States()
     for place in range(6):
         made.write(place * 2, records=2)

@@ -73,7 +73,7 @@ def test_a_proposal_in_flight_admits_no_second_one() -> None:
 
 
 def test_what_waits_during_a_request_goes_with_the_next_one() -> None:
-    """R-48: one request in flight, and the next carries all that gathered meanwhile."""
+    """R-48: one request in flight, and the next carries all that gathered meanwhile. (PA-49)"""
 
     async def story(cluster: Cluster) -> None:
         await cluster.begin(assignment=(3, 2, 1))
