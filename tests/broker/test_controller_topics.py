@@ -190,6 +190,19 @@ def test_deletion_takes_partitions_and_settings_along() -> None:
     assert (image.topics, image.topic_names, image.topic_configs) == ({}, {}, {})
 
 
+def test_deletion_can_be_forbidden() -> None:
+    """delete.topic.enable=false refuses every topic of the request, known or not, and changes nothing."""
+    image = image_of([1])
+    add_topic(image, "orders", partition_of([1]))
+    request = admin_pb2.DeleteTopicsRequest(topics=["orders", "none"])
+    decision = delete_topics(image, request, enabled=False)
+    assert not decision.records
+    assert [(topic.name, topic.error_code) for topic in decision.answer.topics] == [
+        ("orders", ErrorCode.TOPIC_DELETION_DISABLED),
+        ("none", ErrorCode.TOPIC_DELETION_DISABLED),
+    ]
+
+
 @pytest.mark.parametrize(
     ("topic", "count", "error"),
     [

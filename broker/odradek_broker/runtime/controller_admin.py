@@ -55,7 +55,8 @@ class ControllerAdmin:
 
     async def _delete_topics(self, term: Term, request_bytes: bytes) -> bytes:
         request = admin_pb2.DeleteTopicsRequest.FromString(request_bytes)
-        answer = await self._node.carry_through(term, lambda image: delete_topics(image, request))
+        enabled = self._node.settings.delete_topic_enable
+        answer = await self._node.carry_through(term, lambda image: delete_topics(image, request, enabled=enabled))
         return answer.SerializeToString()
 
     async def _create_partitions(self, term: Term, request_bytes: bytes) -> bytes:
