@@ -80,21 +80,27 @@ class GrpcNetwork:
         return stream
 
     async def dial(self, peer: str, timeout_ms: float) -> DialResult:
-        """Connect and hang up. Only a refusal by the peer's kernel is `REFUSED`; all other failures prove nothing."""
+        """Connect and hang up. Only a refusal by the peer's kernel is `REFUSED`; all other failures prove nothing.
+
+        A name may stand for several addresses (`localhost` for two): one that listens is enough, and all must refuse.
+        """
         host, _, port = peer.rpartition(":")
         loop = asyncio.get_running_loop()
+        result = DialResult.REFUSED
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-                family, kind, protocol, _, where = found[0]
-                with socket.socket(family, kind, protocol) as probe:
-                    probe.setblocking(False)
-                    await loop.sock_connect(probe, where)
-        except ConnectionRefusedError:
-            return DialResult.REFUSED
+                for found in await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+                    try:
+                        await _connect(found)
+                    except ConnectionRefusedError:
+                        continue
+                    except OSError:
+                        result = DialResult.SILENT
+                    else:
+                        return DialResult.LISTENING
         except (OSError, TimeoutError):
             return DialResult.SILENT
-        return DialResult.LISTENING
+        return result
 
     async def serve(self, address: str, handlers: Handlers) -> Server:
         from odradek_proto.transport.grpc_server import serve  # clients need not load health and reflection
@@ -126,6 +132,14 @@ class GrpcNetwork:
         task = asyncio.get_running_loop().create_task(work)
         self._goodbyes.add(task)
         task.add_done_callback(self._goodbyes.discard)
+
+
+async def _connect(found: tuple[Any, ...]) -> None:
+    """Open and close a connection to what `getaddrinfo` found."""
+    family, kind, protocol, _, where = found
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(probe, where)
 
 
 class _Peer:

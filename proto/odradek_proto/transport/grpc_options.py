@@ -49,6 +49,7 @@ class GrpcOptions(Value, frozen=True):
             *self.common(),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),  # a port never retries
+            ("grpc.enable_http_proxy", 0),  # http_proxy is for the web; brokers are dialled where they say they are
             ("grpc.initial_reconnect_backoff_ms", INITIAL_BACKOFF_MS),
             (
                 "grpc.min_reconnect_backoff_ms",
