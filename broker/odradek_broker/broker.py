@@ -19,6 +19,7 @@ from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
 from odradek_broker.from_settings import advertised_endpoints, session_limits, session_settings
 from odradek_broker.listeners import parse_voters
+from odradek_broker.rpc.admin_configs import describe_own
 from odradek_broker.rpc.data import DataService
 from odradek_broker.rpc.metadata import CREATE_TOPICS, MetadataService
 from odradek_broker.rpc.offsets import OffsetsService
@@ -167,6 +168,7 @@ class Broker:
             ),
             replicas=ReplicaService(replicas=replicas, broker_id=settings.node_id),
             forward_admin=self._forward_admin,
+            describe_own=describe_own(settings, lambda: self._feed.image),
         )
 
     def _broker_epoch(self) -> int:

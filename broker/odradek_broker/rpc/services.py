@@ -6,6 +6,7 @@ from odradek_proto.transport.ports import Handlers
 from odradek_proto.values import Value
 
 from odradek_broker.rpc.admin import ForwardAdmin, admin_handlers
+from odradek_broker.rpc.admin_configs import DescribeOwn
 from odradek_broker.rpc.data import DataService
 from odradek_broker.rpc.metadata import MetadataService
 from odradek_broker.rpc.offsets import OffsetsService
@@ -24,6 +25,7 @@ class BrokerServices(Value, frozen=True):
     producer_ids: ProducerIdService
     replicas: ReplicaService
     forward_admin: ForwardAdmin
+    describe_own: DescribeOwn
 
     def handlers(self, listener: str) -> Handlers:
         """Everything of the client and inter-broker listeners; `listener` is the name of the one that is served."""
@@ -39,7 +41,7 @@ class BrokerServices(Value, frozen=True):
                 f"/{BROKER}/DescribeReplicas": self.replicas.describe,
                 f"/{REPLICATION}/ListOffsets": self.offsets.list_offsets,
                 f"/{REPLICATION}/OffsetsForLeaderEpoch": self.offsets.offsets_for_leader_epoch,
-                **admin_handlers(self.forward_admin),
+                **admin_handlers(self.forward_admin, self.describe_own),
             },
             streams={
                 f"/{BROKER}/ProduceStream": self.data.produce_stream,

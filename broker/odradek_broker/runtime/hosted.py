@@ -315,6 +315,10 @@ class HostedReplica:
         if self.leader is not None and self.leader.replicas.isr.retry_at_ms is not None:
             self._arm_retry(self.leader)
 
+    def on_settings_changed(self) -> None:
+        """The role has new settings: a lower min.insync.replicas may let the high watermark rise (R-21)."""
+        self.on_brokers_changed()
+
     def on_brokers_changed(self) -> None:
         leader = self.leader
         if leader is not None and self.offline is None:

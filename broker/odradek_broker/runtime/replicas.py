@@ -294,6 +294,7 @@ class ReplicaManager:
             hosted.log.settings = log_settings(self._settings, self.image, tp.topic)
             if hosted.role is not None:
                 hosted.role.settings = self.partition_settings(tp.topic)
+                hosted.on_settings_changed()
 
     # --- ReplicaServices --------------------------------------------------------------------------------------------
 

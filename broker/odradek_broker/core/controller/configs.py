@@ -13,6 +13,7 @@ from odradek_broker.core.controller.decision import Decision, config_record
 from odradek_broker.core.controller.partitions import elect_leaderless
 from odradek_broker.core.controller.refusal import Refusal
 from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.config_sources import broker_sources, config_entry, topic_sources
 from odradek_broker.core.metadata.config_types import parse
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply
@@ -20,7 +21,7 @@ from odradek_broker.core.metadata.topic_configs import (
     BROKER_CONFIGS,
     CLUSTER_DEFAULT,
     TOPIC_CONFIGS,
-    effective_configs,
+    unknown_config,
     validate_broker_config,
     validate_topic_config,
 )
@@ -44,33 +45,33 @@ def alter_configs(
 def describe_configs(
     image: MetadataImage, settings: ControllerSettings, request: admin_pb2.DescribeConfigsRequest
 ) -> admin_pb2.DescribeConfigsResponse:
-    """What holds for a topic, with each value's source, or what was set for brokers while they run."""
+    """What holds for a topic, with each value's source, or what can be set for brokers while they run.
+
+    What one broker has in its own configuration it tells itself (`rpc.admin_configs`); here it is the controller's.
+    """
     try:
         _check_resource(image, request.resource_type, request.resource_name)
     except Refusal as refusal:
         return admin_pb2.DescribeConfigsResponse(error_code=refusal.error, error_message=refusal.message)
-    if request.resource_type == "topic":
-        found = effective_configs(image, request.resource_name, settings.node_defaults)
-        entries = [
-            admin_pb2.ConfigEntry(name=name, value=config.value, source=config.source) for name, config in found.items()
-        ]
-        return admin_pb2.DescribeConfigsResponse(entries=entries)
-    return admin_pb2.DescribeConfigsResponse(entries=_broker_entries(image, settings, request.resource_name))
-
-
-def _broker_entries(image: MetadataImage, settings: ControllerSettings, broker: str) -> list[admin_pb2.ConfigEntry]:
-    own = image.broker_configs.get(broker, {})
-    cluster = image.broker_configs.get(CLUSTER_DEFAULT, {})
     node = {TOPIC_CONFIGS[name].server_name: value for name, value in settings.node_defaults.items()}
-    entries = []
-    for name, definition in sorted(BROKER_CONFIGS.items()):
-        for values, source in ((own, "broker" if broker else "cluster"), (cluster, "cluster"), (node, "node")):
-            if name in values:
-                entries.append(admin_pb2.ConfigEntry(name=name, value=values[name], source=source))
-                break
-        else:
-            entries.append(admin_pb2.ConfigEntry(name=name, value=definition.default, source="default"))
-    return entries
+    if request.resource_type == "topic":
+        entries = [
+            config_entry(
+                name,
+                definition.type.value,
+                topic_sources(image, request.resource_name, name, node),
+                read_only=False,
+            )
+            for name, definition in TOPIC_CONFIGS.items()
+        ]
+    else:
+        entries = [
+            config_entry(
+                name, definition.type.value, broker_sources(image, name, node, request.resource_name), read_only=False
+            )
+            for name, definition in sorted(BROKER_CONFIGS.items())
+        ]
+    return admin_pb2.DescribeConfigsResponse(entries=entries)
 
 
 def _records(image: MetadataImage, request: admin_pb2.AlterConfigsRequest) -> list[MetadataRecord]:
@@ -87,7 +88,7 @@ def _records(image: MetadataImage, request: admin_pb2.AlterConfigsRequest) -> li
     known = TOPIC_CONFIGS if topic else BROKER_CONFIGS
     for name in request.unset:
         if name not in known:
-            raise Refusal(ErrorCode.INVALID_CONFIG, f"there is no {request.resource_type} setting {name!r}")
+            raise Refusal(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))
     configs = image.topic_configs if topic else image.broker_configs
     current = configs.get(request.resource_name, {})
     wanted: dict[str, str | None] = {name: value for name, value in request.set.items() if current.get(name) != value}

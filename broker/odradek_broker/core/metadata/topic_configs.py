@@ -131,8 +131,16 @@ def validate_broker_config(name: str, value: str) -> None:
 def _validate(definitions: Mapping[str, ConfigDefinition], kind: str, name: str, value: str) -> None:
     definition = definitions.get(name)
     if definition is None:
-        raise ValueError(f"there is no {kind} setting {name!r} that can be changed")
+        raise ValueError(unknown_config(definitions, kind, name))
     definition.validate(value)
+
+
+def unknown_config(definitions: Mapping[str, ConfigDefinition], kind: str, name: str) -> str:
+    """A sentence about a setting that is not there, with the nearest name that is."""
+    import difflib  # a broker that starts has no use for it
+
+    near = difflib.get_close_matches(name, list(definitions), n=1)
+    return f"there is no {kind} setting {name!r} that can be changed" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 def effective_config(
@@ -151,10 +159,3 @@ def effective_config(
     if name in node_defaults:
         return EffectiveConfig(node_defaults[name], "node")
     return EffectiveConfig(definition.default, "default")
-
-
-def effective_configs(
-    image: MetadataImage, topic: str, node_defaults: Mapping[str, str], broker_id: int | None = None
-) -> dict[str, EffectiveConfig]:
-    """All settings of a topic on a broker, by name."""
-    return {name: effective_config(image, topic, name, node_defaults, broker_id) for name in TOPIC_CONFIGS}

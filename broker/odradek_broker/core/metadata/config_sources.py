@@ -1,0 +1,70 @@
+"""Where a setting's value comes from, and what would hold in its place: Kafka's DescribeConfigs, with synonyms.
+
+Sources, the first that has a value wins: `topic`, `broker` (set for the one broker), `cluster` (for all of them),
+`node` (the node's own configuration), `default` (Kafka's). A node whose configuration says what the default says
+anyway is not told apart from one that says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from odradek_proto.v1 import admin_pb2
+
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS, CLUSTER_DEFAULT, TOPIC_CONFIGS
+
+SECRET_WORDS: Final = ("password", "secret", "credential", "keystore.key")
+
+
+class ConfigSource(NamedTuple):
+    """A value, the name that it has at its source, and the source."""
+
+    name: str
+    value: str
+    source: str
+
+
+def broker_sources(image: MetadataImage, name: str, node: Mapping[str, str], broker: str) -> list[ConfigSource]:
+    """The values of a dynamic broker setting for one broker (its id as text), or for all (""), first the one that
+    holds. `node` has the node's own values by the broker's names."""
+    definition = BROKER_CONFIGS[name]
+    found = []
+    for resource, source in ((broker, "broker"), (CLUSTER_DEFAULT, "cluster")):
+        value = image.broker_configs.get(resource, {}).get(name)
+        if value is not None and (resource == CLUSTER_DEFAULT) == (source == "cluster"):
+            found.append(ConfigSource(name, value, source))
+    if node.get(name, definition.default) != definition.default:
+        found.append(ConfigSource(name, node[name], "node"))
+    return [*found, ConfigSource(name, definition.default, "default")]
+
+
+def topic_sources(image: MetadataImage, topic: str, name: str, node: Mapping[str, str]) -> list[ConfigSource]:
+    """The values of a topic's setting on any broker. Raises `KeyError` for no setting."""
+    definition = TOPIC_CONFIGS[name]
+    value = image.topic_configs.get(topic, {}).get(name)
+    own = [] if value is None else [ConfigSource(name, value, "topic")]
+    return own + broker_sources(image, definition.server_name, node, CLUSTER_DEFAULT)
+
+
+def config_entry(name: str, kind: str, sources: Sequence[ConfigSource], *, read_only: bool) -> admin_pb2.ConfigEntry:
+    """A setting as it is told: the value of a secret is not."""
+    sensitive = is_sensitive(name)
+    entry = admin_pb2.ConfigEntry(
+        name=name,
+        value="" if sensitive else sources[0].value,
+        source=sources[0].source,
+        read_only=read_only,
+        sensitive=sensitive,
+        type=kind,
+    )
+    for synonym in sources:
+        value = "" if sensitive else synonym.value
+        entry.synonyms.add(name=synonym.name, value=value, source=synonym.source)
+    return entry
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether a setting holds a secret, by its name."""
+    return any(word in name for word in SECRET_WORDS)
