@@ -15,10 +15,12 @@ if TYPE_CHECKING:
         BrokerDescription,
         ClusterDescription,
         ConfigEntry,
+        ConfigSynonym,
         CreatedTopic,
         EpochStart,
         NewTopic,
         PartitionDescription,
+        PartitionReassignment,
         QuorumDescription,
         QuorumReplica,
         RemoteReplicaDescription,
@@ -63,6 +65,7 @@ __all__ = [
     "ClusterDescription",
     "ConfigEntry",
     "ConfigError",
+    "ConfigSynonym",
     "Consumer",
     "ConsumerRecord",
     "CorruptRecords",
@@ -78,6 +81,7 @@ __all__ = [
     "OdradekError",
     "OffsetAndTimestamp",
     "PartitionDescription",
+    "PartitionReassignment",
     "Producer",
     "QuorumDescription",
     "QuorumReplica",
@@ -104,8 +108,8 @@ _NAMES = {
     "odradek.consumer": "Consumer",
     "odradek.delivery": "Delivery",
     "odradek.descriptions": (
-        "BrokerDescription ClusterDescription ConfigEntry CreatedTopic EpochStart NewTopic "
-        "PartitionDescription QuorumDescription QuorumReplica RemoteReplicaDescription ReplicaDescription "
+        "BrokerDescription ClusterDescription ConfigEntry ConfigSynonym CreatedTopic EpochStart NewTopic "
+        "PartitionDescription PartitionReassignment QuorumDescription QuorumReplica RemoteReplicaDescription ReplicaDescription "
         "ReplicasDescription TopicDescription"
     ),
     "odradek.errors": (

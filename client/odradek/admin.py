@@ -1,28 +1,25 @@
-"""The administrator's client: topics, settings, elections, and what the cluster says of itself.
+"""The administrator's client: topics, partitions, settings, and what the cluster says of itself.
 
-Rules of this module. Any broker takes a question and passes it to the active controller. What only asks is repeated
-while the cluster has nobody to answer; what changes something is repeated only when it surely did not happen, so
-`NOT_CONTROLLER` and a refused connection are tried again and a lost answer is not.
+How it asks and orders, and what it repeats, is in `admin_calls`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import TopicPartition, topic_id_to_text
-from odradek_proto.transport.ports import Clock, Network
+from odradek_proto.topics import topic_id_to_text
 from odradek_proto.v1 import admin_pb2, broker_pb2
 
+from odradek.admin_calls import ADMIN, BROKER, raise_first
+from odradek.admin_partitions import ElectionType, PartitionAdmin
 from odradek.broker_errors import broker_error
-from odradek.client import Client, raise_for
-from odradek.config import AdminConfig, AdminSettings, BootstrapServers, build, from_dotted
-from odradek.connections import METADATA, Request, Response
+from odradek.client import raise_for
 from odradek.describing import (
     describe_brokers,
+    describe_config,
     describe_quorum_replica,
     describe_replica,
     describe_topic,
@@ -38,57 +35,18 @@ from odradek.descriptions import (
     ReplicasDescription,
     TopicDescription,
 )
-from odradek.errors import BrokerError, BrokerUnreachable, ClientError, OdradekError, RequestTimeout
+from odradek.errors import ClientError
 
-ADMIN = "/odradek.v1.Admin/"
-BROKER = "/odradek.v1.Broker/"
+__all__ = ["Admin", "ElectionType", "ResourceType"]
+
 DESCRIBE_TIMEOUT_MS = 2_000  # of one broker that describes its replicas: a frozen one is reported, not waited for
 
-R = TypeVar("R", bound=Response)
-A = TypeVar("A")
 ResourceType = Literal["topic", "broker"]
-ElectionType = Literal["preferred", "unclean"]
 
 
-class Admin(Client):
+class Admin(PartitionAdmin):
     """Use it with `async with`. Methods raise a `BrokerError` that says what the cluster refused, `BootstrapError`
     when nobody can be reached, `RequestTimeout`. Timeouts are seconds."""
-
-    def __init__(
-        self,
-        bootstrap_servers: BootstrapServers,
-        *,
-        clock: Clock | None = None,
-        network: Network | None = None,
-        **settings: Unpack[AdminSettings],
-    ) -> None:
-        config = build(AdminConfig, bootstrap_servers, settings)
-        super().__init__(config, clock, network)
-        self._config = config
-
-    @classmethod
-    def from_config(
-        cls, config: Mapping[str, Any], *, clock: Clock | None = None, network: Network | None = None
-    ) -> Self:
-        """The same from Kafka's dotted names."""
-        bootstrap_servers, settings = from_dotted(AdminConfig, config)
-        return cls(bootstrap_servers, clock=clock, network=network, **settings)
-
-    async def start(self) -> None:
-        """Find the cluster. Raises `BootstrapError`."""
-        await self._open()
-
-    async def close(self) -> None:
-        await self._shut()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # --- topics ----------------------------------------------------------------------------------------------------
 
@@ -99,7 +57,7 @@ class Admin(Client):
         request = admin_pb2.CreateTopicsRequest(timeout_ms=self._timeout_ms(timeout), validate_only=validate_only)
         request.topics.extend([topic_request(topic) for topic in topics])
         answer = await self._change("CreateTopics", request, admin_pb2.CreateTopicsResponse, timeout)
-        _raise_first([(made.name, made.error_code, made.error_message) for made in answer.topics])
+        raise_first([(made.name, made.error_code, made.error_message) for made in answer.topics])
         return [
             CreatedTopic(
                 made.name,
@@ -114,7 +72,7 @@ class Admin(Client):
         """Delete topics. Raises the first topic's error; those without one were deleted."""
         request = admin_pb2.DeleteTopicsRequest(topics=list(topics), timeout_ms=self._timeout_ms(timeout))
         answer = await self._change("DeleteTopics", request, admin_pb2.DeleteTopicsResponse, timeout)
-        _raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
+        raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
 
     async def create_partitions(self, topic: str, count: int, *, timeout: float | None = None) -> None:
         """Let a topic have `count` partitions in all. Keys may go to other partitions from then on."""
@@ -133,20 +91,43 @@ class Admin(Client):
         if names == []:
             return []
         answer = await self._metadata(broker_pb2.MetadataRequest(topics=names or [], all_topics=names is None))
-        _raise_first([(topic.topic, topic.error_code, topic.error_message) for topic in answer.topics])
+        raise_first([(topic.topic, topic.error_code, topic.error_message) for topic in answer.topics])
         found = [describe_topic(topic) for topic in answer.topics]
         return found if names is not None else sorted(found, key=lambda topic: topic.name)
 
-    # --- settings and elections --------------------------------------------------------------------------------------
+    # --- settings -----------------------------------------------------------------------------------------------------
 
     async def describe_configs(self, resource_type: ResourceType, resource_name: str) -> list[ConfigEntry]:
-        """The settings of a topic or of a broker (by its id), where each comes from included."""
-        request = admin_pb2.DescribeConfigsRequest(resource_type=resource_type, resource_name=resource_name)
-        answer = await self._ask("DescribeConfigs", request, admin_pb2.DescribeConfigsResponse)
-        raise_for(answer.error_code, answer.error_message, where=resource_name)
-        return [ConfigEntry(entry.name, entry.value, entry.source, entry.read_only) for entry in answer.entries]
+        """The settings of a topic, of a broker (its id as text), or of all brokers (""), with their sources.
 
-    async def alter_configs(
+        A broker tells its own, so it must be up: `BrokerUnreachable` otherwise.
+        """
+        request = admin_pb2.DescribeConfigsRequest(resource_type=resource_type, resource_name=resource_name)
+        if resource_type == "broker" and resource_name.isdecimal():
+            answer = await self._ask_broker(int(resource_name), request)
+        else:
+            answer = await self._ask("DescribeConfigs", request, admin_pb2.DescribeConfigsResponse)
+        raise_for(answer.error_code, answer.error_message, where=resource_name)
+        return [describe_config(entry) for entry in answer.entries]
+
+    async def _ask_broker(
+        self, broker_id: int, request: admin_pb2.DescribeConfigsRequest
+    ) -> admin_pb2.DescribeConfigsResponse:
+        cluster = self._require_running()
+        known = {broker.broker_id: broker for broker in (await self.describe_cluster()).brokers}
+        broker = known.get(broker_id)
+        if broker is None:
+            words = f"there is no broker {broker_id}; there are {', '.join(map(str, sorted(known)))}"
+            raise broker_error(ErrorCode.INVALID_REQUEST, words)
+        return await cluster.call_address(
+            broker.endpoints.get(cluster.view.listener, ""),
+            ADMIN + "DescribeConfigs",
+            request,
+            admin_pb2.DescribeConfigsResponse,
+            self._config.request_timeout_ms,
+        )
+
+    async def incremental_alter_configs(
         self,
         resource_type: ResourceType,
         resource_name: str,
@@ -155,7 +136,11 @@ class Admin(Client):
         unset: Sequence[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """Set some settings and take others back to their defaults; what is not named stays (KIP-339)."""
+        """Set some settings and take others back to their defaults; what is not named stays (KIP-339).
+
+        It holds on every broker as soon as that one has read it, without a restart. Raises INVALID_CONFIG for a
+        name or a value that cannot be, and changes nothing then.
+        """
         request = admin_pb2.AlterConfigsRequest(
             resource_type=resource_type,
             resource_name=resource_name,
@@ -166,53 +151,19 @@ class Admin(Client):
         answer = await self._change("AlterConfigs", request, admin_pb2.AlterConfigsResponse, None)
         raise_for(answer.error_code, answer.error_message, where=resource_name)
 
-    async def elect_leaders(
-        self, election_type: ElectionType = "preferred", partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, BrokerError | None]:
-        """Elect leaders, of all partitions when none is named; says of each what refused it, or None."""
-        request = admin_pb2.ElectLeadersRequest(election_type=election_type)
-        for topic, partition in partitions or ():
-            request.partitions.add(topic=topic, partition=partition)
-        answer = await self._change("ElectLeaders", request, admin_pb2.ElectLeadersResponse, None)
-        raise_for(answer.error_code)
-        return {
-            TopicPartition(result.topic, result.partition): broker_error(
-                result.error_code, result.error_message, where=f"{result.topic}-{result.partition}"
-            )
-            if result.error_code
-            else None
-            for result in answer.partitions
-        }
-
-    async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Raise log start offsets: what lies below is gone (-1: all below the high watermark).
-
-        Returns the new log start offsets. The leader of each partition is asked. Raises the first partition's error.
-        """
-        cluster = self._require_running()
-        timeout_ms = self._config.request_timeout_ms
-        low_watermarks: dict[TopicPartition, int] = {}
-        for (topic, number), offset in offsets.items():
-            partition = TopicPartition(topic, number)
-            await cluster.partitions_of(topic, self._config.default_api_timeout_ms)
-            request = broker_pb2.DeleteRecordsRequest(timeout_ms=timeout_ms)
-            request.partitions.add(topic=topic, partition=number, offset=offset)
-
-            async def ask(
-                partition: TopicPartition = partition, request: broker_pb2.DeleteRecordsRequest = request
-            ) -> int:
-                leader = cluster.view.leader_of(partition).leader_id
-                answer = await cluster.call_broker(
-                    leader, BROKER + "DeleteRecords", request, broker_pb2.DeleteRecordsResponse, timeout_ms
-                )
-                raise_for(answer.partitions[0].error_code, where=str(partition))
-                return answer.partitions[0].low_watermark
-
-            # Deleting twice up to the same offset is deleting once, so this may be repeated.
-            low_watermarks[partition] = await self._patiently(
-                f"delete records of {partition}", self._config.default_api_timeout_ms, ask
-            )
-        return low_watermarks
+    async def alter_configs(
+        self,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """The short name of `incremental_alter_configs`. Unlike Kafka's old call it keeps what is not named."""
+        await self.incremental_alter_configs(
+            resource_type, resource_name, set=set, unset=unset, validate_only=validate_only
+        )
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
@@ -267,75 +218,3 @@ class Admin(Client):
                 replicas += outcome
         replicas.sort(key=lambda replica: (replica.topic, replica.partition, replica.broker_id))
         return ReplicasDescription(replicas, unreachable)
-
-    # --- inner steps -------------------------------------------------------------------------------------------------
-
-    def _timeout_ms(self, timeout: float | None) -> int:
-        return self._config.request_timeout_ms if timeout is None else max(round(timeout * 1000), 1)
-
-    async def _metadata(self, request: broker_pb2.MetadataRequest) -> broker_pb2.MetadataResponse:
-        cluster = self._require_running()
-
-        async def ask() -> broker_pb2.MetadataResponse:
-            return await cluster.ask_any(
-                METADATA, request, broker_pb2.MetadataResponse, self._config.request_timeout_ms
-            )
-
-        return await self._patiently("metadata", self._config.default_api_timeout_ms, ask)
-
-    async def _ask(self, name: str, request: Request, kind: Callable[[], R]) -> R:
-        """A question that changes nothing: repeated while there is hope."""
-        cluster = self._require_running()
-
-        async def ask() -> R:
-            answer = await cluster.ask_any(ADMIN + name, request, kind, self._config.request_timeout_ms)
-            _raise_if_nobody_is_in_charge(answer)
-            return answer
-
-        return await self._patiently(name, self._config.default_api_timeout_ms, ask)
-
-    async def _change(self, name: str, request: Request, kind: Callable[[], R], timeout: float | None) -> R:
-        """An order: repeated only when it surely was not carried out. A lost answer is `RequestTimeout`.
-
-        A lost connection is `BrokerUnreachable`.
-        """
-        cluster = self._require_running()
-        timeout_ms = self._timeout_ms(timeout)
-
-        async def ask() -> R:
-            try:
-                answer = await cluster.call_any(ADMIN + name, request, kind, timeout_ms)
-            except (BrokerUnreachable, RequestTimeout) as error:
-                error.hint = error.hint or "whether the order was carried out is unknown: look before you repeat it"
-                raise _Unknown(error) from None
-            _raise_if_nobody_is_in_charge(answer)
-            return answer
-
-        try:
-            return await self._patiently(name, max(timeout_ms, self._config.default_api_timeout_ms), ask)
-        except _Unknown as unknown:
-            raise unknown.error from None
-
-
-class _Unknown(OdradekError):
-    """Carries an error past those who would try again."""
-
-    def __init__(self, error: OdradekError) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-
-def _raise_if_nobody_is_in_charge(answer: object) -> None:
-    """NOT_CONTROLLER says that nothing was done, wherever it stands in the answer."""
-    items: Sequence[object] = [answer, *getattr(answer, "topics", ())]
-    if any(getattr(item, "error_code", 0) == ErrorCode.NOT_CONTROLLER for item in items):
-        raise broker_error(ErrorCode.NOT_CONTROLLER, "no active controller")
-
-
-def _raise_first(results: Sequence[tuple[str, int, str]]) -> None:
-    """Raise the first error of several results; the others become notes."""
-    errors = [broker_error(code, message, where=name) for name, code, message in results if code]
-    if errors:
-        for other in errors[1:]:
-            errors[0].add_note(str(other))
-        raise errors[0]

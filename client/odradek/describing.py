@@ -7,6 +7,8 @@ from odradek_proto.v1 import admin_pb2, broker_pb2
 
 from odradek.descriptions import (
     BrokerDescription,
+    ConfigEntry,
+    ConfigSynonym,
     EpochStart,
     NewTopic,
     PartitionDescription,
@@ -15,6 +17,15 @@ from odradek.descriptions import (
     ReplicaDescription,
     TopicDescription,
 )
+
+# The words of the protocol, and Kafka's for them.
+CONFIG_SOURCES = {
+    "topic": "DYNAMIC_TOPIC_CONFIG",
+    "broker": "DYNAMIC_BROKER_CONFIG",
+    "cluster": "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "node": "STATIC_BROKER_CONFIG",
+    "default": "DEFAULT_CONFIG",
+}
 
 
 def topic_request(topic: NewTopic) -> admin_pb2.NewTopic:
@@ -27,6 +38,15 @@ def topic_request(topic: NewTopic) -> admin_pb2.NewTopic:
     for partition, broker_ids in sorted(topic.assignments.items()):
         request.assignments.add(partition=partition, broker_ids=broker_ids)
     return request
+
+
+def describe_config(entry: admin_pb2.ConfigEntry) -> ConfigEntry:
+    synonyms = tuple(
+        ConfigSynonym(synonym.name, synonym.value, CONFIG_SOURCES.get(synonym.source, "UNKNOWN"))
+        for synonym in entry.synonyms
+    )
+    source = CONFIG_SOURCES.get(entry.source, "UNKNOWN")
+    return ConfigEntry(entry.name, entry.value, source, entry.read_only, entry.sensitive, entry.type, synonyms)
 
 
 def describe_brokers(answer: broker_pb2.MetadataResponse) -> list[BrokerDescription]:

@@ -71,13 +71,47 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """A value from one of the places where a setting may be given, under the name that it has there."""
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """`source` is topic, broker or default."""
+    """A setting. `source` has Kafka's names: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG.
+
+    `synonyms` begins with the value that holds; the next would hold if that were taken away. The value of a
+    `sensitive` setting is empty.
+    """
 
     name: str
     value: str
     source: str
     read_only: bool
+    sensitive: bool = False
+    type: str = ""
+    synonyms: Sequence[ConfigSynonym] = ()
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == "DEFAULT_CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """A partition on its way to other replicas (KIP-455): `replicas` is the target and behind it the removing ones."""
+
+    replicas: Sequence[int]
+    adding_replicas: Sequence[int]
+    removing_replicas: Sequence[int]
+
+    @property
+    def target(self) -> Sequence[int]:
+        return tuple(replica for replica in self.replicas if replica not in self.removing_replicas)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def test_a_topic_is_created_and_its_settings_changed(peers: Any, controller: Con
         assert [*controller.topics["orders"].assignments[0].broker_ids] == [1, 2]
         await admin.alter_configs("topic", "orders", set={"b": "2"}, unset=["a"])
         [entry] = await admin.describe_configs("topic", "orders")
-        assert (entry.name, entry.value, entry.source) == ("b", "2", "topic")
+        assert (entry.name, entry.value, entry.source) == ("b", "2", "DYNAMIC_TOPIC_CONFIG")
 
     tell(peers, story)
 

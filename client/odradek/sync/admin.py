@@ -16,6 +16,7 @@ from odradek.descriptions import (
     ConfigEntry,
     CreatedTopic,
     NewTopic,
+    PartitionReassignment,
     QuorumDescription,
     ReplicasDescription,
     TopicDescription,
@@ -80,6 +81,22 @@ class Admin(Facade):
         """The settings of a topic or of a broker."""
         return self._loop.run(self._client.describe_configs(resource_type, resource_name))
 
+    def incremental_alter_configs(
+        self,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set some settings and take others back to their defaults."""
+        self._loop.run(
+            self._client.incremental_alter_configs(
+                resource_type, resource_name, set=set, unset=unset, validate_only=validate_only
+            )
+        )
+
     def alter_configs(
         self,
         resource_type: ResourceType,
@@ -99,6 +116,26 @@ class Admin(Facade):
     ) -> dict[TopicPartition, BrokerError | None]:
         """Elect leaders."""
         return self._loop.run(self._client.elect_leaders(election_type, partitions))
+
+    def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Give partitions other replicas; None goes back to those of before."""
+        return self._loop.run(
+            self._client.alter_partition_reassignments(
+                reassignments, allow_replication_factor_change=allow_replication_factor_change, timeout=timeout
+            )
+        )
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The reassignments that are on their way."""
+        return self._loop.run(self._client.list_partition_reassignments(partitions))
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Raise log start offsets."""
