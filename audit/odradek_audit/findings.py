@@ -59,6 +59,7 @@ CHECKS: dict[str, Check] = {
         Check(
             "epoch-fork", _CRITICAL, "one (offset, epoch) holds different bytes on two replicas", ("I-2", "S-8", "B2")
         ),
+        Check("record-count-mismatch", _CRITICAL, "a batch has not as many records as offsets", ("I-6", "A1")),
         Check("sequence-gap", _ERROR, "an idempotent producer's sequence numbers jump or repeat", ("I-11", "C5")),
         Check("epoch-cache-mismatch", _ERROR, "the leader epoch file does not say what the batches say", ("I-7", "A5")),
         Check(
@@ -68,8 +69,15 @@ CHECKS: dict[str, Check] = {
             ("I-8", "A6"),
         ),
         Check("index-unsound", _ERROR, "an index entry would lead a reader to the wrong place", ("I-10", "A4")),
+        Check(
+            "producer-snapshot-mismatch",
+            _ERROR,
+            "a producer snapshot does not say what the batches say",
+            ("I-11", "C5"),
+        ),
+        Check("transaction-mismatch", _CRITICAL, "markers in the log and the transaction index disagree", ("C6",)),
         Check("file-corrupt", _ERROR, "a checkpoint or metadata file cannot be read", ("A5", "A6")),
-        Check("identity-mismatch", _ERROR, "replicas belong to different clusters or topics", ("A8",)),
+        Check("identity-mismatch", _ERROR, "replicas belong to different clusters or topics, or are one", ("A8",)),
         Check(
             "acknowledged-lost",
             _CRITICAL,

@@ -19,9 +19,11 @@ from odradek_proto.formats import (
     META_PROPERTIES,
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA,
+    PRODUCER_SNAPSHOT_SUFFIX,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     CorruptFile,
     MetaProperties,
     decode_leader_epochs,
@@ -43,6 +45,7 @@ LARGEST_SMALL_FILE = 32 * 1024 * 1024
 """A checkpoint of a million partitions has about this size; a larger one is not read."""
 
 _LOG_FILE = re.compile(r"([0-9]{20})\.log", re.ASCII)
+_OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _LARGEST_OFFSET = (1 << 62) - 1
 
 
@@ -186,7 +189,16 @@ def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition
         cluster_id=directory.meta.cluster_id if directory.meta is not None else "",
         clean_shutdown=directory.clean_shutdown,
         problems=tuple(problems),
+        snapshots=_offsets_of(disk, path, names, PRODUCER_SNAPSHOT_SUFFIX),
+        transaction_indexes=_offsets_of(disk, path, names, TRANSACTION_INDEX_SUFFIX),
     )
+
+
+def _offsets_of(disk: Disk, path: str, names: list[str], suffix: str) -> tuple[int, ...]:
+    """The offsets in the names of the regular files of one kind, rising."""
+    found = [_OFFSET_NAME.fullmatch(name.removesuffix(suffix)) for name in names if name.endswith(suffix)]
+    offsets = sorted(int(match[0]) for match in found if match is not None)
+    return tuple(offset for offset in offsets if disk.is_file(join(path, f"{offset:020d}{suffix}")))
 
 
 def _decode_epochs(data: bytes) -> tuple[EpochEntry, ...] | None:

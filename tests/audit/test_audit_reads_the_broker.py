@@ -28,7 +28,9 @@ def append(log: Log, offset: int, epoch: int, chance: random.Random) -> int:
     data = encode_batch(
         values, base_offset=offset, leader_epoch=epoch, producer_id=4, producer_epoch=0, base_sequence=offset
     )
-    log.append([read_header(data)], [data], NOW_MS)
+    header = read_header(data)
+    log.append([header], [data], NOW_MS)
+    log.state.producers.update(header)
     return offset + 3
 
 

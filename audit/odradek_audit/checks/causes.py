@@ -18,6 +18,9 @@ _PLAIN = {
     "confirmed as flushed",
     "epoch-not-monotonic": "records of a deposed leader were appended behind a newer epoch's, or the header was "
     "changed: the CRC does not cover the epoch",
+    "record-count-mismatch": "the header was changed and its CRC made right: no broker accepts such a batch",
+    "producer-snapshot-mismatch": "the snapshot was changed, or not made anew when the log was cut",
+    "transaction-mismatch": "the marker or the index was changed, or the index was not cut together with its log",
     "sequence-gap": "a batch of this producer is missing here or was appended twice; the producer's state was lost",
     "epoch-cache-mismatch": "the file was not written before the epoch's first batch, or not cut with the log",
     "checkpoint-order": "the log lost its end after the checkpoint was written: a power loss without a flush, or "

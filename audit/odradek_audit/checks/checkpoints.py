@@ -9,6 +9,7 @@ never run ahead of an fsync (R-238).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from odradek_audit.checks.facts import BatchTable, PartitionInputs, ReplicaInputs, log_end_offset
 from odradek_audit.findings import FindingSink
@@ -59,21 +60,22 @@ def _report(
 
 
 def check_identity(partition: PartitionInputs, sink: FindingSink) -> None:
-    """A8: one cluster id and one topic id. The replica that differs from the majority is named."""
-    replicas = [partition.replicas[name] for name in sorted(partition.replicas)]
-    for file, what, values in (
-        ("meta.properties", "cluster id", [(entry.replica, entry.cluster_id) for entry in replicas]),
-        ("partition.metadata", "topic id", [(entry.replica, entry.topic_id) for entry in replicas]),
-    ):
-        known = Counter(value for _, value in values if value)
-        if len(known) < 2:
-            continue
-        usual = min(known, key=lambda value: (-known[value], value))
-        for replica, value in values:
-            if value and value != usual:
-                sink.report(
-                    "identity-mismatch",
-                    replica,
-                    f"replica {replica} has the {what} {value}, others have {usual} ({file})",
-                    file=file,
-                )
+    """A8: one topic id. The replica that differs from the majority is named."""
+    values = {name: partition.replicas[name].topic_id for name in sorted(partition.replicas)}
+    for replica, value, usual in odd_ones(values):
+        sink.report(
+            "identity-mismatch",
+            replica,
+            f"replica {replica} has the topic id {value}, others have {usual} (partition.metadata)",
+            file="partition.metadata",
+        )
+
+
+def odd_ones(values: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Who has another value than most, of values by name: (name, its value, the usual one). Empty values do not
+    count."""
+    known = Counter(value for value in values.values() if value)
+    if len(known) < 2:
+        return []
+    usual = min(known, key=lambda value: (-known[value], value))
+    return [(name, value, usual) for name, value in values.items() if value and value != usual]

@@ -215,6 +215,10 @@ class ReplicaInputs:
     cluster_id: str = ""
     clean_shutdown: bool = False
     problems: tuple[FileProblem, ...] = ()
+    snapshots: tuple[int, ...] = ()
+    """Offsets of the producer snapshots: each knows the producers of all records below its offset."""
+    transaction_indexes: tuple[int, ...] = ()
+    """Base offsets of the segments that have a transaction index."""
 
     @property
     def log_start(self) -> int:

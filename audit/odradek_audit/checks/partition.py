@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odradek_audit.checks.against_history import check_history
 from odradek_audit.checks.agreement import check_agreement
@@ -23,10 +23,13 @@ from odradek_audit.checks.facts import (
     choose_authority,
     log_end_offset,
 )
+from odradek_audit.checks.folding import fold
 from odradek_audit.checks.indexes import check_indexes
 from odradek_audit.checks.producers import check_sequences
 from odradek_audit.checks.references import damaged_replicas
+from odradek_audit.checks.snapshots import check_snapshots
 from odradek_audit.checks.structure import check_structure
+from odradek_audit.checks.transactions import check_transactions
 from odradek_audit.findings import Finding, FindingSink, Note, sorted_findings
 from odradek_audit.history import PartitionHistory
 
@@ -65,6 +68,9 @@ def check_partition(
     """
     sink = FindingSink(partition.topic, partition.partition)
     for name in sorted(partition.replicas):
+        check_checkpoints(partition.replicas[name], tables[name], sink)
+    given, partition = partition, _believed(partition, tables)
+    for name in sorted(partition.replicas):
         _check_replica(partition, partition.replicas[name], tables[name], reader, sink)
     check_identity(partition, sink)
     authority = _authority(partition, tables, damaged_replicas(sink))
@@ -88,11 +94,11 @@ def check_partition(
         compared_batches=sum(entry.batches for entry in compared),
         compared_records=sum(entry.records for entry in compared),
         authority=authority,
-        replicas=[_summary(partition.replicas[name], tables[name]) for name in sorted(partition.replicas)],
+        replicas=[_summary(given.replicas[name], tables[name]) for name in sorted(given.replicas)],
         history=checked,
         suppressed=dict(sorted(sink.suppressed.items())),
     )
-    findings = attach_exhibits(partition, tables, reader, sorted_findings(sink.findings), authority)
+    findings = attach_exhibits(partition, tables, reader, sorted_findings(fold(sink.findings)), authority)
     return PartitionResult([with_cause(finding) for finding in findings], sink.notes, summary)
 
 
@@ -101,10 +107,24 @@ def _check_replica(
 ) -> None:
     check_structure(partition, inputs, table, sink)
     check_epoch_cache(inputs, table, sink)
-    check_checkpoints(inputs, table, sink)
     check_indexes(inputs, table, reader, sink)
+    check_transactions(inputs, table, reader, sink)
     if not partition.compacted and not inputs.cleaned_to:
         check_sequences(inputs, table, sink)
+        check_snapshots(inputs, table, reader, sink)
+
+
+def _believed(partition: PartitionInputs, tables: Mapping[str, BatchTable]) -> PartitionInputs:
+    """Without checkpoints that cannot be true: they are a finding, and what is compared must not hang on them."""
+    replicas = dict(partition.replicas)
+    for name, inputs in partition.replicas.items():
+        log_end = log_end_offset(inputs, tables[name])
+        if (inputs.log_start_checkpoint or 0) > log_end:
+            inputs = replace(inputs, log_start_checkpoint=None)
+        if (inputs.high_watermark or 0) > log_end:
+            inputs = replace(inputs, high_watermark=log_end)
+        replicas[name] = inputs
+    return replace(partition, replicas=replicas)
 
 
 def _authority(partition: PartitionInputs, tables: Mapping[str, BatchTable], damaged: frozenset[str]) -> str:

@@ -18,9 +18,14 @@ PRODUCER_EXPIRY_MS = 86_400_000  # producer.id.expiration.ms, Kafka's default: l
 
 
 class _Last(NamedTuple):
+    """A producer's last batch so far. `other` is the sequence that it would have ended with, had it begun where it
+    should: one wrong batch is one finding."""
+
     epoch: int
     sequence: int
     timestamp: int
+    offset: int
+    other: int
 
 
 def check_sequences(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
@@ -36,15 +41,19 @@ def check_sequences(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink)
         first = table.base_sequence[row]
         count = table.last_offset[row] - table.base_offset[row] + 1
         last = known.get(producer)
+        other = (first + count - 1) % SEQUENCES
         epoch, timestamp = table.producer_epoch[row], table.max_timestamp[row]
         if last is not None and last.epoch == epoch and timestamp - last.timestamp < PRODUCER_EXPIRY_MS:
             expected = (last.sequence + 1) % SEQUENCES
-            if first != expected:
-                _report(inputs, table, row, expected, sink)
-        known[producer] = _Last(epoch, (first + count - 1) % SEQUENCES, timestamp)
+            if first not in (expected, (last.other + 1) % SEQUENCES):
+                _report(inputs, table, row, expected, last.offset, sink)
+                other = (expected + count - 1) % SEQUENCES
+        known[producer] = _Last(epoch, (first + count - 1) % SEQUENCES, timestamp, table.last_offset[row], other)
 
 
-def _report(inputs: ReplicaInputs, table: BatchTable, row: int, expected: int, sink: FindingSink) -> None:
+def _report(
+    inputs: ReplicaInputs, table: BatchTable, row: int, expected: int, previous_offset: int, sink: FindingSink
+) -> None:
     file = f"{table.segment[row]:020d}.log"
     sink.report(
         "sequence-gap",
@@ -59,4 +68,5 @@ def _report(inputs: ReplicaInputs, table: BatchTable, row: int, expected: int, s
         position=table.position[row],
         expected_sequence=expected,
         producer_id=table.producer_id[row],
+        previous_offset=previous_offset,
     )

@@ -26,7 +26,9 @@ STRUCTURE_CHECKS = frozenset(
         "offset-gap",
         "offset-not-increasing",
         "epoch-not-monotonic",
+        "record-count-mismatch",
         "sequence-gap",
+        "transaction-mismatch",
     }
 )
 """Findings that say that the replica's own copy is damaged."""

@@ -1,7 +1,8 @@
 """Checks of one replica's log by itself: is every batch whole, and do offsets and epochs go the one way they may.
 
 Checks: `crc-mismatch`, `batch-unreadable`, `torn-tail`, `offset-gap`, `offset-not-increasing`,
-`epoch-not-monotonic`. Unreadable bytes are one finding; the offsets that they held are not reported again as a gap.
+`epoch-not-monotonic`, `record-count-mismatch`. Unreadable bytes are one finding; the offsets that they held are not
+reported again as a gap. Two neighbours that changed places are one finding, so is a batch whose own offset is wrong.
 """
 
 from __future__ import annotations
@@ -94,13 +95,20 @@ def _check_order(
     previous_epoch = NO_EPOCH
     bases, lasts, epochs = table.base_offset, table.last_offset, table.epoch
     cleaned_to = (1 << 62) if partition.compacted else inputs.cleaned_to
-    for row in range(len(table)):
+    row = 0
+    while row < len(table):
         base, epoch = bases[row], epochs[row]
         span = lasts[row] - base + 1
+        if row not in damaged and base > cleaned_to and _swapped(table, row, previous_last):
+            _report_swapped(inputs, table, row, sink)
+            previous_last, previous_epoch = lasts[row], max(previous_epoch, epoch, epochs[row + 1])
+            row += 2
+            continue
         if base != previous_last + 1 and row + 1 < len(table) and bases[row + 1] == previous_last + 1 + span:
             if row not in damaged and base >= cleaned_to:
                 _report_misplaced(inputs, table, row, previous_last, sink)
             previous_last += span
+            row += 1
             continue
         if base <= previous_last or base < table.segment[row]:
             _report_not_increasing(inputs, table, row, previous_last, sink)
@@ -110,6 +118,22 @@ def _check_order(
             _report_epoch(inputs, table, row, previous_epoch, sink)
         previous_last = max(previous_last, lasts[row])
         previous_epoch = max(previous_epoch, epoch)
+        if table.record_count[row] != span and base >= cleaned_to:
+            _report_count(inputs, table, row, sink)
+            if row + 1 < len(table) and bases[row + 1] == base + table.record_count[row]:
+                previous_last = bases[row + 1] - 1  # its last offset is what is wrong
+        row += 1
+
+
+def _swapped(table: BatchTable, row: int, previous_last: int) -> bool:
+    """Whether a batch and the one behind it would follow on what is before them the other way round."""
+    bases, lasts = table.base_offset, table.last_offset
+    return (
+        row + 1 < len(table)
+        and bases[row + 1] == previous_last + 1
+        and bases[row] == lasts[row + 1] + 1
+        and (row + 2 == len(table) or bases[row + 2] == lasts[row] + 1)
+    )
 
 
 def _report_not_increasing(
@@ -183,4 +207,38 @@ def _report_epoch(inputs: ReplicaInputs, table: BatchTable, row: int, previous_e
         file=file,
         position=table.position[row],
         previous_epoch=previous_epoch,
+    )
+
+
+def _report_swapped(inputs: ReplicaInputs, table: BatchTable, row: int, sink: FindingSink) -> None:
+    file = f"{table.segment[row]:020d}.log"
+    sink.report(
+        "offset-not-increasing",
+        inputs.replica,
+        f"replica {inputs.replica} holds the batches at offsets {table.base_offset[row + 1]} and "
+        f"{table.base_offset[row]} in the wrong order ({file}, byte {table.position[row]})",
+        offset=table.base_offset[row + 1],
+        end_offset=table.last_offset[row] + 1,
+        epoch=table.epoch[row + 1],
+        file=file,
+        position=table.position[row],
+        swapped=[table.base_offset[row], table.base_offset[row + 1]],
+    )
+
+
+def _report_count(inputs: ReplicaInputs, table: BatchTable, row: int, sink: FindingSink) -> None:
+    """A broker accepts a batch only when the two agree; after that, only the cleaner takes records out of it."""
+    file = f"{table.segment[row]:020d}.log"
+    base, last, count = table.base_offset[row], table.last_offset[row], table.record_count[row]
+    sink.report(
+        "record-count-mismatch",
+        inputs.replica,
+        f"replica {inputs.replica} holds a batch of offsets {base} to {last} of epoch {table.epoch[row]} that says it "
+        f"has {count} records ({file}, byte {table.position[row]})",
+        offset=base,
+        end_offset=last + 1,
+        epoch=table.epoch[row],
+        file=file,
+        position=table.position[row],
+        record_count=count,
     )

@@ -1,0 +1,115 @@
+"""One damage, one finding: takes out findings that only follow from another one of the same replica.
+
+A batch with a changed epoch differs from the other replicas' batch, a lost segment leaves a hole in a producer's
+sequence, index entries that point into it, and an epoch that begins too late. Each is true, and tells nothing that the
+cause does not tell. What is taken out stands in the cause's evidence as `consequences`.
+
+Rules of this module. Only a finding about one replica's own log can be a cause, and only where its offsets (or its
+file, for indexes) cover what would be taken out: a difference from another replica that goes on beyond the damaged
+batches stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from odradek_audit.findings import Finding
+
+STRUCTURAL = frozenset(
+    {
+        "crc-mismatch",
+        "batch-unreadable",
+        "torn-tail",
+        "offset-gap",
+        "offset-not-increasing",
+        "epoch-not-monotonic",
+        "record-count-mismatch",
+    }
+)
+IN_THE_LOG = STRUCTURAL | {"sequence-gap", "transaction-mismatch"}
+CONSEQUENCES_KEPT = 10
+
+
+def fold(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings of one partition without consequences, in the order given."""
+    kept = list(findings)
+    for explains in (_goes_on, _of_own_log, _of_agreement):
+        kept = _without(kept, explains)
+    return kept
+
+
+def _without(findings: list[Finding], explains: Callable[[Finding, Finding], bool]) -> list[Finding]:
+    causes = [(place, finding) for place, finding in enumerate(findings) if finding.check in IN_THE_LOG]
+    taken: dict[int, list[Finding]] = {}
+    kept = []
+    for place, finding in enumerate(findings):
+        found = next((at for at, cause in causes if at != place and explains(cause, finding)), None)
+        if found is None:
+            kept.append((place, finding))
+        else:
+            taken.setdefault(found, []).append(finding)
+    return [_with_consequences(finding, taken.get(place, ())) for place, finding in kept]
+
+
+def _with_consequences(cause: Finding, consequences: Sequence[Finding]) -> Finding:
+    if not consequences:
+        return cause
+    told = [*cause.evidence.get("consequences", ())]
+    told += [{"check": each.check, "replica": each.replica, "offset": each.offset} for each in consequences]
+    references = [each.reference for each in consequences if each.reference and each.replica == cause.replica]
+    return replace(
+        cause,
+        reference=cause.reference or next(iter(references), ""),
+        evidence={**cause.evidence, "consequences": told[:CONSEQUENCES_KEPT]},
+    )
+
+
+def _end(finding: Finding) -> int:
+    return max(finding.end_offset, finding.offset + 1)
+
+
+def _touches(cause: Finding, begin: int, end: int) -> bool:
+    """Whether a cause's offsets lie in [begin, end], the ends included: a hole ends where the next batch begins."""
+    return cause.offset <= end and _end(cause) >= begin
+
+
+def _goes_on(cause: Finding, finding: Finding) -> bool:
+    """Bytes that are no batch, right behind a batch with a wrong CRC: the damage goes on, or the length is wrong."""
+    if cause.replica != finding.replica or (cause.check, finding.check) not in (
+        ("crc-mismatch", "batch-unreadable"),
+        ("crc-mismatch", "torn-tail"),
+    ):
+        return False
+    end = cause.position + int(cause.evidence.get("size", 0))
+    return cause.file == finding.file and cause.position < finding.position <= end
+
+
+def _of_own_log(cause: Finding, finding: Finding) -> bool:
+    """What the replica's other files, and its producers, seem to do wrong when a part of its log is damaged."""
+    if cause.replica != finding.replica or cause.check not in STRUCTURAL:
+        return False
+    if finding.check == "epoch-cache-mismatch":
+        recorded = int(finding.evidence.get("recorded_start", -1))
+        begin = finding.offset if recorded < 0 else min(recorded, finding.offset)
+        return _touches(cause, begin, max(recorded, finding.offset))
+    if finding.check == "index-unsound":
+        return finding.file.partition(".")[0] == cause.file.partition(".")[0] or _touches(
+            cause, finding.offset, finding.offset
+        )
+    if finding.check == "sequence-gap":
+        return _touches(cause, int(finding.evidence.get("previous_offset", finding.offset)), _end(finding))
+    if finding.check == "checkpoint-order":
+        return _touches(cause, finding.offset, finding.offset)
+    if finding.check in ("producer-snapshot-mismatch", "transaction-mismatch"):
+        return cause.offset <= finding.offset
+    return False
+
+
+def _of_agreement(cause: Finding, finding: Finding) -> bool:
+    """A difference between two replicas where one of them has a damaged batch, and nothing else differs."""
+    if finding.check not in ("log-matching", "epoch-fork"):
+        return False
+    if cause.replica not in (finding.replica, finding.other_replica):
+        return False
+    return cause.offset <= finding.offset and finding.end_offset <= _end(cause)

@@ -1,0 +1,111 @@
+"""`producer-snapshot-mismatch`: does a `.snapshot` file say of each producer what the batches below it say (C5; R-241)?
+
+A broker that starts believes the newest snapshot and replays only what lies behind it, so a wrong one makes it accept a
+batch twice or refuse the next. Judged are the producers that a snapshot names and whose batches are at hand. Not
+judged: snapshots behind the log end (a start removes them), producers without a batch in the log (retention took it),
+producers that a snapshot lacks (they expire), and compacted logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek_proto.formats import PRODUCER_SNAPSHOT_SUFFIX, CorruptFile, ProducerSnapshotEntry, decode_producer_snapshot
+
+from odradek_audit.checks.facts import NO_PRODUCER, BatchTable, ReplicaInputs, SegmentReader, log_end_offset
+from odradek_audit.findings import FindingSink
+
+CONTROL_BIT = 0x20
+SEQUENCES = 1 << 31
+LARGEST_SNAPSHOT = 64 * 1024 * 1024  # about a million producers
+
+
+class _State(NamedTuple):
+    """What the log says of a producer: its epoch, its last sequence and offset in it, and that batch's leader epoch."""
+
+    epoch: int
+    sequence: int
+    offset: int
+    leader_epoch: int
+
+
+def check_snapshots(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink) -> None:
+    """All snapshots of one replica, in one walk over its log."""
+    log_end = log_end_offset(inputs, table)
+    known: dict[int, _State] = {}
+    row = 0
+    for offset in inputs.snapshots:
+        if offset > log_end:
+            return
+        row = _follow(table, row, offset, known)
+        entries = _read(inputs, offset, reader, sink)
+        if entries is not None and not (inputs.segments and offset < inputs.segments[0].base_offset):
+            for entry in entries:
+                _judge(inputs, offset, entry, known.get(entry.producer_id), table, sink)
+
+
+def _follow(table: BatchTable, row: int, end: int, known: dict[int, _State]) -> int:
+    """Let `known` learn of the batches from a row up to an offset (exclusive); returns the row behind them."""
+    while row < len(table) and table.last_offset[row] < end:
+        producer, epoch = table.producer_id[row], table.producer_epoch[row]
+        if producer != NO_PRODUCER and table.attributes[row] & CONTROL_BIT:
+            if producer in known and known[producer].epoch < epoch:  # a marker with a new epoch ends the old one
+                known[producer] = _State(epoch, -1, -1, table.epoch[row])
+        elif producer != NO_PRODUCER and table.base_sequence[row] >= 0:
+            count = table.last_offset[row] - table.base_offset[row] + 1
+            last = (table.base_sequence[row] + count - 1) % SEQUENCES
+            known[producer] = _State(epoch, last, table.last_offset[row], table.epoch[row])
+        row += 1
+    return row
+
+
+def _read(
+    inputs: ReplicaInputs, offset: int, reader: SegmentReader, sink: FindingSink
+) -> Sequence[ProducerSnapshotEntry] | None:
+    file = f"{offset:020d}{PRODUCER_SNAPSHOT_SUFFIX}"
+    try:
+        return decode_producer_snapshot(reader.read(inputs.replica, file, 0, LARGEST_SNAPSHOT))
+    except (CorruptFile, OSError) as error:
+        if offset != max(inputs.snapshots) or inputs.clean_shutdown:
+            sink.report(
+                "file-corrupt",
+                inputs.replica,
+                f"replica {inputs.replica} has a file {file} that cannot be read: {error}",
+                file=file,
+            )
+        return None  # the newest after a crash: it is written without an fsync, and a start removes what it cannot read
+
+
+def _judge(
+    inputs: ReplicaInputs,
+    offset: int,
+    entry: ProducerSnapshotEntry,
+    state: _State | None,
+    table: BatchTable,
+    sink: FindingSink,
+) -> None:
+    first = table.base_offset[0] if len(table) else offset
+    stored = (entry.producer_epoch, entry.last_sequence, entry.last_offset)
+    if state is None:
+        if entry.last_offset < first:
+            return
+        said, epoch = "no batch of it", -1
+    else:
+        if stored == state[:3] or (entry.last_offset == -1 and entry.producer_epoch > state.epoch):
+            return
+        said = f"sequence {state.sequence} of its epoch {state.epoch} at offset {state.offset} as the last one"
+        epoch = state.leader_epoch
+    file = f"{offset:020d}{PRODUCER_SNAPSHOT_SUFFIX}"
+    sink.report(
+        "producer-snapshot-mismatch",
+        inputs.replica,
+        f"replica {inputs.replica} has the producer {entry.producer_id} in {file} with sequence "
+        f"{entry.last_sequence} of its epoch {entry.producer_epoch} at offset {entry.last_offset}, and its log has "
+        f"{said} below {offset}",
+        offset=state.offset if state is not None and state.offset >= 0 else entry.last_offset,
+        epoch=epoch,
+        file=file,
+        producer_id=entry.producer_id,
+        snapshot_offset=offset,
+    )

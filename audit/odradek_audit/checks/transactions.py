@@ -1,0 +1,142 @@
+"""`transaction-mismatch`: do the markers in the log and the `.txnindex` files name the same aborted transactions (C6)?
+
+Consumers that read committed records learn from the index what to leave out. An aborted transaction that is missing
+there is shown to them as if it had been committed; one that is there although its marker says COMMIT is hidden.
+
+Only replicas that have a transaction index are judged: odradek's storage writes none. After an unclean stop a start
+builds the index of the last segment anew, so that one is not judged then.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odradek_proto.formats import (
+    TRANSACTION_INDEX_SUFFIX,
+    AbortedTransaction,
+    CorruptFile,
+    decode_transaction_index,
+)
+from odradek_proto.records import ControlType, CorruptBatch, control_type, decode_records, read_header
+
+from odradek_audit.checks.facts import BatchTable, ReplicaInputs, SegmentFile, SegmentReader
+from odradek_audit.findings import FindingSink
+
+TRANSACTIONAL_BIT, CONTROL_BIT = 0x10, 0x20
+LARGEST_INDEX = 64 * 1024 * 1024
+
+
+class _Marker(NamedTuple):
+    """A transaction's end in the log. `first` is the transaction's first offset, -1 when it is not in the log."""
+
+    row: int
+    aborted: bool
+    first: int
+
+
+def check_transactions(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink) -> None:
+    """Compare the transaction index of one replica with its log."""
+    if not inputs.transaction_indexes:
+        return
+    judged = [segment for segment in inputs.segments if inputs.clean_shutdown or segment is not inputs.segments[-1]]
+    try:
+        markers = {table.base_offset[marker.row]: marker for marker in _markers(inputs, table, reader)}
+    except (OSError, CorruptBatch) as error:
+        sink.note(
+            "not-compared", inputs.replica, f"the transactions of replica {inputs.replica} were not read: {error}"
+        )
+        return
+    for segment in judged:
+        entries = _entries(inputs, segment, reader, sink)
+        if entries is not None:
+            _check_segment(inputs, segment, entries, markers, table, sink)
+
+
+def _markers(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader) -> Iterator[_Marker]:
+    """Every transaction marker of the log. Raises `OSError` and `CorruptBatch`."""
+    open_since: dict[int, int] = {}
+    for row, attributes in enumerate(table.attributes):
+        producer = table.producer_id[row]
+        if not attributes & TRANSACTIONAL_BIT:
+            continue
+        if not attributes & CONTROL_BIT:
+            open_since.setdefault(producer, table.base_offset[row])
+            continue
+        file = f"{table.segment[row]:020d}.log"
+        data = reader.read(inputs.replica, file, table.position[row], table.size[row])
+        kind = control_type(decode_records(data, read_header(data))[0])
+        if kind in (ControlType.ABORT, ControlType.COMMIT):
+            yield _Marker(row, kind == ControlType.ABORT, open_since.pop(producer, -1))
+
+
+def _entries(
+    inputs: ReplicaInputs, segment: SegmentFile, reader: SegmentReader, sink: FindingSink
+) -> list[AbortedTransaction] | None:
+    if segment.base_offset not in inputs.transaction_indexes:
+        return []
+    file = segment.stem + TRANSACTION_INDEX_SUFFIX
+    try:
+        return decode_transaction_index(reader.read(inputs.replica, file, 0, LARGEST_INDEX))
+    except (CorruptFile, OSError) as error:
+        sink.report(
+            "file-corrupt",
+            inputs.replica,
+            f"replica {inputs.replica} has a file {file} that cannot be read: {error}",
+            file=file,
+        )
+        return None
+
+
+def _check_segment(
+    inputs: ReplicaInputs,
+    segment: SegmentFile,
+    entries: list[AbortedTransaction],
+    markers: dict[int, _Marker],
+    table: BatchTable,
+    sink: FindingSink,
+) -> None:
+    named = set()
+    for entry in entries:
+        named.add(entry.last_offset)
+        marker = markers.get(entry.last_offset)
+        if marker is None:
+            what = "the log has no transaction marker there"
+        elif not marker.aborted:
+            what = "the marker there says that it was committed"
+        elif table.producer_id[marker.row] != entry.producer_id:
+            what = f"the marker there is of producer {table.producer_id[marker.row]}"
+        elif marker.first not in (-1, entry.first_offset):
+            what = f"its first record is at offset {marker.first}"
+        else:
+            continue
+        said = (
+            f"names an aborted transaction of producer {entry.producer_id} from offset {entry.first_offset} to "
+            f"{entry.last_offset}, and {what}"
+        )
+        _report(inputs, segment, table, entry.last_offset, said, sink)
+    for row in table.rows_of_segment(segment.base_offset):
+        marker = markers.get(table.base_offset[row])
+        if marker is not None and marker.aborted and marker.first >= 0 and table.base_offset[row] not in named:
+            said = (
+                f"lacks the aborted transaction of producer {table.producer_id[row]} from offset {marker.first} to "
+                f"{table.base_offset[row]}"
+            )
+            _report(inputs, segment, table, table.base_offset[row], said, sink)
+
+
+def _report(
+    inputs: ReplicaInputs, segment: SegmentFile, table: BatchTable, offset: int, said: str, sink: FindingSink
+) -> None:
+    row = bisect_left(table.last_offset, offset)
+    file = segment.stem + TRANSACTION_INDEX_SUFFIX
+    sink.report(
+        "transaction-mismatch",
+        inputs.replica,
+        f"replica {inputs.replica}: {file} {said}",
+        offset=offset,
+        end_offset=offset + 1,
+        epoch=table.epoch[row] if row < len(table) else -1,
+        file=file,
+    )
