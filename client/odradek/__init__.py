@@ -109,8 +109,8 @@ _NAMES = {
     "odradek.delivery": "Delivery",
     "odradek.descriptions": (
         "BrokerDescription ClusterDescription ConfigEntry ConfigSynonym CreatedTopic EpochStart NewTopic "
-        "PartitionDescription PartitionReassignment QuorumDescription QuorumReplica RemoteReplicaDescription ReplicaDescription "
-        "ReplicasDescription TopicDescription"
+        "PartitionDescription PartitionReassignment QuorumDescription QuorumReplica RemoteReplicaDescription "
+        "ReplicaDescription ReplicasDescription TopicDescription"
     ),
     "odradek.errors": (
         "BootstrapError BrokerError BrokerUnreachable BufferFull ClientClosed ClientError ClientFailed ConfigError "
