@@ -1,32 +1,44 @@
-"""`odradek chaos`: strike the brokers of a cluster on this machine, by what they do.
+"""`odradek chaos`: strike the brokers of a cluster, by what they do.
 
 A broker is chosen by its role at this moment (the leader or a follower of a partition, the active controller) or by
-its number. Signals go only to processes that `odradek cluster up` started and whose start time is still the same.
+its number. The worlds are `processes`, which `odradek cluster up` started on this machine, and `compose`, containers of
+a compose project. Signals go only to processes whose start time is still the same, Docker is only asked to touch
+containers with the project's label.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from odradek.cli.failures import USAGE, CommandFailed
 from odradek.cli.options import DEFAULT_TIMEOUT_S, DataDirectory, Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen
 
-from odradek_chaos import campaigns_cli
+from odradek_chaos import campaigns_cli, writing_cli
 
 if TYPE_CHECKING:
-    from odradek_broker.local_cluster import LocalCluster
-
     from odradek_chaos.selecting import Victim
+    from odradek_chaos.worlds.real import Fault, RealWorld
 
 app = typer.Typer(
-    help="Kill, freeze and restart brokers; run campaigns of seeded faults.",
+    help="Kill, freeze, cut off and restart brokers; run campaigns of seeded faults.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
+
+
+class World(StrEnum):
+    """Where the brokers run."""
+
+    PROCESSES = "processes"
+    COMPOSE = "compose"
+
 
 Leader = Annotated[str | None, typer.Option("--leader", metavar="TOPIC/PARTITION", help="The leader of a partition.")]
 Follower = Annotated[
@@ -34,74 +46,103 @@ Follower = Annotated[
 ]
 Controller = Annotated[bool, typer.Option("--controller", help="The active controller.")]
 Broker = Annotated[int | None, typer.Option("--broker", metavar="N", help="The broker with this number.")]
+Where = Annotated[World, typer.Option("--world", help="Processes of this machine, or containers.")]
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "--project", metavar="NAME", help="The compose project. Default: COMPOSE_PROJECT_NAME, or this directory's."
+    ),
+]
+STRIKES = {
+    "kill": "Kill a broker (kill -9). It stays down until `restart`.",
+    "pause": "Freeze a broker (SIGSTOP, or Docker's pause): it holds its connections and says nothing.",
+    "cut": "Take a container's network away, both ways: whoever talks to it hears nothing any more.",
+}
+REPAIRS = {
+    "resume": ("pause", "Thaw a frozen broker. Without a choice: all that are frozen."),
+    "heal": ("cut", "Give a container its network back. Without a choice: all that were cut off."),
+}
 
 
-@app.command("kill")
-def kill(
-    leader: Leader = None,
-    follower: Follower = None,
-    controller: Controller = False,
-    broker: Broker = None,
-    data: DataDirectory = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Kill a broker (kill -9)."""
-    from odradek_broker.local_cluster import LocalCluster
+class Choice(NamedTuple):
+    """How a broker is named on the command line: by one of these."""
 
-    _strike("killed", LocalCluster.kill, (leader, follower, controller, broker), data, Screen(output, as_json, quiet))
+    leader: str | None
+    follower: str | None
+    controller: bool
+    broker: int | None
+
+    @property
+    def given(self) -> int:
+        return sum(each is not None and each is not False for each in self)
 
 
-@app.command("pause")
-def pause(
-    leader: Leader = None,
-    follower: Follower = None,
-    controller: Controller = False,
-    broker: Broker = None,
-    data: DataDirectory = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Freeze a broker (SIGSTOP): it holds its connections and says nothing."""
-    from odradek_broker.local_cluster import LocalCluster
-
-    _strike("froze", LocalCluster.pause, (leader, follower, controller, broker), data, Screen(output, as_json, quiet))
+Act = Callable[["RealWorld", Choice, Screen], None]
 
 
-@app.command("resume")
-def resume(
-    leader: Leader = None,
-    follower: Follower = None,
-    controller: Controller = False,
-    broker: Broker = None,
-    data: DataDirectory = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Thaw a frozen broker (SIGCONT). Without a choice: all that are frozen."""
-    from odradek_broker.local_cluster import LocalCluster
+def _command(name: str, help_text: str, act: Act) -> None:
+    """Add a subcommand that finds the world and acts on a broker of it that is chosen by its role or number."""
 
-    from odradek_chaos.selecting import Victim
+    def command(
+        leader: Leader = None,
+        follower: Follower = None,
+        controller: Controller = False,
+        broker: Broker = None,
+        world: Where = World.PROCESSES,
+        data: DataDirectory = None,
+        project: Project = None,
+        output: Output = OutputFormat.TABLE,
+        as_json: Json = False,
+        quiet: Quiet = False,
+    ) -> None:
+        choice = Choice(leader, follower, controller, broker)
+        act(_world(world, data, project), choice, Screen(output, as_json, quiet))
 
-    screen = Screen(output, as_json, quiet)
-    choice = (leader, follower, controller, broker)
-    if any(choice):
-        _strike("thawed", LocalCluster.resume, choice, data, screen)
-        return
-    cluster = _cluster(data)
-    frozen = [node_id for node_id in cluster.nodes if cluster.paused(node_id)]
-    for node_id in frozen:
-        cluster.resume(node_id)
-    _tell("thawed", [Victim(node_id, "was frozen", cluster.nodes[node_id].pid) for node_id in frozen], screen)
+    app.command(name, help=help_text)(command)
+
+
+def _striking(name: str) -> Act:
+    def strike(world: RealWorld, choice: Choice, screen: Screen) -> None:
+        fault = _fault(name)
+        victim = _chosen(world, choice)
+        fault.strike(world, victim.broker)
+        _tell(fault.done, [victim], screen)
+        if screen.for_people:
+            where = " --world compose" if "container" in victim.place else ""
+            screen.say(f"`odradek chaos {fault.remedy}{where} --broker {victim.broker}` {fault.remedied}")
+
+    return strike
+
+
+def _repairing(name: str) -> Act:
+    def repair(world: RealWorld, choice: Choice, screen: Screen) -> None:
+        from odradek_chaos.selecting import Victim
+
+        fault = _fault(name)
+        if choice.given:
+            victims = [_chosen(world, choice)]
+        else:
+            suffering = [node_id for node_id in world.nodes if fault.suffers(world, node_id)]
+            victims = [Victim(node_id, fault.was, world.place(node_id)) for node_id in suffering]
+        for victim in victims:
+            fault.repair(world, victim.broker)
+        _tell(fault.undone, victims, screen)
+
+    return repair
+
+
+for _name, _help in STRIKES.items():
+    _command(_name, _help, _striking(_name))
+for _name, (_of, _help) in REPAIRS.items():
+    _command(_name, _help, _repairing(_of))
 
 
 @app.command("restart")
 def restart(
     broker: Broker = None,
+    world: Where = World.PROCESSES,
     data: DataDirectory = None,
+    project: Project = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until all brokers are ready again.")] = False,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
@@ -110,38 +151,50 @@ def restart(
     """Start brokers again that do not run. With --broker: this one, stopped in peace first if it runs."""
     from odradek_chaos.selecting import Victim
 
-    cluster = _cluster(data)
+    found = _world(world, data, project)
     because = "did not run"
     if broker is not None:
-        because = "was stopped in peace before" if cluster.running(broker) else because
-        cluster.stop(broker)
-    chosen = [broker] if broker is not None else [node_id for node_id in cluster.nodes if not cluster.running(node_id)]
-    victims = [Victim(node_id, because, cluster.start(node_id).pid) for node_id in chosen]
+        because = "was stopped in peace before" if found.running(broker) else because
+        found.stop(broker)
+    chosen = [broker] if broker is not None else [node_id for node_id in found.nodes if not found.running(node_id)]
+    for node_id in chosen:
+        found.start(node_id)
+    victims = [Victim(node_id, because, found.place(node_id)) for node_id in chosen]
     if wait:
         import asyncio
 
         from odradek_chaos.waiting import wait_until_ready
 
-        asyncio.run(wait_until_ready(cluster))
+        asyncio.run(wait_until_ready(found))
     _tell("started", victims, Screen(output, as_json, quiet))
 
 
-def _cluster(data: str | None) -> LocalCluster:
+def _world(world: World, data: str | None, project: str | None) -> RealWorld:
+    if world is World.COMPOSE:
+        from odradek_chaos.worlds.compose import ComposeWorld, project_name
+
+        if data is not None:
+            raise CommandFailed("--data is of processes", hint="containers: --project NAME", exit_code=USAGE)
+        return ComposeWorld(project_name(project, os.environ, Path.cwd()))
+    if project is not None:
+        raise CommandFailed("--project is of containers", hint="add --world compose", exit_code=USAGE)
     from odradek.cli.current import data_directory
     from odradek_broker.local_cluster import LocalCluster
 
-    return LocalCluster.load(data_directory(data))
+    from odradek_chaos.worlds.processes import ProcessesWorld
+
+    return ProcessesWorld(LocalCluster.load(data_directory(data)))
 
 
-def _strike(
-    verb: str,
-    act: Callable[[LocalCluster, int], None],
-    choice: tuple[str | None, str | None, bool, int | None],
-    data: str | None,
-    screen: Screen,
-) -> None:
-    """Find the one that was chosen, act, and say what it was doing."""
-    if sum(each is not None and each is not False for each in choice) != 1:
+def _fault(name: str) -> Fault:
+    from odradek_chaos.worlds.real import FAULTS
+
+    return FAULTS[name]
+
+
+def _chosen(world: RealWorld, choice: Choice) -> Victim:
+    """The one broker that was chosen, and what it was doing. Raises `CommandFailed` when it is not one."""
+    if choice.given != 1:
         raise CommandFailed(
             "say which broker: one of --leader, --follower, --controller, --broker",
             hint="for example --leader orders/0",
@@ -151,26 +204,21 @@ def _strike(
 
     from odradek_chaos.selecting import select
 
-    cluster = _cluster(data)
-    victim = run(select(cluster, *choice), DEFAULT_TIMEOUT_S)
-    act(cluster, victim.broker)
-    _tell(verb, [victim], screen)
+    return run(select(world, *choice), DEFAULT_TIMEOUT_S)
 
 
 def _tell(verb: str, victims: list[Victim], screen: Screen) -> None:
-    rows = [
-        {"action": verb, "broker": victim.broker, "pid": victim.pid, "because": victim.because} for victim in victims
-    ]
     if not screen.for_people:
+        rows = [{"action": verb, "broker": each.broker, **each.place, "because": each.because} for each in victims]
         screen.show_rows(rows, {})
         return
     for victim in victims:
-        screen.say(f"{verb} broker {victim.broker} (pid {victim.pid}): {victim.because}")
-        if verb == "killed":
-            screen.say(f"`odradek chaos restart --broker {victim.broker}` starts it again")
+        place = ", ".join(f"{kind} {name}" for kind, name in victim.place.items())
+        screen.say(f"{verb} broker {victim.broker} ({place}): {victim.because}")
     if not victims:
         screen.say("nothing to do")
 
 
+app.command("write")(writing_cli.write)
 app.command("run")(campaigns_cli.run)
 app.command("trace")(campaigns_cli.trace)

@@ -1,10 +1,10 @@
-"""The kill harness: real processes, killed while they are written to, and a verdict on what was promised.
+"""The kill harness: real brokers, killed while they are written to, and a verdict on what was promised.
 
 One round: the cluster is whole, writers keep hundreds of records in flight, and at a random moment one process gets
-kill -9 (or SIGSTOP): the leader of a partition, one of its followers, the active controller, or all brokers at once.
-Then acknowledgements must come again on every partition; the process is started again and the ISR must fill up. The
-longest silence of each partition in the round is the price that a user pays. After all rounds a reader compares all
-records with what the writers were told.
+kill -9 (or is frozen, or cut off): the leader of a partition, one of its followers, the active controller, or all
+brokers at once. Then acknowledgements must come again on every partition; the fault is made good and the ISR must fill
+up. The longest silence of each partition in the round is the price that a user pays. After all rounds a reader compares
+all records with what the writers were told.
 
     python -m odradek_chaos.kills [--rounds 50] [--seed 1] [--acks all|1] [--target leader|follower|controller|all]
 
@@ -35,6 +35,8 @@ from odradek_proto.transport.clock import LoopClock
 
 from odradek_chaos.verify import ReadBack, verify
 from odradek_chaos.workload import Ledger, Writer
+from odradek_chaos.worlds.processes import ProcessesWorld
+from odradek_chaos.worlds.real import FAULTS, RealWorld
 
 Condition = Callable[[], Awaitable[bool]]
 
@@ -88,16 +90,17 @@ class Plan:
     partitions: int = 3
     writers: int = 2
     in_flight: int = 60  # per writer and partition
-    freeze: bool = False
+    fault: str = "kill"  # of odradek_chaos.worlds.real.FAULTS
     stall_others_ms: int = 0
 
 
 class KillHarness:
     """Runs a plan on a cluster that it has been given; says what happens through `say`."""
 
-    def __init__(self, cluster: LocalCluster, plan: Plan, *, history: Path | None = None, quiet: bool = False) -> None:
+    def __init__(self, cluster: RealWorld, plan: Plan, *, history: Path | None = None, quiet: bool = False) -> None:
         self._cluster = cluster
         self._plan = plan
+        self._fault = FAULTS[plan.fault]
         self._rng = random.Random(plan.seed)
         self._clock = LoopClock(random.Random(plan.seed))
         self._ledger = Ledger(self._clock, history)
@@ -108,7 +111,8 @@ class KillHarness:
         """All rounds, then the read back. Raises `NotRecovered`."""
         plan = self._plan
         outcome = Outcome(seed=plan.seed, acks=plan.acks)
-        self._cluster.start_all()
+        for node_id in self._cluster.nodes:
+            self._cluster.start(node_id)
         async with Admin(self._cluster.bootstrap, bootstrap_timeout_ms=30_000) as admin:
             self._admin = admin
             await self._until(self._all_unfenced, "all brokers to be unfenced")
@@ -184,32 +188,28 @@ class KillHarness:
         restarted_ms = restarted_ms or self._restart(victims)
         await self._until(self._whole, "full ISRs after the restart")
         result = Round(number, target, tuple(victims), led, in_flight, silence_ms, self._clock.now_ms() - restarted_ms)
-        act = "froze" if self._plan.freeze else "killed"
         self._say(
-            f"round {number:3} at {began_ms} ms: {act} {target} {victims} (led {led}), {in_flight} in flight, "
-            f"silence {silence_ms} ms, full ISR {result.isr_full_ms} ms after the restart"
+            f"round {number:3} at {began_ms} ms: {self._fault.done} {target} {victims} (led {led}), "
+            f"{in_flight} in flight, silence {silence_ms} ms, full ISR {result.isr_full_ms} ms after the restart"
         )
         return result
 
     async def _strike(self, victims: Sequence[int]) -> None:
-        """kill -9 or SIGSTOP; with `stall_others_ms` the others stand still for so long before, as in a long pause."""
+        """The fault; with `stall_others_ms` the others stand still for so long before, as in a long pause."""
         others = [node_id for node_id in self._cluster.nodes if node_id not in victims]
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.pause(other)
             await self._clock.sleep(self._plan.stall_others_ms)
         for victim in victims:
-            (self._cluster.pause if self._plan.freeze else self._cluster.kill)(victim)
+            self._fault.strike(self._cluster, victim)
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.resume(other)
 
     def _restart(self, victims: Sequence[int]) -> int:
         for victim in victims:
-            if self._plan.freeze:
-                self._cluster.resume(victim)
-            else:
-                self._cluster.start(victim)
+            self._fault.repair(self._cluster, victim)
         return self._clock.now_ms()
 
     async def _victims(self, target: str) -> tuple[list[int], int]:
@@ -301,14 +301,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     targets = TARGETS if options.target == "any" else (options.target,)
     plan = Plan(
-        options.rounds, options.seed, options.acks, targets, freeze=options.freeze, stall_others_ms=options.stall_others
+        options.rounds,
+        options.seed,
+        options.acks,
+        targets,
+        fault="pause" if options.freeze else "kill",
+        stall_others_ms=options.stall_others,
     )
     settings = dict(pair.split("=", 1) for pair in options.overrides)
     with tempfile.TemporaryDirectory(prefix="odradek-kills-") as temporary:
         directory = options.data or Path(temporary) / "cluster"
         cluster = LocalCluster.create(directory, brokers=3, settings=settings)
         try:
-            outcome = asyncio.run(KillHarness(cluster, plan, history=directory / "history.jsonl").run())
+            outcome = asyncio.run(KillHarness(ProcessesWorld(cluster), plan, history=directory / "history.jsonl").run())
         except NotRecovered as error:
             print(f"odradek: not recovered: {error}", file=sys.stderr)
             return 1

@@ -1,4 +1,4 @@
-"""Waits until a cluster of local processes can be used, and says who died on the way."""
+"""Waits until a cluster of real brokers can be used, and says who died on the way."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import signal
 from collections.abc import Callable, Collection
 
 from odradek import Admin, OdradekError
-from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_broker.local_cluster import ClusterError
+
+from odradek_chaos.worlds.real import Watched
 
 POLL_S = 0.03
 LAST_LINES = 12
 
 
 async def wait_until_ready(
-    cluster: LocalCluster, *, timeout_s: float = 30, on_progress: Callable[[int], None] = lambda ready: None
+    cluster: Watched, *, timeout_s: float = 30, on_progress: Callable[[int], None] = lambda ready: None
 ) -> None:
     """Until every broker of the cluster is registered and unfenced. `on_progress` gets how many are.
 
-    Raises `ClusterError` when a process ends, or when the time is over.
+    Raises `ClusterError` when a broker ends, or when the time is over.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -28,11 +30,11 @@ async def wait_until_ready(
     except TimeoutError:
         raise ClusterError(
             f"the brokers are not ready after {timeout_s:g} s",
-            hint=f"their output is in {cluster.directory}/broker-*.log",
+            hint=f"what they say: {', '.join(str(cluster.log_file(node_id)) for node_id in cluster.nodes)}",
         ) from None
 
 
-async def _ready_through(cluster: LocalCluster, on_progress: Callable[[int], None]) -> bool:
+async def _ready_through(cluster: Watched, on_progress: Callable[[int], None]) -> bool:
     """Ask until all are there (true), or until the connection must be made anew (false)."""
     check_alive(cluster)
     try:
@@ -49,14 +51,14 @@ async def _ready_through(cluster: LocalCluster, on_progress: Callable[[int], Non
         return False
 
 
-def check_alive(cluster: LocalCluster, down: Collection[int] = ()) -> None:
+def check_alive(cluster: Watched, down: Collection[int] = ()) -> None:
     """Raise `ClusterError` with the last words of the first node that does not run, save those that are to be down."""
     for node_id in cluster.nodes:
         if node_id not in down and not cluster.running(node_id):
             raise ClusterError(obituary(cluster, node_id))
 
 
-def obituary(cluster: LocalCluster, node_id: int) -> str:
+def obituary(cluster: Watched, node_id: int) -> str:
     """Which broker ended, how, and the last lines of its output."""
     status = cluster.exit_status(node_id)
     if status is None:

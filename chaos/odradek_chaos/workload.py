@@ -122,42 +122,57 @@ class Writer:
     in_flight: int = 100
     pause_ms: float = 0  # between two records of one partition
     payload: bytes = b""  # appended to each value; begins with a space
+    limit: int | None = None  # of records to all partitions; without it, until `stop`
     on_error: Callable[[OdradekError], None] | None = None
+    on_send: Callable[[str, int], None] | None = None  # told (writer, partition) before each record
     sent: dict[int, int] = field(default_factory=dict)
     _stopping: bool = False
+    _waiting: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Write until `stop`; returns when nothing is on its way any more."""
+        """Write until `stop` or the limit; returns when nothing is on its way any more."""
         await asyncio.gather(*(self._write(partition) for partition in range(self.partitions)))
+        await self.settle()
 
     def stop(self) -> None:
         self._stopping = True
 
+    async def write_one(self, partition: int, room: asyncio.Semaphore | None = None) -> bool:
+        """Hand one record to the producer; what it is told comes later. False: it certainly was not written."""
+        number = self.sent.get(partition, 0)
+        self.sent[partition] = number + 1
+        value = f"{self.name}/{partition}/{number}".encode() + self.payload
+        if self.on_send is not None:
+            self.on_send(self.name, partition)
+        self.ledger.send(self.topic, partition, value, self.name, self.acks)
+        try:
+            delivery = await self.producer.enqueue(self.topic, value, partition=partition)
+        except OdradekError as error:  # never left: certainly not written
+            self._failed(partition, value, error, definite=True)
+            return False
+        task = asyncio.get_running_loop().create_task(self._await(partition, value, delivery, room))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+        return True
+
+    async def settle(self) -> None:
+        """Returns when every record that was handed over has its outcome."""
+        if self._waiting:
+            await asyncio.wait(self._waiting)
+
     async def _write(self, partition: int) -> None:
         room = asyncio.Semaphore(self.in_flight)
-        waiting: set[asyncio.Task[None]] = set()
-        while not self._stopping:
+        while True:
             await room.acquire()
-            number = self.sent.get(partition, 0)
-            self.sent[partition] = number + 1
-            value = f"{self.name}/{partition}/{number}".encode() + self.payload
-            self.ledger.send(self.topic, partition, value, self.name, self.acks)
-            try:
-                delivery = await self.producer.enqueue(self.topic, value, partition=partition)
-            except OdradekError as error:  # never left: certainly not written
-                self._failed(partition, value, error, definite=True)
+            if self._stopping or (self.limit is not None and sum(self.sent.values()) >= self.limit):
+                break
+            if not await self.write_one(partition, room):
                 room.release()
                 await self.clock.sleep(10)
-                continue
-            task = asyncio.get_running_loop().create_task(self._await(partition, value, delivery, room))
-            waiting.add(task)
-            task.add_done_callback(waiting.discard)
-            if self.pause_ms:
+            elif self.pause_ms:
                 await self.clock.sleep(self.pause_ms)
-        if waiting:
-            await asyncio.wait(waiting)
 
-    async def _await(self, partition: int, value: bytes, delivery: Delivery, room: asyncio.Semaphore) -> None:
+    async def _await(self, partition: int, value: bytes, delivery: Delivery, room: asyncio.Semaphore | None) -> None:
         try:
             metadata = await delivery
         except OdradekError as error:
@@ -165,7 +180,8 @@ class Writer:
         else:
             self.ledger.ack(self.topic, partition, value, self.name, self.acks, metadata.offset)
         finally:
-            room.release()
+            if room is not None:
+                room.release()
 
     def _failed(self, partition: int, value: bytes, error: OdradekError, *, definite: bool) -> None:
         self.ledger.error(self.topic, partition, value, self.name, definite=definite)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from odradek_broker.local_cluster import LocalCluster
 from odradek_chaos.kills import MIN_IN_FLIGHT, KillHarness, Outcome, Plan, report
+from odradek_chaos.worlds.processes import ProcessesWorld
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
@@ -31,7 +32,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 def play(cluster: LocalCluster, plan: Plan) -> Outcome:
-    return asyncio.run(KillHarness(cluster, plan).run())
+    return asyncio.run(KillHarness(ProcessesWorld(cluster), plan).run())
 
 
 def test_nothing_acknowledged_is_lost_when_brokers_are_killed(cluster: LocalCluster) -> None:
@@ -71,7 +72,7 @@ def test_acks_all_keeps_what_acks_1_loses(cluster: LocalCluster) -> None:
 @pytest.mark.slow
 def test_a_frozen_leader_costs_the_session_timeout(cluster: LocalCluster) -> None:
     """A silent stream proves nothing: only the session timeout moves the leadership away."""
-    outcome = play(cluster, Plan(rounds=1, seed=5, targets=("leader",), freeze=True))
+    outcome = play(cluster, Plan(rounds=1, seed=5, targets=("leader",), fault="pause"))
     assert outcome.read_back.sound, report(outcome)
     assert SESSION_TIMEOUT_MS / 2 < outcome.rounds[0].silence_ms < SESSION_TIMEOUT_MS + 4_000
 

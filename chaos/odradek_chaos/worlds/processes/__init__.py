@@ -1,0 +1,85 @@
+"""Brokers as processes of this machine, started by `odradek cluster up` (`LocalCluster`).
+
+They share the machine's network, so none of them can be cut off: that is for containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import NoReturn
+
+from odradek.cli.failures import USAGE
+from odradek_broker.local_cluster import ClusterError, LocalCluster
+
+from odradek_chaos.worlds.real import Place
+
+
+class ProcessesWorld:
+    """A `LocalCluster` as a world of real brokers."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def nodes(self) -> Collection[int]:
+        return self.cluster.nodes
+
+    @property
+    def bootstrap(self) -> str:
+        return self.cluster.bootstrap
+
+    def place(self, node_id: int) -> Place:
+        return {"pid": self.cluster.nodes[node_id].pid}
+
+    def running(self, node_id: int) -> bool:
+        return self.cluster.running(node_id)
+
+    def exit_status(self, node_id: int) -> int | None:
+        return self.cluster.exit_status(node_id)
+
+    def last_lines(self, node_id: int, count: int = 15) -> list[str]:
+        return self.cluster.last_lines(node_id, count)
+
+    def log_file(self, node_id: int) -> Path:
+        return self.cluster.log_file(node_id)
+
+    def paused(self, node_id: int) -> bool:
+        return self.cluster.paused(node_id)
+
+    def is_cut(self, node_id: int) -> bool:
+        return False
+
+    def start(self, node_id: int) -> None:
+        self.cluster.start(node_id)
+
+    def stop(self, node_id: int) -> bool:
+        return self.cluster.stop(node_id)
+
+    def kill(self, node_id: int) -> None:
+        self.cluster.kill(node_id)
+
+    def pause(self, node_id: int) -> None:
+        self.cluster.pause(node_id)
+
+    def resume(self, node_id: int) -> None:
+        self.cluster.resume(node_id)
+
+    def cut(self, node_id: int) -> None:
+        _no_network_of_its_own(node_id)
+
+    def heal(self, node_id: int) -> None:
+        _no_network_of_its_own(node_id)
+
+
+class CannotBeCut(ClusterError):
+    """Asked of a world whose brokers have no network of their own."""
+
+    exit_code = USAGE
+
+
+def _no_network_of_its_own(node_id: int) -> NoReturn:
+    raise CannotBeCut(
+        f"broker {node_id} is a process and shares this machine's network: it cannot be cut off",
+        hint="--world compose cuts containers off; `odradek chaos pause` makes a process silent",
+    )

@@ -1,0 +1,98 @@
+"""`odradek chaos write`: a bounded workload of unique records, and a ledger of what the writer was told.
+
+The ledger is what `odradek audit run --history` takes. Exit codes: 0 every record was acknowledged, 1 some were not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from odradek.cli.current import bootstrap_servers
+from odradek.cli.failures import FAILED, FINE, CommandFailed
+from odradek.cli.options import Bootstrap, Json, Output, OutputFormat, Quiet
+from odradek.cli.screen import Screen
+
+Count = Annotated[int, typer.Option("--count", metavar="N", min=1, help="How many records, over all partitions.")]
+History = Annotated[
+    Path | None, typer.Option("--history", metavar="FILE", help="Write down here what was sent and acknowledged.")
+]
+Partitions = Annotated[int, typer.Option("-p", "--partitions", min=1, help="Of the topic, when it must be made.")]
+InFlight = Annotated[int, typer.Option("--in-flight", min=1, help="Unacknowledged records of each partition.")]
+
+
+def write(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write. It is made when it is not there.")],
+    count: Count = 10_000,
+    history: History = None,
+    partitions: Partitions = 3,
+    in_flight: InFlight = 100,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write unique records with acks=all and idempotence, and keep a ledger for the audit.
+
+    Goes on through failures: a record whose fate nobody knows is in the ledger as such.
+    """
+    screen = Screen(output, as_json, quiet)
+    try:
+        facts = asyncio.run(_write(bootstrap_servers(bootstrap), topic, count, history, partitions, in_flight))
+    except OSError as error:
+        raise CommandFailed(f"cannot write the ledger: {error}") from error
+    screen.show(
+        facts,
+        lambda: (
+            f"{facts['acknowledged']} of {facts['sent']} records acknowledged by {topic}, "
+            f"the longest silence of a partition was {facts['longest_silence_ms']} ms"
+        ),
+    )
+    raise typer.Exit(FINE if facts["acknowledged"] == facts["sent"] else FAILED)
+
+
+async def _write(
+    servers: str, topic: str, count: int, history: Path | None, partitions: int, in_flight: int
+) -> dict[str, int | str]:
+    from odradek import Producer
+    from odradek_proto.transport.clock import LoopClock
+
+    from odradek_chaos.workload import Ledger, Writer
+
+    found = await _partitions(servers, topic, partitions)
+    clock = LoopClock(random.Random())
+    name = f"w{random.randrange(1 << 32):08x}"  # another run on the same topic writes other values
+    ledger = Ledger(clock, history, keep=False)
+    producer: Producer[bytes, bytes] = Producer(servers, acks="all", enable_idempotence=True, linger_ms=1)
+    await producer.start()
+    try:
+        writer = Writer(producer, ledger, clock, topic, found, name, in_flight=in_flight, limit=count)
+        await writer.run()
+    finally:
+        with contextlib.suppress(ExceptionGroup):  # each failure is in the ledger already
+            await producer.close()
+        ledger.close()
+    silences = [item.longest_silence_ms for item in ledger.progress.values()]
+    return {
+        "topic": topic,
+        "writer": name,
+        "sent": sum(writer.sent.values()),
+        "acknowledged": ledger.acknowledged,
+        "failed": ledger.failed,
+        "longest_silence_ms": max(silences, default=0),
+    }
+
+
+async def _partitions(servers: str, topic: str, wanted: int) -> int:
+    """How many partitions the topic has; makes it with the brokers' default replication factor if it is not there."""
+    from odradek import Admin
+    from odradek.descriptions import NewTopic
+
+    async with Admin(servers) as admin:
+        if topic not in await admin.list_topics():
+            await admin.create_topics([NewTopic(topic, wanted)])
+        return len((await admin.describe_topics([topic]))[0].partitions)
