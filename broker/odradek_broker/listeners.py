@@ -90,6 +90,16 @@ def client_listeners(settings: BrokerSettings) -> dict[str, str]:
     return {name: address for name, address in parse_listeners(settings.listeners).items() if name not in hidden}
 
 
+def metrics_address(settings: BrokerSettings) -> str:
+    """Where metrics and health are to be served; empty when they are not. Raises `ConfigError`."""
+    found = parse_listeners(settings.odradek_metrics_listener)
+    if found and list(found) != ["HTTP"]:
+        raise ConfigError(
+            f"odradek.metrics.listener looks like HTTP://127.0.0.1:9404, not {settings.odradek_metrics_listener!r}"
+        )
+    return found.get("HTTP", "")
+
+
 def beyond_loopback(settings: BrokerSettings) -> dict[str, str]:
     """The listeners that other machines may reach, and where they are bound."""
     return {
@@ -115,6 +125,7 @@ def check_listeners(settings: BrokerSettings) -> None:
     bound = parse_listeners(settings.listeners)
     _check_protocols(settings, bound)
     _check_addresses(settings, bound)
+    metrics_address(settings)
     if "broker" in _items(settings.process_roles):
         _check_inter_broker(settings)
     if settings.controller_quorum_voters:

@@ -10,25 +10,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING
 
 from odradek_proto.transport.ports import Clock, Files, Network, Server
 
 from odradek_broker import config
 from odradek_broker.broker import Broker
 from odradek_broker.from_settings import controller_settings, quorum_settings
-from odradek_broker.listeners import controller_listeners, parse_listeners, parse_voters
+from odradek_broker.listeners import controller_listeners, metrics_address, parse_listeners, parse_voters
 from odradek_broker.rpc.services import merge
+from odradek_broker.rpc.timing import timed
 from odradek_broker.runtime.controller_channel import ControllerChannel
 from odradek_broker.runtime.controller_node import ControllerNode
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum_node import QuorumNode
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.settings import BrokerSettings, ConfigError
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.directory import LogDirectory
 
 logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from odradek_broker.metrics.listener import MetricsListener
 
 STOP_GRACE_MS = 200
 NO_LEADER = -1
@@ -90,11 +95,21 @@ class Node:
         self._events: EventLog | None = None
         self._servers: dict[str, Server] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._metrics: MetricsListener | None = None
         self._stopping = False
 
     def addresses(self) -> dict[str, str]:
         """Listener names and where they listen."""
         return {name: server.address for name, server in self._servers.items()}
+
+    @property
+    def metrics_address(self) -> str:
+        """Where metrics and health are served, `host:port`; empty when they are not."""
+        return "" if self._metrics is None else self._metrics.address
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
 
     # --- Start ------------------------------------------------------------------------------------------------------
 
@@ -102,6 +117,7 @@ class Node:
         """Open, listen, join. Raises `OSError` for a taken port, and the log directory's own errors."""
         self._directory = await self._files.offload(self._open_directory)
         try:
+            await self._start_metrics()
             await self._start_parts(self._directory)
         except BaseException:
             await self.kill()
@@ -118,6 +134,20 @@ class Node:
             rng=self._clock.rng,
             cache=RecentBatches(settings.odradek_cache_bytes),
         )
+
+    async def _start_metrics(self) -> None:
+        """First of all, so that probes are answered while logs are recovered. Raises `ConfigError`, `OSError`."""
+        address = metrics_address(self.settings)
+        if not address:
+            return
+        try:
+            from odradek_broker.metrics.listener import MetricsListener  # brokers without it need not load it
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"odradek.metrics.listener needs the package {error.name}, which is not installed: "
+                "pip install 'odradek[metrics]'"
+            ) from error
+        self._metrics = await MetricsListener.start(self, address)
 
     async def _start_parts(self, directory: LogDirectory) -> None:
         settings, clock, network = self.settings, self._clock, self._network
@@ -196,7 +226,7 @@ class Node:
                 handlers = services.handlers(name)
             else:
                 continue  # a mere controller has nothing for clients
-            self._servers[name] = server = await self._network.serve(address, handlers)
+            self._servers[name] = server = await self._network.serve(address, timed(handlers, self.counters))
             server.set_serving(name in hidden)  # clients are served once the broker is unfenced
 
     async def wait_until_ready(self) -> None:
@@ -274,6 +304,8 @@ class Node:
         for server in self._servers.values():
             await server.stop(STOP_GRACE_MS if graceful else 0)
         await self._network.close()
+        if self._metrics is not None:
+            await self._metrics.stop()
 
     async def _close_directory(self, *, clean: bool, broker_epoch: int) -> None:
         directory = self._directory

@@ -101,6 +101,8 @@ async def serve(settings: BrokerSettings) -> int:
         print(f"odradek: node {settings.node_id} cannot start: {error}", file=sys.stderr)
         return FAILED
     listening = ", ".join(f"{name}://{address}" for name, address in sorted(node.addresses().items()))
+    if node.metrics_address:
+        listening += f", HTTP://{node.metrics_address}"
     print(f"odradek: node {settings.node_id} listens on {listening}", file=sys.stderr, flush=True)
     gc.collect()
     gc.freeze()

@@ -102,6 +102,7 @@ class BrokerSettings:
     odradek_cache_bytes: int = 16_777_216  # recently appended batches kept in memory, per broker
     odradek_stream_credit_bytes: int = 16_777_216  # unanswered bytes that one produce stream may have
     odradek_events_enable: bool = True
+    odradek_metrics_listener: str = ""  # HTTP://127.0.0.1:9404; empty: none
     odradek_create_topics: str = ""  # orders:3:3,payments:6:3:retention.ms=60000
 
 

@@ -39,6 +39,8 @@ class DataService:
         counters: Counters,
     ) -> None:
         self._counters = counters
+        for name in ("Produce", "FetchConsumer", "FetchFollower"):
+            counters.request(name)  # there from the beginning: a rate needs a zero to start from
         self._files = files
         self._replicas = replicas
         self._clock = clock

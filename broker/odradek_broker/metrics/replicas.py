@@ -1,0 +1,145 @@
+"""Replicas on this broker: how many, in what state, and each one's offsets.
+
+Kafka's names and meanings (ReplicaManager, Log, FetcherLagMetrics), and the offsets of each replica under `odradek_`.
+What only a leader knows is there where the leader is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import Metric
+
+from odradek_broker.metrics.families import Labels, counter, gauge, gauges, sliced
+from odradek_broker.runtime.hosted import HostedReplica
+
+if TYPE_CHECKING:
+    from odradek_broker.broker import Broker
+
+Value = Callable[[HostedReplica], float]
+NO_EPOCH = -1
+MANAGER = "kafka_server_replicamanager_"
+
+
+def replica_manager(broker: Broker) -> Iterator[Metric]:
+    """The broker's totals."""
+    hosted = list(broker.replicas.replicas.values())
+    broken = len(broker.replicas.broken)
+    leaders = [each.leader for each in hosted if each.offline is None and each.leader is not None]
+    under_replicated = sum(len(leader.isr) < leader.replicas.assigned for leader in leaders)
+    at_min_isr = sum(len(leader.isr) == leader.effective_min_isr for leader in leaders)
+    offline = sum(each.offline is not None for each in hosted)
+    for name, text, value in (
+        ("partitioncount", "Replicas on this broker.", len(hosted) + broken),
+        ("leadercount", "Partitions that this broker leads.", len(leaders)),
+        ("offlinereplicacount", "Replicas whose log cannot be used.", offline + broken),
+        ("underreplicatedpartitions", "Partitions led here that miss in-sync replicas.", under_replicated),
+        ("underminisrpartitioncount", "Partitions led here that refuse acks=all: too few in-sync replicas.",
+         sum(leader.under_min_isr for leader in leaders)),
+        ("atminisrpartitioncount", "Partitions led here that would refuse acks=all with one replica less.", at_min_isr),
+    ):  # fmt: skip
+        yield gauge(MANAGER + name, text, value)
+    counts = broker.replicas.counters
+    yield counter(
+        f"{MANAGER}isrshrinks_total", "Losses of members of an ISR, by whoever leads after.", counts.isr_shrinks
+    )
+    yield counter(
+        f"{MANAGER}isrexpands_total", "Gains of members of an ISR, by whoever leads after.", counts.isr_expands
+    )
+    text = "Changes of an ISR that the controller refused."
+    yield counter(f"{MANAGER}failedisrupdates_total", text, counts.failed_isr_updates)
+
+
+def purgatories(broker: Broker) -> Iterator[Metric]:
+    """Requests that wait for something."""
+    hosted = list(broker.replicas.replicas.values())
+    rows: list[tuple[Labels, float]] = [
+        ({"delayedoperation": "Produce"}, sum(each.waiting_produces for each in hosted)),
+        ({"delayedoperation": "Fetch"}, sum(each.waiting_fetches for each in hosted)),
+    ]
+    text = "Requests that wait: acks=all for the high watermark, fetches of a partition for more to read."
+    yield gauges("kafka_server_delayedoperationpurgatory_purgatorysize", text, rows)
+
+
+def logs(broker: Broker) -> Iterator[Metric]:
+    """Each log by itself."""
+    for name, text, value in (
+        ("kafka_log_log_logendoffset", "The offset that the next record will get.", _log_end_offset),
+        ("kafka_log_log_logstartoffset", "The first offset that is kept.", lambda each: each.state.log_start_offset),
+        ("kafka_log_log_size", "Bytes of the log's segments.", lambda each: each.log.size_bytes),
+        ("kafka_log_log_numlogsegments", "Segments of the log.", lambda each: len(each.log.segments)),
+    ):
+        yield from _each(name, text, broker, value)
+
+
+def replicas(broker: Broker) -> Iterator[Metric]:
+    """Each replica by itself; `replica` is the id of the broker that it lies on."""
+    own = str(broker.settings.node_id)
+    for name, text, value in (
+        ("odradek_replica_leo", "Log end offset of the replica on this broker.", _log_end_offset),
+        ("odradek_replica_hw", "High watermark as the replica on this broker knows it.",
+         lambda each: each.state.high_watermark),
+        ("odradek_replica_leader_epoch", "Leader epoch in which the replica on this broker leads or follows.",
+         _leader_epoch),
+    ):  # fmt: skip
+        yield from _each(name, text, broker, value, replica=own)
+    text = "Log end offset of a follower as its leader knows it; -1 before its first fetch."
+    yield from _rows("odradek_remote_replica_leo", text, _remote_ends(broker))
+
+
+def in_sync(broker: Broker) -> Iterator[Metric]:
+    """What leaders know of their followers, and followers of their lag."""
+    text = "In-sync replicas of a partition led here."
+    yield from _rows(
+        "odradek_isr_size", text, _of_leaders(broker, lambda each: len(each.leader.isr) if each.leader else 0)
+    )
+    text = "Assigned replicas of a partition led here."
+    yield from _rows("odradek_assigned_replicas", text, _of_leaders(broker, _assigned))
+    text = "Offsets between this follower's log end and the high watermark that its leader last told."
+    yield from _rows("kafka_server_fetcherlagmetrics_consumerlag", text, _lags(broker))
+
+
+def _log_end_offset(hosted: HostedReplica) -> float:
+    return hosted.state.log_end_offset
+
+
+def _leader_epoch(hosted: HostedReplica) -> float:
+    return NO_EPOCH if hosted.role is None else hosted.role.leader_epoch
+
+
+def _assigned(hosted: HostedReplica) -> float:
+    return hosted.leader.replicas.assigned if hosted.leader is not None else 0
+
+
+def _labels(hosted: HostedReplica) -> dict[str, str]:
+    tp = hosted.topic_partition
+    return {"topic": tp.topic, "partition": str(tp.partition)}
+
+
+def _each(name: str, text: str, broker: Broker, value: Value, **more: str) -> Iterator[Metric]:
+    hosted = list(broker.replicas.replicas.values())
+    return _rows(name, text, (({**_labels(each), **more}, value(each)) for each in hosted))
+
+
+def _of_leaders(broker: Broker, value: Value) -> Iterator[tuple[Labels, float]]:
+    for hosted in list(broker.replicas.replicas.values()):
+        if hosted.leader is not None and hosted.offline is None:
+            yield _labels(hosted), value(hosted)
+
+
+def _remote_ends(broker: Broker) -> Iterator[tuple[Labels, float]]:
+    for hosted in list(broker.replicas.replicas.values()):
+        if hosted.leader is not None and hosted.offline is None:
+            for remote in hosted.leader.replicas.remotes:
+                yield {**_labels(hosted), "replica": str(remote.broker_id)}, remote.log_end_offset
+
+
+def _lags(broker: Broker) -> Iterator[tuple[Labels, float]]:
+    for hosted in list(broker.replicas.replicas.values()):
+        if hosted.follower is not None and hosted.offline is None:
+            yield _labels(hosted), max(0, hosted.leader_high_watermark - hosted.state.log_end_offset)
+
+
+def _rows(name: str, text: str, rows: Iterable[tuple[Labels, float]]) -> Iterator[Metric]:
+    return (gauges(name, text, portion) for portion in sliced(rows))

@@ -1,0 +1,66 @@
+"""Records, bytes and requests by topic (Kafka's BrokerTopicMetrics), and what went wrong with records.
+
+As with Kafka's MBeans, the series with an empty topic holds the broker's total, deleted topics and unknown ones
+included; add up one or the others, not both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from odradek_broker.metrics.families import Labels, counter, counters, sliced
+from odradek_broker.runtime.counters import Counters
+
+NAMES = {  # Kafka's name -> ours, and what it counts
+    "messagesin": ("messages_in", "Records that clients wrote."),
+    "bytesin": ("bytes_in", "Bytes of record batches that clients wrote."),
+    "bytesout": ("bytes_out", "Bytes of record batches that consumers were sent."),
+    "replicationbytesin": ("replication_bytes_in", "Bytes of record batches taken over from leaders."),
+    "replicationbytesout": ("replication_bytes_out", "Bytes of record batches that followers were sent."),
+    "totalproducerequests": ("produces", "Batches that clients asked to be written."),
+    "totalfetchrequests": ("fetches", "Partitions that consumers and followers asked to read."),
+    "failedproducerequests": ("failed_produces", "Batches that were refused or timed out."),
+    "failedfetchrequests": ("failed_fetches", "Partitions whose fetch was answered with an error."),
+}
+REASONS = {  # rule -> why a follower cut its log
+    "R-79": "divergence",
+    "R-75": "epoch-answer",
+    "R-73": "no-epoch",
+    "R-84": "leader-is-shorter",
+    "L-1": "high-watermark",
+}
+
+
+def topics(counts: Counters, *, each_topic: bool) -> Iterator[Metric]:
+    """The broker's totals, and with `each_topic` every topic."""
+    for name, (attribute, text) in NAMES.items():
+        total = sum(getattr(traffic, attribute) for traffic in (counts.gone, *counts.topics.values()))
+        rows: list[tuple[Labels, float]] = [({"topic": ""}, total)]
+        if each_topic:
+            rows += [({"topic": topic}, getattr(each, attribute)) for topic, each in counts.topics.items()]
+        for portion in sliced(rows):
+            yield counters(f"kafka_server_brokertopicmetrics_{name}_total", text, portion)
+
+
+def losses(counts: Counters) -> Iterator[Metric]:
+    """Truncations and damage."""
+    cuts = counts.truncations
+    known = dict.fromkeys(REASONS, 0) | cuts.by_rule
+    text = "Truncations of logs on this broker, by why."
+    yield counters(
+        "odradek_truncations_total",
+        text,
+        [({"reason": REASONS.get(rule, rule)}, count) for rule, count in known.items()],
+    )
+    text = "Records that truncations on this broker dropped, by whether a producer had been promised them."
+    answers = {"yes": cuts.acknowledged, "no": cuts.unacknowledged, "unknown": cuts.unknown}
+    yield counters("odradek_truncated_records_total", text, [({"acked": word}, n) for word, n in answers.items()])
+    text = "Logs given up as a whole because the leader's begins later."
+    yield counter("odradek_log_restarts_total", text, cuts.restarts)
+    text = "Bytes that recovery cut off when logs were opened."
+    yield counter("odradek_recovery_dropped_bytes_total", text, counts.recovery_dropped_bytes)
+    text = "Record batches that failed their check, by where they came from."
+    rows = [({"source": source}, count) for source, count in counts.damaged_batches.items()]
+    yield counters("odradek_crc_errors_total", text, rows)
