@@ -150,6 +150,7 @@ class ReplicaManager:
     def _bring_into_role(self, tp: TopicPartition, registration: PartitionRegistration) -> None:
         if self._broker_id not in registration.replicas:
             self._stop_hosting(tp)
+            self._drop_preloaded(tp)
             return
         hosted = self.replicas.get(tp)
         topic = self.image.topics[tp.topic]
@@ -192,7 +193,7 @@ class ReplicaManager:
             loaded.settings = log_settings(self._settings, self.image, tp.topic)
             return self._keep(HostedReplica(loaded, self))
         if loaded is not None:  # another topic of this name (R-107)
-            self._directory.delete_log(self._preloaded.pop(tp), self.clock.wall_ms())
+            self._delete(self._preloaded.pop(tp))
         try:
             settings = log_settings(self._settings, self.image, tp.topic)
             log = self._directory.open_log(tp, topic_id, settings, wall_ms=self.clock.wall_ms())
@@ -287,7 +288,19 @@ class ReplicaManager:
         self._flusher.forget(hosted)
         if not any(other.topic == tp.topic for other in self.replicas):
             self.counters.forget(tp.topic)
-        self._directory.delete_log(hosted.log, self.clock.wall_ms())
+        self._delete(hosted.log)
+
+    def _drop_preloaded(self, tp: TopicPartition) -> None:
+        """The topic is there and this broker is no replica any more: it was reassigned while this broker was away."""
+        log = self._preloaded.get(tp)
+        if log is not None and log.state.topic_id == self.image.topics[tp.topic].topic_id:
+            self._delete(self._preloaded.pop(tp))
+
+    def _delete(self, log: Log) -> None:
+        """Set a log aside, to be removed after file.delete.delay.ms (R-105)."""
+        facts = {"partition": str(log.topic_partition), "log_end_offset": log.state.log_end_offset}
+        self.events.write("replica_deleted", "R-105", facts)
+        self._directory.delete_log(log, self.clock.wall_ms())
 
     def _refresh_settings(self) -> None:
         for tp, hosted in self.replicas.items():

@@ -21,7 +21,7 @@ from odradek_broker.local_cluster import ClusterError
 from odradek_broker.node import Node
 from odradek_broker.testing.layout import HeldPort, Layout, as_text, broker_settings, check_settings
 from odradek_broker.testing.member import Member
-from odradek_broker.testing.readiness import not_in_sync, not_leading, not_noticed, not_ready
+from odradek_broker.testing.readiness import not_in_sync, not_leading, not_noticed, not_ready, not_reassigned
 
 CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
 DEFAULT_TIMEOUT_S = 30.0
@@ -216,6 +216,11 @@ class AsyncCluster:
         """Return once all replicas of all partitions of a topic are in sync. Brokers that are down are never that."""
 
         await self._until(lambda: not_in_sync(self._newest_image(), topic), timeout)
+
+    async def wait_until_reassigned(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Return once no partition of a topic is on its way to other replicas, every running broker has taken up what
+        it gained and given up what it lost, and all replicas are in sync."""
+        await self._until(lambda: not_reassigned(self._nodes(), topic), timeout)
 
     async def _until(self, missing: Callable[[], str], timeout: float) -> None:
         """Look again and again until nothing is missing. Raises `ClusterError` with what was."""

@@ -59,3 +59,18 @@ def not_in_sync(image: MetadataImage, topic: str) -> str:
         for number, each in found.partitions.items()
         if set(each.isr) != set(each.replicas)
     )
+
+
+def not_reassigned(nodes: Mapping[int, Node], topic: str) -> str:
+    """A partition is on its way to other replicas, or a running broker has not yet taken up or given up its own."""
+    for broker, node in nodes.items():
+        found = node.feed.image.topics.get(topic)
+        if found is None:
+            return f"broker {broker} does not know the topic {topic!r}"
+        for number, each in found.partitions.items():
+            if each.reassigning:
+                return f"{topic}-{number}: adding {list(each.adding)}, removing {list(each.removing)}"
+            hosts = node.broker.replicas.replicas if node.broker is not None else {}
+            if (TopicPartition(topic, number) in hosts) != (broker in each.replicas):
+                return f"{topic}-{number}: broker {broker} has not heard that its replicas are {list(each.replicas)}"
+    return not_in_sync(max((node.feed.image for node in nodes.values()), key=lambda image: image.offset), topic)
