@@ -13,7 +13,8 @@ from itertools import islice
 from multiprocessing import get_context
 from time import monotonic, process_time
 
-from odradek_chaos.worlds.simulated.options import SAFE_NEMESES, Options
+from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES
+from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import SeedResult, run_seed
 
 QUEUED_PER_JOB = 2

@@ -71,6 +71,8 @@ class SimCluster:
     def start(self, broker_id: int) -> None:
         """Start this broker's process on what its disk holds."""
         settings, machine = self.settings_of(broker_id), self.machines[broker_id]
+        self.nodes.pop(broker_id, None)  # the dead one's
+        self._stops.pop(broker_id, None)
 
         async def main(ports: NodePorts) -> None:
             node = Node(settings, clock=ports.clock, files=ports.files, network=ports.network)

@@ -43,6 +43,7 @@ class SimDisk:
         self.rng = rng
         self.quota = quota  # bytes of all files together; may be changed at any time
         self.lying = False
+        self.slow_ms = 0.0  # added to all that is offloaded
         self.used = 0
         self.fsyncs = 0
         self.injections: list[Injection] = []

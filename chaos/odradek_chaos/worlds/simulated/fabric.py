@@ -28,6 +28,7 @@ class SimFabric:
         self.window_bytes = window_bytes
         self.default_delay: Delay | None = None
         self.listeners: dict[str, SimServer] = {}
+        self.held: dict[str, str] = {}  # machine to the method that none of its calls gets through
         self._owners: dict[str, str] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self._machines_off: dict[str, None] = {}

@@ -231,7 +231,7 @@ class SimFiles:
 
     async def offload(self, function: Callable[[], T]) -> T:
         """Half of a sampled delay, the work, and the other half: a kill may come before it, or before anybody knows."""
-        half_s = self._rng.uniform(*self.offload_ms) / 2000
+        half_s = (self._rng.uniform(*self.offload_ms) + self.disk.slow_ms) / 2000
         await asyncio.sleep(half_s)
         result = function()
         await asyncio.sleep(half_s)

@@ -34,6 +34,8 @@ class Link:
         self.is_cut = False
         self.lose_requests = 0.0  # probability that a unary call is lost before it acted
         self.lose_replies = 0.0  # probability that it is lost after it acted
+        self.duplicate_requests = 0.0  # probability that a unary call is delivered twice
+        self.duplicate_late_ms = 0.0  # how much later the second time
         self.waiting: dict[Pipe, None] = {}  # in the order in which they came to a halt
 
     def heal(self) -> None:

@@ -6,6 +6,7 @@ unchanged; what they were told goes into one ledger.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
@@ -17,9 +18,11 @@ from odradek_proto.topics import TopicPartition
 from odradek_chaos.workload import Ledger, Writer
 from odradek_chaos.worlds.simulated.clock import SimClock
 from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.script import Send
 from odradek_chaos.worlds.simulated.world import TOPIC, World
 
 RETRY_MS = 50
+SCRIPT_POLL_MS = 100
 METADATA_MAX_AGE_MS = 5_000  # a reader that waits for a machine without power hears of the next leader by this alone
 Record = tuple[str, int, int, bytes]  # topic, partition, offset, value
 Program = Callable[[NodePorts], Coroutine[Any, Any, None]]
@@ -33,7 +36,12 @@ class Load:
         self.ledger = Ledger(SimClock(world.loop, world.loop.fork_rng("ledger")))
         self.writers: list[Writer] = []
         self.positions: dict[int, int] = {}  # of the reader: partition to the next offset
+        self.script: tuple[Send, ...] | None = None
+        self.sends: list[Send] = []  # as they were handed to a producer
+        self.ended = False  # the writers are told to stop: nobody begins anew
         self._machines: dict[str, SimNode] = {}
+        self._lives: Counter[str] = Counter()  # of clients that were crashed
+        world.on_client_crash = self.crash
 
     # --- programs
 
@@ -49,15 +57,34 @@ class Load:
 
         await self._run("admin", program)
 
-    def start_writers(self) -> None:
+    def start_writers(self, script: tuple[Send, ...] | None = None) -> None:
+        """Writers that write as the plan says, or exactly the records of a script."""
+        self.script = script
         for number in range(1, self.world.plan.options.writers + 1):
             self._start(f"w{number}", self._write)
+            self.world.client_names.append(f"w{number}")
 
     def start_reader(self) -> None:
         self._start("r1", self._read_along)
+        self.world.client_names.append("r1")
+
+    def crash(self, name: str, down_ms: int) -> None:
+        """Kill a client. What takes its place has another name, so that its records are told apart."""
+        program = self._write if name.startswith("w") else self._read_along
+        machine = self._machines[name]
+        machine.kill()
+        self.writers = [writer for writer in self.writers if writer.name.partition(".")[0] != name]
+
+        def begin() -> None:
+            if not machine.is_running and not (self.ended and name.startswith("w")):
+                self._lives[name] += 1
+                self._start(name, program)
+
+        self.world.mend(down_ms, begin)
 
     async def stop_writers(self) -> None:
         """Returns when nothing is on its way any more."""
+        self.ended = True
         for writer in self.writers:
             writer.stop()
         for name, machine in self._machines.items():
@@ -87,6 +114,7 @@ class Load:
     async def _write(self, ports: NodePorts) -> None:
         plan = self.world.plan
         acks: Literal["all", 0, 1] = "all" if plan.options.acks == "all" else 1 if plan.options.acks == "1" else 0
+        lives = self._lives[ports.node]
         async with Producer[bytes, bytes](
             self.world.cluster.bootstrap,
             clock=ports.clock,
@@ -102,13 +130,30 @@ class Load:
                 ports.clock,
                 TOPIC,
                 plan.options.partitions,
-                ports.node,
+                f"{ports.node}.{lives}" if lives else ports.node,
                 acks=acks,
                 in_flight=plan.in_flight,
                 pause_ms=plan.write_pause_ms,
             )
             self.writers.append(writer)
-            await writer.run()
+            writer.on_send = self._note_send
+            await (writer.run() if self.script is None else self._follow_script(writer))
+
+    def _note_send(self, name: str, partition: int) -> None:
+        number = int(name.partition(".")[0][1:])
+        self.sends.append(Send(self.world.loop.now_us, number, partition))
+
+    async def _follow_script(self, writer: Writer) -> None:
+        """The records of the script that are this writer's and not in the past, each at its time."""
+        assert self.script is not None
+        loop, number = self.world.loop, int(writer.name.partition(".")[0][1:])
+        for send in self.script:
+            if send.writer == number and send.at_us >= loop.now_us:
+                await writer.clock.sleep((send.at_us - loop.now_us) / 1000)
+                await writer.write_one(send.partition)
+        while not self.ended:
+            await writer.clock.sleep(SCRIPT_POLL_MS)
+        await writer.settle()
 
     async def _read_along(self, ports: NodePorts) -> None:
         async with Consumer(

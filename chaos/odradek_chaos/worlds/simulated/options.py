@@ -12,10 +12,21 @@ from random import Random
 from odradek_broker.core.partition.messages import TruncationMode
 from odradek_broker.settings import BrokerSettings
 
-SAFE_NEMESES = ("kill", "double-kill", "pause", "cut", "stall", "reset", "slow", "lose-calls", "skew", "stop")
-ALL_NEMESES = (*SAFE_NEMESES, "power", "blackout")
+from odradek_chaos.worlds.simulated.kinds import ALL_NEMESES, KINDS, SAFE_NEMESES, Owed
+
 AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
+HEAVY = ("rolling", "rolling-hard", "crash-all", "quorum-loss", "blackout", "client-crash")  # with a pace of their own
+SELDOM = 2.5
+CORE_SHARE = 0.25  # of the seeds
 SMALLEST_PACE_MS, LARGEST_PACE_MS = 400, 2_500  # mean time between two strikes of one nemesis
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What a run is held to. The rest of the checks holds always."""
+
+    keeps_records: bool = True  # nothing below a high watermark goes, nothing acknowledged by acks=all
+    recovers: bool = True  # all is well again in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,9 @@ class Options:
     fsync: str = "never"
     fast_restart_keeps_isr: bool = False
     nemeses: tuple[str, ...] = ()  # empty: the seed takes three of those that acks=all survives
+    chance: str = "drawn"  # which chance points of the product strike: those that the seed draws, all or none
+    core: str = "drawn"  # whether one machine stays broken while the others must be well: drawn, always or never
+    strict: bool = False  # report what is not owed, too
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.nemeses if name not in ALL_NEMESES]
@@ -43,6 +57,22 @@ class Options:
             raise ValueError(f"fsync must be never or before-ack, not {self.fsync!r}")
         if self.acks not in ("all", "1", "0"):
             raise ValueError(f"acks must be all, 1 or 0, not {self.acks!r}")
+        if self.chance not in ("drawn", "all", "none"):
+            raise ValueError(f"chance must be drawn, all or none, not {self.chance!r}")
+        if self.core not in ("drawn", "always", "never"):
+            raise ValueError(f"core must be drawn, always or never, not {self.core!r}")
+
+    @property
+    def promises(self) -> Promises:
+        """What is owed under these options (B.2)."""
+        kinds = [KINDS[name].owed for name in self.nemeses]
+        if self.strict:
+            return Promises()
+        if Owed.SAFETY in kinds:
+            return Promises(keeps_records=False, recovers=False)
+        unflushed = self.fsync != "before-ack"
+        loses = unflushed and (Owed.FLUSHED in kinds or (self.min_insync_replicas < 2 and Owed.CALM in kinds))
+        return Promises(keeps_records=not loses)
 
     def arguments(self) -> str:
         """The command line arguments that say the same; what is as always is left out."""
@@ -68,6 +98,7 @@ class Plan:
     link_ms: tuple[float, float]
     write_pause_ms: float
     in_flight: int
+    core: bool  # liveness L3: one machine stays broken for ever while the others must be well
 
     def describe(self) -> dict[str, object]:
         """All of it in one flat mapping; of the broker's settings those that are not the default."""
@@ -79,6 +110,7 @@ class Plan:
         }
         return {
             **asdict(self.options),
+            "core": self.core,
             "nemeses": {name: round(pace) for name, pace in self.paces_ms.items()},
             "link_ms": self.link_ms,
             "write_pause_ms": round(self.write_pause_ms, 1),
@@ -91,9 +123,12 @@ def expand(rng: Random, options: Options) -> Plan:
     """Draw the rest. Each draw is made whatever the options say, so that options do not shift the chance of others."""
     settings = _settings(rng, options)
     drawn = tuple(sorted(rng.sample(SAFE_NEMESES, AT_ONCE), key=SAFE_NEMESES.index))
-    if not any(name in drawn for name in ("kill", "double-kill")):
+    if not any(KINDS[name].deadly for name in drawn):
         drawn = (*drawn, "kill")  # a run in which nobody dies elects too rarely
-    paces = {name: rng.uniform(SMALLEST_PACE_MS, LARGEST_PACE_MS) for name in ALL_NEMESES}
+    paces = {
+        name: rng.uniform(SMALLEST_PACE_MS, LARGEST_PACE_MS) * (SELDOM if name in HEAVY else 1) for name in ALL_NEMESES
+    }
+    core = rng.random() < CORE_SHARE
     low = rng.choice((0.05, 0.2, 1.0))
     return Plan(
         options=options,
@@ -102,6 +137,7 @@ def expand(rng: Random, options: Options) -> Plan:
         link_ms=(low, low * rng.choice((1.5, 4, 10))),
         write_pause_ms=rng.uniform(15, 100),
         in_flight=rng.choice((1, 5, 50)),
+        core=core if options.core == "drawn" else options.core == "always",
     )
 
 

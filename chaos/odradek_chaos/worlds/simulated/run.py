@@ -23,18 +23,26 @@ from odradek_audit.local import audit_disk
 
 from odradek_chaos.verify import verify
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
+from odradek_chaos.worlds.simulated.faults.catalogue import nemeses_of, replaying
 from odradek_chaos.worlds.simulated.invariants import Finding
 from odradek_chaos.worlds.simulated.load import Load, Record
 from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.nemesis import nemeses_of
 from odradek_chaos.worlds.simulated.options import Options, Plan, expand
 from odradek_chaos.worlds.simulated.process import SimulationError
+from odradek_chaos.worlds.simulated.recovery import (
+    ElectionStorm,
+    acknowledged_since,
+    break_one_for_ever,
+    is_well_without,
+    not_in_sync,
+)
+from odradek_chaos.worlds.simulated.script import Script, Send, Strike
 from odradek_chaos.worlds.simulated.timeline import Timeline
 from odradek_chaos.worlds.simulated.views import ClusterDisk
 from odradek_chaos.worlds.simulated.world import LogWatch, World
 
 POLL_S = 0.02
-PEACE_MS = 20_000  # L2, L4: acknowledgements and full ISRs within this, plus the session timeout
+PEACE_MS = 20_000  # L1, L2, L4: leaders, acknowledgements and full ISRs within this, plus the session timeout
 REACH_END_MS = 30_000  # L5
 START_MS = 30_000
 TIME_LIMIT_S = 600.0  # of the whole run: something waits for ever
@@ -61,6 +69,9 @@ class SeedResult:
     compared: int = 0  # records that the audit compared between replicas
     recovered_ms: int = -1  # from the end of the faults to full ISRs and an acknowledgement of every partition
     findings: list[Finding] = field(default_factory=list)
+    costs: dict[str, int] = field(default_factory=dict)  # checks that found what is not owed under these faults
+    strikes: tuple[Strike, ...] = ()
+    sends: tuple[Send, ...] = ()
 
     @property
     def command(self) -> str:
@@ -80,8 +91,13 @@ class SeedResult:
         return "\n".join(lines)
 
 
-def run_seed(seed: int, options: Options | None = None, *, to_the_end: bool = False) -> SeedResult:
-    """Run one seed to its end, or to its first finding. Same seed and options, same result and trace hash."""
+def run_seed(
+    seed: int, options: Options | None = None, *, to_the_end: bool = False, script: Script | None = None
+) -> SeedResult:
+    """Run one seed to its end, or to its first finding. Same seed and options, same result and trace hash.
+
+    With a script its strikes and sends take the place of those that the seed would draw.
+    """
     loop = SimLoop(seed)
     plan = expand(loop.fork_rng("plan"), options or Options())
     world = World(loop, plan)
@@ -90,7 +106,7 @@ def run_seed(seed: int, options: Options | None = None, *, to_the_end: bool = Fa
     load = Load(world)
     with _listening(world):
         try:
-            loop.run(_story(world, load, result), limit_s=TIME_LIMIT_S)
+            loop.run(_story(world, load, result, script), limit_s=TIME_LIMIT_S)
         except Stopped:
             pass
         except SimulationError as error:
@@ -100,6 +116,7 @@ def run_seed(seed: int, options: Options | None = None, *, to_the_end: bool = Fa
     for context in loop.unhandled:
         world.report("unhandled-exception", f"{context.get('message')}: {context.get('exception')!r}")
     result.faults = dict(sorted(world.faults.items()))
+    result.strikes, result.sends, result.costs = tuple(world.strikes), tuple(load.sends), dict(world.costs)
     result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
     loop.close()
     return result
@@ -132,21 +149,27 @@ def _end(world: World) -> None:
 # --- the story ---------------------------------------------------------------------------------------------------
 
 
-async def _story(world: World, load: Load, result: SeedResult) -> None:
+async def _story(world: World, load: Load, result: SeedResult, script: Script | None) -> None:
     world.cluster.start_all()
     world.watch()
+    world.operator.look()
     await _within(world, load.create_topic(), START_MS, "the topic was not created")
-    load.start_writers()
+    load.start_writers(None if script is None else script.sends)
     load.start_reader()
-    await _faults(world)
+    await _faults(world, script)
+    if world.plan.core:
+        await _core(world, load)
     world.heal()
     await _peace(world, load, result)
     await _evidence(world, load, result)
 
 
-async def _faults(world: World) -> None:
+async def _faults(world: World, script: Script | None) -> None:
     world.faulty = True
-    tasks = [asyncio.ensure_future(nemesis.run()) for nemesis in nemeses_of(world)]
+    if script is None:
+        tasks = [asyncio.ensure_future(nemesis.run()) for nemesis in nemeses_of(world)]
+    else:
+        tasks = [asyncio.ensure_future(who.replay(strikes)) for who, strikes in replaying(world, script.strikes)]
     end_ms = world.now_ms + world.plan.options.faults_ms
     await _until(world, lambda: world.now_ms >= end_ms)
     world.faulty = False
@@ -157,39 +180,41 @@ async def _faults(world: World) -> None:
             raise outcome
 
 
+async def _core(world: World, load: Load) -> None:
+    """Liveness, L3: one machine stays broken for ever, the other two and what they have must be enough."""
+    broken = break_one_for_ever(world)
+    if broken == 0:
+        return
+    limit_ms = PEACE_MS + world.plan.settings.broker_session_timeout_ms
+    begun_ms = world.now_ms
+    try:
+        await _until(
+            world, lambda: is_well_without(world, broken) and acknowledged_since(world, load, begun_ms), limit_ms
+        )
+    except TimeoutError:
+        if world.promises.recovers:
+            state = not_in_sync(world) or "no acknowledgement"
+            world.report("core-not-healthy", f"{limit_ms} ms with b{broken} broken for ever: {state}", broken)
+            raise Stopped from None
+
+
 async def _peace(world: World, load: Load, result: SeedResult) -> None:
-    """Liveness, L1, L2, L4: with all faults healed, everything is well again in bounded time."""
-    healed_ms = world.now_ms
+    """Liveness, L1, L2, L4, L7: with all faults healed, everything is well again in bounded time."""
+    healed_ms, storm = world.now_ms, ElectionStorm(world)
     limit_ms = PEACE_MS + world.plan.settings.broker_session_timeout_ms
 
-    def acknowledged_anew() -> bool:
-        progress = load.ledger.progress
-        return all(
-            (known := progress.get((tp.topic, tp.partition))) is not None
-            and known.last_ack_ms is not None
-            and known.last_ack_ms > healed_ms
-            for tp in world.partitions
-        )
+    def is_well() -> bool:
+        return world.operator.is_done and not not_in_sync(world) and acknowledged_since(world, load, healed_ms)
 
     try:
-        await _until(world, lambda: not not_in_sync(world) and acknowledged_anew(), limit_ms)
+        await _until(world, is_well, limit_ms)
     except TimeoutError:
-        sentence = f"{limit_ms} ms after the faults ended: {not_in_sync(world) or 'no acknowledgement'}"
-        world.report("not-healthy-again", sentence)
+        if world.promises.recovers:
+            sentence = f"{limit_ms} ms after the faults ended: {not_in_sync(world) or 'no acknowledgement'}"
+            world.report("not-healthy-again", sentence)
         raise Stopped from None
+    storm.judge()
     result.recovered_ms = world.now_ms - healed_ms
-
-
-def not_in_sync(world: World) -> str:
-    """The first partition without a leader or a full ISR, as a sentence; empty when there is none."""
-    image = world.cluster.newest_image()
-    for tp in world.partitions:
-        registration = image.partition(tp)
-        if registration is None:
-            return f"{tp} is unknown"
-        if registration.leader < 0 or len(registration.isr) < len(registration.replicas):
-            return f"{tp} has leader {registration.leader} and ISR {list(registration.isr)}"
-    return ""
 
 
 async def _evidence(world: World, load: Load, result: SeedResult) -> None:

@@ -46,6 +46,7 @@ class Timeline:
 
     def __init__(self, cluster: SimCluster) -> None:
         self.moments: list[Moment] = []
+        self.hidden: dict[int, None] = {}  # brokers that are on a disk of somebody else
         self._cluster = cluster
         self._files: dict[int, Inode] = {}
         self._incarnations: dict[int, int] = {}
@@ -60,6 +61,8 @@ class Timeline:
     def new_events(self) -> Iterator[Moment]:
         """The lines that the brokers have written since the last call; they become part of the timeline."""
         for broker_id, machine in self._cluster.machines.items():
+            if broker_id in self.hidden:
+                continue
             if machine.incarnation != self._incarnations.get(broker_id) or broker_id not in self._files:
                 self._incarnations[broker_id] = machine.incarnation
                 found = machine.disk.find(EVENT_FILE)
@@ -80,6 +83,8 @@ class Timeline:
                 facts = json.loads(line)
             except ValueError:
                 continue  # torn by a power loss
+            if not isinstance(facts, dict) or facts.get("broker") != broker_id or "event" not in facts:
+                continue  # the rest of a line that a full disk cut
             shown = {name: value for name, value in facts.items() if name not in HIDDEN_FACTS}
             time_us = facts["mono_ms"] * 1000  # one clock for all: virtual time
             partition = str(facts.get("partition", ""))

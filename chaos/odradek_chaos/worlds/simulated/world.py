@@ -5,13 +5,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from random import Random
 
 from odradek_proto.topics import TopicPartition
 
+from odradek_chaos.worlds.simulated.calm import Calm
 from odradek_chaos.worlds.simulated.cluster import SimCluster
 from odradek_chaos.worlds.simulated.invariants import Finding, Snapshot, all_invariants
+from odradek_chaos.worlds.simulated.kinds import LOSSES
 from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.operator import Operator
 from odradek_chaos.worlds.simulated.options import Plan
+from odradek_chaos.worlds.simulated.script import Strike
 from odradek_chaos.worlds.simulated.timeline import Timeline
 
 TOPIC = "t"
@@ -25,58 +31,144 @@ class World:
     def __init__(self, loop: SimLoop, plan: Plan) -> None:
         self.loop = loop
         self.plan = plan
+        self.promises = plan.options.promises
         self.cluster = SimCluster(loop, settings=plan.settings)
-        low_ms, high_ms = plan.link_ms
-        self.cluster.fabric.default_delay = lambda rng: rng.uniform(low_ms, high_ms)
+        self.cluster.fabric.default_delay = self.usual_delay
         self.timeline = Timeline(self.cluster)
+        self.calm = Calm(self)
+        self.operator = Operator(self)
         self.faulty = False
         self.goes_on = False  # past findings
         self.faults: Counter[str] = Counter()
+        self.strikes: list[Strike] = []
         self.findings: list[Finding] = []
+        self.costs: Counter[str] = Counter()  # checks that found what was not owed
+        self.damaged: dict[tuple[int, str], None] = {}  # (broker, partition) whose bytes a fault changed
+        self.client_names: list[str] = []  # of those that may be crashed
+        self.on_client_crash: Callable[[str, int], None] = lambda name, down_ms: None
         self.invariants = all_invariants()
         self.partitions = [TopicPartition(TOPIC, number) for number in range(plan.options.partitions)]
         self._reported: set[tuple[str, int, str]] = set()
         self._crashes_seen = 0
+        self._excused: dict[int, None] = {}  # brokers whose disk was tampered with: they may end by themselves
+        self._kept_down: dict[int, None] = {}
+        self._outages: Counter[int] = Counter()  # brokers that nobody but the holder of the outage may start
 
     @property
     def now_ms(self) -> int:
         return self.loop.now_us // 1000
 
+    def usual_delay(self, rng: Random) -> float:
+        """Of links without a fault, in milliseconds."""
+        return rng.uniform(*self.plan.link_ms)
+
     # --- faults
 
-    def fault(self, name: str, broker_id: int = 0, **facts: object) -> None:
+    def fault(self, name: str, broker_id: int = 0, /, **facts: object) -> None:
         """Note a fault that is about to strike, and look at everything once more before it does."""
         self.look()
         self.faults[name] += 1
         self.loop.trace(f"fault {name} {broker_id}")
         self.timeline.note(f"!{name}", broker_id, facts=facts)
 
-    def later(self, delay_ms: float, act: Callable[[], None]) -> None:
+    def note(self, event: str, broker_id: int = 0, where: str = "", /, **facts: object) -> None:
+        self.timeline.note(event, broker_id, where, facts)
+
+    def later(self, delay_ms: float, act: Callable[[], object]) -> None:
         self.loop.call_world_at(self.loop.now_us + int(delay_ms * 1000), act)
 
-    def kill(self, broker_id: int, down_ms: float, name: str = "kill") -> None:
+    def mend(self, delay_ms: float, act: Callable[[], object]) -> None:
+        """End a fault after a while; until then the world is not calm."""
+        self.calm.pending += 1
+
+        def end() -> None:
+            self.calm.pending -= 1
+            act()
+
+        self.later(delay_ms, end)
+
+    def kill(self, broker_id: int, down_ms: float, name: str) -> None:
         """SIGKILL, and a new process after `down_ms`."""
         self.fault(name, broker_id, down_ms=round(down_ms))
         self.cluster.machines[broker_id].kill()
-        self.later(down_ms, lambda: self.start(broker_id))
+        self.mend(down_ms, partial(self.start, broker_id))
+
+    def stop(self, broker_id: int, down_ms: float, name: str) -> None:
+        """SIGTERM, and a new process `down_ms` after the old one has ended."""
+        self.fault(name, broker_id, down_ms=round(down_ms))
+        machine = self.cluster.machines[broker_id]
+        stopped = machine.incarnation
+        self.cluster.stop(broker_id)
+
+        def start_again() -> None:
+            if not machine.is_running:
+                self.mend(down_ms, partial(self.start, broker_id))
+            elif machine.incarnation == stopped:
+                self.mend(20, start_again)
+
+        start_again()
+
+    def power_loss(self, broker_id: int, dark_ms: float, name: str) -> None:
+        """A machine without power for a while."""
+        self.fault(name, broker_id, dark_ms=round(dark_ms))
+        self.power_off(broker_id)
+        self.mend(dark_ms, partial(self.start, broker_id))
+
+    def power_off(self, broker_id: int) -> None:
+        self.cluster.machines[broker_id].power_loss()
 
     def start(self, broker_id: int) -> None:
-        if not self.cluster.machines[broker_id].is_running:
-            self.timeline.note("!start", broker_id)
+        is_barred = self._outages[broker_id] or broker_id in self._kept_down
+        if not self.cluster.machines[broker_id].is_running and not is_barred:
+            self.note("!start", broker_id)
             self.cluster.start(broker_id)
 
-    def heal(self) -> None:
-        """End all faults: links work, everybody runs."""
+    def begin_outage(self, broker_id: int) -> None:
+        """Kill a broker; nobody starts it until `end_outage`."""
+        self._outages[broker_id] += 1
+        self.timeline.hidden[broker_id] = None
+        self.excuse(broker_id)
+        self.cluster.machines[broker_id].kill()
+
+    def end_outage(self, broker_id: int, down_ms: float) -> None:
+        self._outages[broker_id] -= 1
+        self.timeline.hidden.pop(broker_id, None)
+        self.mend(down_ms, partial(self.start, broker_id))
+
+    def keep_down(self, broker_id: int) -> None:
+        """Nobody starts this broker before the next `heal` of all."""
+        self._kept_down[broker_id] = None
+
+    def crash_client(self, name: str, down_ms: int) -> None:
+        self.on_client_crash(name, down_ms)
+
+    def excuse(self, broker_id: int) -> None:
+        """From now on this broker may end by itself and may log errors: its disk was tampered with."""
+        self._excused[broker_id] = None
+
+    def is_excused(self, broker_id: int) -> bool:
+        return broker_id in self._excused
+
+    def heal(self, besides: int = 0) -> None:
+        """End all faults: links work, everybody runs, disks are sound. One machine may be left as it is."""
         self.faulty = False
-        self.timeline.note("!heal")
-        low_ms, high_ms = self.plan.link_ms
-        for link in self.cluster.fabric.links():
-            link.delay = lambda rng: rng.uniform(low_ms, high_ms)
-            link.lose_requests = link.lose_replies = 0.0
-        self.cluster.fabric.heal_all()
+        self.note("!heal")
+        self._kept_down.clear()
+        fabric = self.cluster.fabric
+        for link in fabric.links():
+            link.delay = self.usual_delay
+            link.lose_requests = link.lose_replies = link.duplicate_requests = 0.0
+        fabric.held.clear()
+        fabric.heal_all()
+        for client in self.cluster.clients:
+            client.resume()
         for broker_id, machine in self.cluster.machines.items():
-            machine.resume()
-            self.start(broker_id)
+            disk = machine.disk
+            disk.quota, disk.slow_ms, disk.lying = None, 0.0, False
+            disk.injections.clear()
+            if broker_id != besides:
+                machine.resume()
+                self.start(broker_id)
 
     # --- checks
 
@@ -92,20 +184,38 @@ class World:
                 self.report(invariant.name, sentence, broker_id, partition)
             for broker_id, partition, sentence in invariant.look(now):
                 self.report(invariant.name, sentence, broker_id, partition)
-        if len(self.cluster.crashes) > self._crashes_seen:
-            for crash in self.cluster.crashes[self._crashes_seen :]:
+        self.look_for_crashes()
+
+    def look_for_crashes(self) -> None:
+        crashes = self.cluster.crashes
+        while self._crashes_seen < len(crashes):
+            crash = crashes[self._crashes_seen]
+            self._crashes_seen += 1
+            if self.is_excused(crash.broker_id):
+                self.note("!ended", crash.broker_id, error=type(crash.error).__name__)
+                self.operator.on_crash(crash.broker_id)
+            else:
                 self.report("no-crash", f"incarnation {crash.incarnation} ended by {crash.error!r}", crash.broker_id)
-            self._crashes_seen = len(self.cluster.crashes)
 
     def report(self, check: str, sentence: str, broker_id: int = 0, partition: str = "") -> None:
         """A finding. The same check is reported once per broker and partition."""
         key = (check, broker_id, partition)
-        if key in self._reported or len(self.findings) >= FINDINGS_KEPT:
+        if key in self._reported or len(self.findings) >= FINDINGS_KEPT or self._is_excused(broker_id, partition):
             return
         self._reported.add(key)
-        finding = Finding(check, sentence, self.loop.now_us, broker_id, partition)
-        self.findings.append(finding)
-        self.timeline.note(f"?{check}", broker_id, partition, {"sentence": sentence})
+        if check in LOSSES and not self.promises.keeps_records:
+            self.costs[check] += 1
+            self.note(f"?{check}", broker_id, partition, not_owed=sentence)
+            return
+        self.findings.append(Finding(check, sentence, self.loop.now_us, broker_id, partition))
+        self.note(f"?{check}", broker_id, partition, sentence=sentence)
+
+    def _is_excused(self, broker_id: int, partition: str) -> bool:
+        return (broker_id, partition) in self.damaged
+
+    @property
+    def disks_tampered(self) -> bool:
+        return bool(self._excused)
 
 
 class LogWatch(logging.Handler):
@@ -116,6 +226,8 @@ class LogWatch(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._world.disks_tampered:
+            return  # it says that the disk failed, and it did
         error = record.exc_info[1] if record.exc_info else None
         text = record.getMessage() + (f": {error!r}" if error is not None else "")
         self._world.report("unexpected-error", text, partition=record.name)

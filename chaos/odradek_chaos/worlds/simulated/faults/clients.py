@@ -1,0 +1,38 @@
+"""Clients that die or freeze. What they were not told may be in the log or not; what they were told must be there."""
+
+from __future__ import annotations
+
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+
+
+class ClientCrash(Nemesis):
+    """A writer or the reader dies; another begins in its place, with a producer id, or a position, of its own."""
+
+    name = "client-crash"
+
+    def choose(self) -> Choice | None:
+        if not self.world.client_names:
+            return None
+        return {"client": self.rng.choice(self.world.client_names), "down_ms": self.a_while_ms(1, 1_500)}
+
+    async def act(self, choice: Choice) -> None:
+        self.world.fault(self.name, client=choice["client"], down_ms=choice["down_ms"])
+        self.world.crash_client(choice["client"], choice["down_ms"])
+
+
+class ZombieClient(Nemesis):
+    """A client freezes for longer than its requests wait, wakes up, and goes on as if nothing had happened."""
+
+    name = "zombie-client"
+
+    def choose(self) -> Choice | None:
+        if not self.cluster.clients:
+            return None
+        return {"client": self.rng.choice([c.name for c in self.cluster.clients]), "ms": self.a_while_ms(100, 6_000)}
+
+    async def act(self, choice: Choice) -> None:
+        self.world.fault(self.name, client=choice["client"], ms=choice["ms"])
+        for machine in self.cluster.clients:
+            if machine.name == choice["client"]:
+                machine.pause()
+                self.world.mend(choice["ms"], machine.resume)

@@ -1,0 +1,168 @@
+"""Disks that say something else than what was written: flipped bits, torn tails, old checkpoints, missing directories.
+
+The bounded kinds damage one copy while the others are well, so that nothing may be lost (docs/guarantees.md), and an
+operator replaces what cannot be repaired. `flip-any` and `new-disk` have no bound: they are for safety alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+from odradek_chaos.worlds.simulated.inodes import Directory
+
+CHECKPOINTS = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
+EPOCHS = "leader-epoch-checkpoint"
+
+
+class Damage(Nemesis):
+    """Kills a broker and does something to its disk before it comes back."""
+
+    def choose(self) -> Choice:
+        return {"broker": self.target(), "down_ms": self.a_while_ms(1, 1_500), "places": self.places()}
+
+    def places(self) -> list[float]:
+        """Where to strike, as fractions: of the number of files, of a file's length, and the bit."""
+        return [round(self.rng.random(), 6) for _ in range(6)]
+
+    async def act(self, choice: Choice) -> None:
+        broker_id = choice["broker"]
+        disk = self.cluster.machines[broker_id].disk
+        self.world.kill(broker_id, choice["down_ms"], self.name)
+        self.damage(disk, broker_id, choice["places"])
+
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
+        raise NotImplementedError
+
+    def files(self, disk: SimDisk, *endings: str) -> list[str]:
+        """Paths of the topic's files that end so and hold something."""
+        topic = f"{LOG_DIRECTORY}/{self.world.partitions[0].topic}-"
+        return [
+            path
+            for path, inode in disk.walk(LOG_DIRECTORY)
+            if path.startswith(topic) and path.endswith(endings) and inode.data
+        ]
+
+
+def flip(disk: SimDisk, path: str, place: float, bit: float) -> int:
+    """Turn a bit over at a fraction of the file; returns the offset."""
+    offset = int(place * len(disk.file(path).data))
+    disk.flip(path, offset, int(bit * 8))
+    return offset
+
+
+class TornTail(Damage):
+    """The last segment ends inside of a batch, as when a crash interrupts a write; only what was not flushed is cut."""
+
+    name = "torn-tail"
+
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
+        last: dict[str, str] = {}
+        for path in self.files(disk, ".log"):
+            last[path.rpartition("/")[0]] = path  # by name, so the active segment comes last
+        for path, place in zip(last.values(), places, strict=False):
+            inode = disk.file(path)
+            cut = inode.durable_size + int(place * (len(inode.data) - inode.durable_size))
+            disk.used -= len(inode.data) - cut
+            inode.truncate(cut)
+            inode.fsync()
+
+
+class StaleCheckpoint(Damage):
+    """The checkpoints of a while ago come back, all of one moment."""
+
+    name = "stale-checkpoint"
+
+    def choose(self) -> Choice:
+        return {"broker": self.target(), "down_ms": self.a_while_ms(1, 1_500), "age_ms": self.a_while_ms(20, 1_500)}
+
+    async def act(self, choice: Choice) -> None:
+        broker_id = choice["broker"]
+        disk = self.cluster.machines[broker_id].disk
+        old = {
+            path: bytes(inode.data)
+            for path, inode in disk.walk(LOG_DIRECTORY)
+            if path.endswith((*CHECKPOINTS, EPOCHS)) and "__cluster_metadata" not in path
+        }
+        await asyncio.sleep(choice["age_ms"] / 1000)
+        self.world.kill(broker_id, choice["down_ms"], self.name)
+        for path, content in old.items():
+            inode = disk.find(path)
+            if inode is not None and not isinstance(inode, Directory):
+                inode.data = bytearray(content)
+                inode.saved.clear()
+                inode.durable_size = len(content)
+
+
+class FlipIndex(Damage):
+    name = "flip-index"
+
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
+        found = self.files(disk, ".index", ".timeindex", ".snapshot")
+        if found:
+            flip(disk, found[int(places[0] * len(found))], places[1], places[2])
+
+
+class FlipLog(Damage):
+    """One copy of one partition is damaged under a running broker; later an operator replaces the copy."""
+
+    name = "flip-log"
+
+    async def act(self, choice: Choice) -> None:
+        broker_id, places = choice["broker"], choice["places"]
+        disk = self.cluster.machines[broker_id].disk
+        found = self.files(disk, ".log")
+        if not found:
+            return
+        path = found[int(places[0] * len(found))]
+        partition = path.split("/")[2]
+        offset = flip(disk, path, places[1], places[2])
+        self.world.fault(self.name, broker_id, path=path, offset=offset)
+        self.world.excuse(broker_id)
+        self.world.operator.replace_copy(broker_id, partition, choice["down_ms"])
+
+
+class Wipe(Damage):
+    """The partition directories and their checkpoints are gone: the replica starts anew, outside of every ISR first."""
+
+    name = "wipe"
+
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
+        directory = disk.directory(LOG_DIRECTORY)
+        topic = f"{self.world.partitions[0].topic}-"
+        gone = [name for name in directory.entries if name.startswith(topic) or name in CHECKPOINTS]
+        directory.change(*((name, None) for name in gone))
+        directory.fsync()
+
+
+class FlipAny(Damage):
+    """A bit of any file. Whatever happens: no two leaders of an epoch, nothing damaged served or replicated."""
+
+    name = "flip-any"
+
+    async def act(self, choice: Choice) -> None:
+        broker_id, places = choice["broker"], choice["places"]
+        disk = self.cluster.machines[broker_id].disk
+        found = [path for path, inode in disk.walk(LOG_DIRECTORY) if inode.data]
+        if not found:
+            return
+        path = found[int(places[0] * len(found))]
+        self.world.fault(self.name, broker_id, path=path, offset=flip(disk, path, places[1], places[2]))
+        self.world.excuse(broker_id)
+        self.world.damaged[broker_id, path.split("/")[2]] = None
+        if places[3] < 0.5:
+            self.world.kill(broker_id, choice["down_ms"], self.name)
+
+
+class NewDisk(Damage):
+    """An empty disk under an old name, the vote of a voter included (R-217 says that nobody may do this)."""
+
+    name = "new-disk"
+
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
+        self.world.excuse(broker_id)
+        for name in list(disk.root.entries):
+            disk.root.change((name, None))
+        disk.root.fsync()

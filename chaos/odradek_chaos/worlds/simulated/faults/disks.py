@@ -1,0 +1,111 @@
+"""Disks that are full, slow, fail, or are plugged into the wrong machine."""
+
+from __future__ import annotations
+
+import asyncio
+
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+
+
+class DiskFull(Nemesis):
+    """Few bytes are left for a while. Appends fail and nothing of them counts; a broker that cannot go on stops."""
+
+    name = "disk-full"
+
+    def choose(self) -> Choice:
+        return {
+            "broker": self.target(),
+            "left_bytes": self.a_while_ms(0, 3_000),
+            "full_ms": self.a_while_ms(20, 3_000),
+        }
+
+    async def act(self, choice: Choice) -> None:
+        broker_id = choice["broker"]
+        disk = self.cluster.machines[broker_id].disk
+        self.world.fault(self.name, broker_id, left_bytes=choice["left_bytes"], full_ms=choice["full_ms"])
+        self.world.excuse(broker_id)
+        disk.quota = disk.used + choice["left_bytes"]
+
+        def empty() -> None:
+            disk.quota = None
+
+        self.world.mend(choice["full_ms"], empty)
+
+
+class IoError(Nemesis):
+    """The next operation of a kind fails with EIO. After a failed fsync what was dirty never reaches the disk."""
+
+    name = "io-error"
+
+    def choose(self) -> Choice:
+        return {
+            "broker": self.target(),
+            "operation": self.rng.choice(("read", "write", "fsync")),
+            "path": self.rng.choice((".log", ".log", ".index", "checkpoint", "__cluster_metadata", f"/{self.topic}-")),
+            "times": self.rng.choice((1, 1, 5)),
+            "ms": self.a_while_ms(50, 2_000),
+        }
+
+    @property
+    def topic(self) -> str:
+        return self.world.partitions[0].topic
+
+    async def act(self, choice: Choice) -> None:
+        broker_id = choice["broker"]
+        disk = self.cluster.machines[broker_id].disk
+        self.world.fault(self.name, broker_id, operation=choice["operation"], path=choice["path"])
+        self.world.excuse(broker_id)
+        disk.inject(choice["operation"], choice["path"], choice["times"])
+        self.world.mend(choice["ms"], disk.injections.clear)
+
+
+class SlowDisk(Nemesis):
+    """All that is done away from the event loop takes long: fsyncs, cold reads, recovery."""
+
+    name = "slow-disk"
+
+    def choose(self) -> Choice:
+        return {"broker": self.target(), "delay_ms": self.a_while_ms(10, 600), "slow_ms": self.a_while_ms(100, 4_000)}
+
+    async def act(self, choice: Choice) -> None:
+        disk = self.cluster.machines[choice["broker"]].disk
+        self.world.fault(self.name, choice["broker"], delay_ms=choice["delay_ms"], slow_ms=choice["slow_ms"])
+        disk.slow_ms = choice["delay_ms"]
+
+        def heal() -> None:
+            disk.slow_ms = 0.0
+
+        self.world.mend(choice["slow_ms"], heal)
+
+
+class SwapDisks(Nemesis):
+    """Two machines come up with each other's disk. Both must refuse to run; then the disks are put right."""
+
+    name = "swap-disks"
+
+    def choose(self) -> Choice:
+        return {"brokers": list(self.two()), "wrong_ms": self.a_while_ms(20, 500), "down_ms": self.a_while_ms(1, 800)}
+
+    async def act(self, choice: Choice) -> None:
+        one, other = choice["brokers"]
+        self.world.fault(self.name, one, other=other, wrong_ms=choice["wrong_ms"])
+        for broker_id in (one, other):
+            self.world.begin_outage(broker_id)
+        self._swap(one, other)
+        try:
+            for broker_id in (one, other):
+                self.cluster.start(broker_id)
+            await asyncio.sleep(choice["wrong_ms"] / 1000)
+        finally:
+            for broker_id in (one, other):
+                if self.cluster.machines[broker_id].is_running:
+                    sentence = "runs on the disk of another broker"
+                    self.world.report("wrong-disk-accepted", sentence, broker_id)
+                    self.cluster.machines[broker_id].kill()
+            self._swap(one, other)
+            for broker_id in (one, other):
+                self.world.end_outage(broker_id, choice["down_ms"])
+
+    def _swap(self, one: int, other: int) -> None:
+        first, second = self.cluster.machines[one], self.cluster.machines[other]
+        first.disk, second.disk = second.disk, first.disk

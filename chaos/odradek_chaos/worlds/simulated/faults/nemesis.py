@@ -1,0 +1,125 @@
+"""Nemeses: tasks of the world, each with its own pace and its own chance, that break things and mend them again.
+
+Several run at the same time and know nothing of each other, so their faults overlap. A strike has two halves. `choose`
+makes all its choices, by chance and by what the cluster looks like, and gives them as plain values; `act` carries
+them out and chooses nothing. So a run can write its strikes down, and any subset of them can be replayed. Whatever
+has not ended when the faults stop is ended by `World.heal`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any, ClassVar
+
+from odradek_chaos.worlds.simulated.cluster import SimCluster
+from odradek_chaos.worlds.simulated.kinds import KINDS, Owed
+from odradek_chaos.worlds.simulated.script import Strike
+from odradek_chaos.worlds.simulated.world import World
+
+Choice = dict[str, Any]  # JSON values by name
+CALM_LOOKS, CALM_LOOK_S = 400, 0.02  # how long a fault that must be alone waits for its moment
+
+
+class Nemesis:
+    """Strikes at random times while the world is faulty."""
+
+    name: ClassVar[str]
+
+    def __init__(self, world: World, rng: Random, pace_ms: float) -> None:
+        self.world = world
+        self.rng = rng
+        self._pace_ms = pace_ms
+
+    @property
+    def cluster(self) -> SimCluster:
+        return self.world.cluster
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self.rng.expovariate(1 / self._pace_ms) / 1000)
+            if not self.world.faulty:
+                return
+            await self.strike()
+
+    async def strike(self) -> None:
+        """Choose, write it down, act. Holds back while a fault that must be alone is going on."""
+        calm = self.world.calm
+        if calm.is_reserved:
+            return
+        if self.needs_calm and not await self._wait_for_calm():
+            return
+        choice = self.choose()
+        if choice is None:
+            calm.release()
+            return
+        self.world.strikes.append(Strike(self.world.loop.now_us, self.name, choice))
+        await self.act(choice)
+
+    @property
+    def needs_calm(self) -> bool:
+        """Whether this strikes only while nothing else does."""
+        kind = KINDS.get(self.name)
+        return kind is not None and kind.owed is Owed.CALM
+
+    async def _wait_for_calm(self) -> bool:
+        """Keep the others from striking, and wait until what they did is over."""
+        calm = self.world.calm
+        calm.reserve()
+        for _ in range(CALM_LOOKS):
+            if calm.is_calm():
+                calm.strike()
+                return True
+            await asyncio.sleep(CALM_LOOK_S)
+            if not self.world.faulty:
+                break
+        calm.release()
+        return False
+
+    async def replay(self, strikes: list[Strike]) -> None:
+        """Carry out these, each at its time."""
+        for strike in strikes:
+            await asyncio.sleep(max(0, strike.at_us - self.world.loop.now_us) / 1e6)
+            if not self.world.faulty:
+                return
+            self.world.strikes.append(strike)
+            await self.act(strike.choice)
+
+    def choose(self) -> Choice | None:
+        """All choices of one strike; None when there is nothing to strike at."""
+        raise NotImplementedError
+
+    async def act(self, choice: Choice) -> None:
+        """Do it. Nothing here may draw a random number."""
+        raise NotImplementedError
+
+    # --- choosing
+
+    def target(self) -> int:
+        """A broker by its part: leader of a partition, follower of one, active controller, or anybody."""
+        part = self.rng.choice(("leader", "leader", "follower", "controller", "anybody"))
+        leader = self.cluster.leader_of(self.rng.choice(self.world.partitions))
+        everybody = list(self.cluster.machines)
+        if part == "leader" and leader > 0:
+            return leader
+        if part == "follower" and leader > 0:
+            return self.rng.choice([broker_id for broker_id in everybody if broker_id != leader])
+        if part == "controller" and self.cluster.controller() > 0:
+            return self.cluster.controller()
+        return self.rng.choice(everybody)
+
+    def machine(self, broker_id: int) -> str:
+        return self.cluster.machines[broker_id].name
+
+    def two(self) -> tuple[int, int]:
+        one, other = self.rng.sample(list(self.cluster.machines), 2)
+        return one, other
+
+    def anyone(self, besides: str = "") -> str:
+        """A machine, of a broker or of a client."""
+        names = [machine.name for machine in (*self.cluster.machines.values(), *self.cluster.clients)]
+        return self.rng.choice([name for name in names if name != besides])
+
+    def a_while_ms(self, shortest: float, longest: float) -> int:
+        """Mostly short, sometimes long."""
+        return round(shortest + (longest - shortest) * self.rng.random() ** 3)

@@ -1,0 +1,67 @@
+"""Machines that lose their power: peers hear nothing, disks forget what was not flushed, wholly or in part."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+
+
+class Power(Nemesis):
+    name = "power"
+
+    def choose(self) -> Choice:
+        return {"broker": self.target(), "dark_ms": self.a_while_ms(50, 3_000)}
+
+    async def act(self, choice: Choice) -> None:
+        self.world.power_loss(choice["broker"], choice["dark_ms"], self.name)
+
+
+class PowerOne(Power):
+    """The same, while all other machines are well and in every ISR: nothing may be lost, flushed or not."""
+
+    name = "power-one"
+
+
+class Blackout(Nemesis):
+    """All machines lose their power within 300 ms."""
+
+    name = "blackout"
+
+    def choose(self) -> Choice:
+        dark_ms = self.a_while_ms(400, 2_000)
+        machines = [str(broker_id) for broker_id in self.cluster.machines]
+        return {
+            "off_ms": {each: round(self.rng.uniform(0, 300), 3) for each in machines},
+            "on_ms": {each: dark_ms + round(self.rng.uniform(0, 1_000)) for each in machines},
+        }
+
+    async def act(self, choice: Choice) -> None:
+        self.world.fault(self.name, **choice)
+        for each, off_ms in choice["off_ms"].items():
+            broker_id = int(each)
+            self.world.later(off_ms, partial(self.world.power_off, broker_id))
+            self.world.mend(choice["on_ms"][each], partial(self.world.start, broker_id))
+
+
+class LyingFsync(Nemesis):
+    """A disk that says it has flushed and has not, and then the power fails. Out of contract."""
+
+    name = "lying-fsync"
+
+    def choose(self) -> Choice:
+        lies_ms = self.a_while_ms(100, 2_000)
+        return {"broker": self.target(), "lies_ms": lies_ms, "dark_ms": self.a_while_ms(50, 1_500)}
+
+    async def act(self, choice: Choice) -> None:
+        broker_id = choice["broker"]
+        disk = self.cluster.machines[broker_id].disk
+        self.world.fault(self.name, broker_id, lies_ms=choice["lies_ms"])
+        self.world.excuse(broker_id)
+        disk.lying = True
+
+        def fail() -> None:
+            self.world.power_loss(broker_id, choice["dark_ms"], self.name)
+            disk.lying = False
+
+        self.world.mend(choice["lies_ms"], fail)

@@ -1,0 +1,165 @@
+"""Processes that die, stop, freeze and come back, one at a time or many."""
+
+from __future__ import annotations
+
+import asyncio
+
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+
+
+class Kill(Nemesis):
+    name = "kill"
+
+    def choose(self) -> Choice:
+        return {"broker": self.target(), "down_ms": self.a_while_ms(1, 3_000)}
+
+    async def act(self, choice: Choice) -> None:
+        self.world.kill(choice["broker"], choice["down_ms"], self.name)
+
+
+class DoubleKill(Nemesis):
+    """Kill a leader, and its successor as soon as it leads: what B2b needs, by chance instead of by script.
+
+    Before the first blow the leader's answers may be held up, so that its followers lag behind in what they know of
+    the high watermark.
+    """
+
+    name = "double-kill"
+
+    def choose(self) -> Choice | None:
+        tp = self.rng.choice(self.world.partitions)
+        first = self.cluster.leader_of(tp)
+        if first <= 0:
+            return None
+        return {
+            "partition": tp.partition,
+            "broker": first,
+            "held_ms": round(self.rng.uniform(5, 60)) if self.rng.random() < 0.5 else 0,
+            "down_ms": self.a_while_ms(1, 1_500),
+            "wait_ms": self.rng.choice((0, 2, 20)),
+            "second_down_ms": self.a_while_ms(1, 1_500),
+        }
+
+    async def act(self, choice: Choice) -> None:
+        first, held_ms = choice["broker"], choice["held_ms"]
+        tp = self.world.partitions[choice["partition"]]
+        if held_ms:
+            self.world.fault("hold-answers", first, held_ms=held_ms)
+            for broker_id, other in self.cluster.machines.items():
+                if broker_id != first:
+                    self.cluster.fabric.stall(self.machine(first), other.name, held_ms + 1)
+            await asyncio.sleep(held_ms / 1000)
+        self.world.kill(first, choice["down_ms"], self.name)
+        for _ in range(1_000):
+            await asyncio.sleep(0.001)
+            second = self.cluster.leader_of(tp)
+            if not self.world.faulty:
+                return
+            if second > 0 and second != first:
+                await asyncio.sleep(choice["wait_ms"] / 1000)
+                self.world.kill(second, choice["second_down_ms"], self.name)
+                return
+
+
+class Stop(Nemesis):
+    """A graceful shutdown (SIGTERM) and a restart."""
+
+    name = "stop"
+
+    def choose(self) -> Choice:
+        return {"broker": self.target(), "down_ms": self.a_while_ms(1, 3_000)}
+
+    async def act(self, choice: Choice) -> None:
+        self.world.stop(choice["broker"], choice["down_ms"], self.name)
+
+
+class Pause(Nemesis):
+    name = "pause"
+
+    def choose(self) -> Choice:
+        return {"broker": self.target(), "pause_ms": self.a_while_ms(20, 6_000)}
+
+    async def act(self, choice: Choice) -> None:
+        self.world.fault(self.name, choice["broker"], pause_ms=choice["pause_ms"])
+        machine = self.cluster.machines[choice["broker"]]
+        machine.pause()
+        self.world.mend(choice["pause_ms"], machine.resume)
+
+
+class Rolling(Nemesis):
+    """All brokers one after the other, each when the one before is back."""
+
+    name = "rolling"
+
+    def choose(self) -> Choice:
+        order = list(self.cluster.machines)
+        self.rng.shuffle(order)
+        return {"order": order, "down_ms": self.a_while_ms(1, 800), "between_ms": self.a_while_ms(50, 1_500)}
+
+    async def act(self, choice: Choice) -> None:
+        for broker_id in choice["order"]:
+            if not self.world.faulty:
+                return
+            self.take_down(broker_id, choice["down_ms"])
+            await asyncio.sleep((choice["down_ms"] + choice["between_ms"]) / 1000)
+
+    def take_down(self, broker_id: int, down_ms: int) -> None:
+        self.world.stop(broker_id, down_ms, self.name)
+
+
+class RollingHard(Rolling):
+    name = "rolling-hard"
+
+    def take_down(self, broker_id: int, down_ms: int) -> None:
+        self.world.kill(broker_id, down_ms, self.name)
+
+
+class CrashAll(Nemesis):
+    """Everything at once, and a cold start in any order."""
+
+    name = "crash-all"
+
+    def choose(self) -> Choice:
+        return {"down_ms": {str(broker_id): self.a_while_ms(1, 2_500) for broker_id in self.cluster.machines}}
+
+    async def act(self, choice: Choice) -> None:
+        for broker_id, down_ms in choice["down_ms"].items():
+            self.world.kill(int(broker_id), down_ms, self.name)
+
+
+class QuorumLoss(Nemesis):
+    """A majority of the voters is away: leaders that stand go on, nothing about the metadata can change."""
+
+    name = "quorum-loss"
+
+    def choose(self) -> Choice:
+        return {"brokers": list(self.two()), "down_ms": self.a_while_ms(200, 3_000)}
+
+    async def act(self, choice: Choice) -> None:
+        for broker_id in choice["brokers"]:
+            self.world.kill(broker_id, choice["down_ms"], self.name)
+
+
+class ControllerBounce(Nemesis):
+    """A broker dies, and the active controller while it deals with that."""
+
+    name = "controller-bounce"
+
+    def choose(self) -> Choice | None:
+        controller = self.cluster.controller()
+        others = [broker_id for broker_id in self.cluster.machines if broker_id != controller]
+        if controller < 0:
+            return None
+        return {
+            "broker": self.rng.choice(others),
+            "down_ms": self.a_while_ms(100, 2_500),
+            "wait_ms": self.rng.choice((0, 1, 5, 20, 300)),
+            "controller": controller,
+            "controller_down_ms": self.a_while_ms(1, 1_500),
+        }
+
+    async def act(self, choice: Choice) -> None:
+        self.world.kill(choice["broker"], choice["down_ms"], self.name)
+        await asyncio.sleep(choice["wait_ms"] / 1000)
+        if self.world.faulty:
+            self.world.kill(choice["controller"], choice["controller_down_ms"], self.name)

@@ -1,0 +1,115 @@
+"""Liveness: whether all is well again, with every fault healed or with a healthy core alone (C.4 of verification)."""
+
+from __future__ import annotations
+
+from odradek_chaos.worlds.simulated.load import Load
+from odradek_chaos.worlds.simulated.world import World
+
+EPOCHS_PER_WINDOW = 3  # L7: new leader epochs of one partition
+WINDOW_MS = 10_000
+WAYS_TO_BREAK = ("dead", "frozen", "cut", "mute", "deaf")
+
+
+def not_in_sync(world: World, besides: int = 0) -> str:
+    """The first partition without a leader or a full ISR, as a sentence; empty when there is none."""
+    image = world.cluster.newest_image()
+    for tp in world.partitions:
+        registration = image.partition(tp)
+        if registration is None:
+            return f"{tp} is unknown"
+        missing = [each for each in registration.replicas if each not in registration.isr and each != besides]
+        if registration.leader < 0 or missing:
+            return f"{tp} has leader {registration.leader} and ISR {list(registration.isr)}"
+    return ""
+
+
+def acknowledged_since(world: World, load: Load, since_ms: int) -> bool:
+    """Whether every partition has acknowledged a record since then; nobody asks it of a script."""
+    if load.script is not None:
+        return True
+    progress = load.ledger.progress
+    return all(
+        (known := progress.get((tp.topic, tp.partition))) is not None
+        and known.last_ack_ms is not None
+        and known.last_ack_ms > since_ms
+        for tp in world.partitions
+    )
+
+
+def is_well_without(world: World, broken: int) -> bool:
+    """Every partition is led by one of the others, and they are in its ISR."""
+    image = world.cluster.newest_image()
+    led = [image.partition(tp) for tp in world.partitions]
+    return not not_in_sync(world, broken) and all(each is not None and each.leader != broken for each in led)
+
+
+def break_one_for_ever(world: World) -> int:
+    """Heal everything but one machine, which stays dead, frozen, cut off, mute or deaf; returns its id.
+
+    Everybody that holds the last copy of something must stay well: 0 when that leaves nobody to break.
+    """
+    rng = world.loop.fork_rng("core")
+    expendable = [broker_id for broker_id in world.cluster.machines if can_do_without(world, broker_id)]
+    way = rng.choice(WAYS_TO_BREAK)
+    if not expendable or world.damaged or world.calm.is_reserved or not world.promises.recovers:
+        return 0
+    broken = rng.choice(expendable)
+    world.heal(besides=broken)
+    world.faults[f"core-{way}"] += 1
+    world.note("!core", broken, way=way)
+    machine, fabric = world.cluster.machines[broken], world.cluster.fabric
+    machine.resume()
+    if way == "dead":
+        machine.kill()
+        world.keep_down(broken)
+    elif way == "frozen":
+        world.start(broken)
+        machine.pause()
+    else:
+        world.start(broken)
+        everybody = [*world.cluster.machines.values(), *world.cluster.clients]
+        for other in everybody:
+            if other is not machine and way in ("cut", "deaf"):
+                fabric.cut(other.name, machine.name, both_ways=False)
+            if other is not machine and way in ("cut", "mute"):
+                fabric.cut(machine.name, other.name, both_ways=False)
+    return broken
+
+
+def can_do_without(world: World, broken: int) -> bool:
+    """Whether every partition has a member of its ISR besides this one that is well now, and stays so by itself.
+
+    One that is down is not: when it comes back it leaves the ISR, unless it is the last.
+    """
+    image = world.cluster.newest_image()
+    for tp in world.partitions:
+        registration = image.partition(tp)
+        if registration is None or not any(world.calm.is_well(each) for each in registration.isr if each != broken):
+            return False
+    return True
+
+
+class ElectionStorm:
+    """L7: after the faults leaders settle; a partition that changes its leader again and again is a finding."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._begun_ms = world.now_ms
+        self._epochs = self._leader_epochs()
+
+    def judge(self) -> None:
+        windows = 1 + (self._world.now_ms - self._begun_ms) // WINDOW_MS
+        for name, epoch in self._leader_epochs().items():
+            rose = epoch - self._epochs.get(name, epoch)
+            allowed = EPOCHS_PER_WINDOW * windows + len(self._world.cluster.machines)  # each may come back just now
+            if rose > allowed:
+                sentence = f"{rose} leader epochs in {self._world.now_ms - self._begun_ms} ms without a fault"
+                self._world.report("election-storm", sentence, partition=name)
+
+    def _leader_epochs(self) -> dict[str, int]:
+        image = self._world.cluster.newest_image()
+        return {
+            str(tp): registration.leader_epoch
+            for tp in self._world.partitions
+            if (registration := image.partition(tp)) is not None
+        }

@@ -1,0 +1,66 @@
+"""What a run did by choice, as a list that can be written down, cut and replayed: strikes of nemeses, sends of clients.
+
+A whole run draws both by its seed. A script replaces the draw: exactly these strikes at these times, and, when it has
+sends, exactly these records. So a failing seed can be made smaller than its seed allows (shrink.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Strike(NamedTuple):
+    """One strike of a nemesis, with all that it chose. Times are microseconds of virtual time."""
+
+    at_us: int
+    name: str
+    choice: dict[str, Any]
+
+    def line(self) -> str:
+        chosen = " ".join(f"{name}={value}" for name, value in self.choice.items())
+        return f"{self.at_us / 1e6:11.6f}  {self.name:<18} {chosen}".rstrip()
+
+
+class Send(NamedTuple):
+    """One record that a writer hands to its producer."""
+
+    at_us: int
+    writer: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """`sends` None: the writers write as the seed says."""
+
+    strikes: tuple[Strike, ...]
+    sends: tuple[Send, ...] | None = None
+
+    def dump(self) -> str:
+        """As JSON."""
+        sends = None if self.sends is None else [list(send) for send in self.sends]
+        return json.dumps({"strikes": [list(strike) for strike in self.strikes], "sends": sends}, indent=1)
+
+    @classmethod
+    def load(cls, text: str) -> Script:
+        """Raises `ValueError` for what is no script."""
+        try:
+            data = json.loads(text)
+            sends = data["sends"]
+            return cls(
+                tuple(Strike(int(at), str(name), dict(choice)) for at, name, choice in data["strikes"]),
+                None if sends is None else tuple(Send(int(at), int(who), int(where)) for at, who, where in sends),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a script of a simulated run: {error}") from error
+
+
+def by_name(strikes: Sequence[Strike]) -> dict[str, list[Strike]]:
+    """The strikes of each nemesis, in the order of time."""
+    found: dict[str, list[Strike]] = {}
+    for strike in sorted(strikes, key=lambda each: each.at_us):
+        found.setdefault(strike.name, []).append(strike)
+    return found
