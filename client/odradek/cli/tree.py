@@ -38,6 +38,7 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
     },
     "Tools": {
         "bench": "Measure a cluster.",
+        "doctor": "Find out what is wrong with this machine or a cluster, and what to do.",
         "version": "Show the version of odradek and of what it stands on.",
     },
 }

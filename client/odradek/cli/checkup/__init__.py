@@ -1,0 +1,1 @@
+"""The checks of `odradek doctor`: of addresses, of the cluster, and of this machine."""

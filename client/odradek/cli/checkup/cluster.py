@@ -1,0 +1,175 @@
+"""What the cluster says of itself: its quorum, its partitions, its topics' settings.
+
+Asked by single calls with deadlines of their own, so that a cluster without a majority is a finding and not a wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import Network, NetworkError
+from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek.cli.checkup.finding import Finding, note, problem
+
+SILENT_VOTER_MS = 5_000  # voters fetch twice a second
+MAX_TOPICS_ASKED = 200  # for their settings: a call each
+MAX_NAMED = 5  # partitions in one sentence
+MIN_ISR = "min.insync.replicas"
+NO_EFFECT = frozenset(
+    {
+        "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "delete.retention.ms",
+        "max.compaction.lag.ms", "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """`quorum` is None when no controller answered; `configs` holds the entries of the topics that were asked for."""
+
+    metadata: pb.MetadataResponse
+    quorum: admin_pb2.DescribeQuorumResponse | None
+    configs: Mapping[str, Sequence[admin_pb2.ConfigEntry]] = field(default_factory=dict)
+
+
+async def ask_cluster(network: Network, address: str, metadata: pb.MetadataResponse, timeout_ms: float) -> ClusterFacts:
+    """Ask one broker that answers; it passes the questions on to the controller. Takes at most twice the timeout."""
+    quorum = await _describe_quorum(network, address, timeout_ms)
+    if quorum is None:
+        return ClusterFacts(metadata, None)
+    names = [topic.topic for topic in metadata.topics][:MAX_TOPICS_ASKED]
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            found = await asyncio.gather(*(_describe_configs(network, address, name, timeout_ms) for name in names))
+    except TimeoutError:
+        found = []
+    return ClusterFacts(metadata, quorum, dict(zip(names, found, strict=False)))
+
+
+async def _describe_quorum(
+    network: Network, address: str, timeout_ms: float
+) -> admin_pb2.DescribeQuorumResponse | None:
+    try:
+        raw = await network.call(address, "/odradek.v1.Admin/DescribeQuorum", b"", timeout_ms)
+        answer = admin_pb2.DescribeQuorumResponse.FromString(raw)
+    except (NetworkError, DecodeError):
+        return None
+    return None if answer.error_code else answer
+
+
+async def _describe_configs(
+    network: Network, address: str, topic: str, timeout_ms: float
+) -> Sequence[admin_pb2.ConfigEntry]:
+    request = admin_pb2.DescribeConfigsRequest(resource_type="topic", resource_name=topic)
+    try:
+        raw = await network.call(address, "/odradek.v1.Admin/DescribeConfigs", request.SerializeToString(), timeout_ms)
+        return admin_pb2.DescribeConfigsResponse.FromString(raw).entries
+    except (NetworkError, DecodeError):
+        return ()
+
+
+def judge(facts: ClusterFacts) -> list[Finding]:
+    """Findings about the quorum, then topic by topic."""
+    findings = _judge_quorum(facts)
+    for topic in facts.metadata.topics:
+        if topic.error_code == ErrorCode.NONE:
+            findings += _judge_topic(topic, facts.configs.get(topic.topic, ()))
+    return findings
+
+
+def _judge_quorum(facts: ClusterFacts) -> list[Finding]:
+    if facts.quorum is None or facts.quorum.leader_id < 0:
+        return [
+            problem(
+                "no-majority", facts.metadata.cluster_id,
+                "no active controller answers: the quorum has no majority of its voters, or is electing",
+                "start the controllers that are down, more than half of controller.quorum.voters; "
+                "until then nothing can be created, and no leader that dies is replaced",
+            )
+        ]  # fmt: skip
+    quorum = facts.quorum
+    silent = [
+        voter.node_id
+        for voter in quorum.voters
+        if voter.node_id != quorum.leader_id and not 0 <= voter.last_fetch_ms <= SILENT_VOTER_MS
+    ]
+    findings = []
+    if silent:
+        spare = (len(quorum.voters) - 1) // 2 - len(silent)
+        findings.append(
+            problem(
+                "voter-silent", ",".join(map(str, silent)),
+                f"of {len(quorum.voters)} controllers {_list(silent)} do not follow; {max(spare, 0)} more may fail",
+                "start them, or look into their logs",
+            )
+        )  # fmt: skip
+    return findings
+
+
+def _judge_topic(topic: pb.TopicMetadata, entries: Sequence[admin_pb2.ConfigEntry]) -> list[Finding]:
+    findings = []
+    leaderless = [each.partition for each in topic.partitions if each.leader_id < 0]
+    if leaderless:
+        findings.append(
+            problem(
+                "no-leader", topic.topic, f"{topic.topic}: partitions {_list(leaderless)} have no leader",
+                "start a broker that was in sync last (`odradek topic describe` names them)",
+            )
+        )  # fmt: skip
+    findings += _judge_replicas(topic, _min_isr(entries))
+    useless = sorted(entry.name for entry in entries if entry.source == "topic" and entry.name in NO_EFFECT)
+    if useless:
+        findings.append(
+            note("topic-setting", topic.topic, f"{topic.topic}: {', '.join(useless)} has no effect in odradek")
+        )
+    return findings
+
+
+def _min_isr(entries: Sequence[admin_pb2.ConfigEntry]) -> int:
+    return next((int(entry.value) for entry in entries if entry.name == MIN_ISR and entry.value.isdecimal()), 0)
+
+
+def _judge_replicas(topic: pb.TopicMetadata, min_isr: int) -> list[Finding]:
+    factor = min((len(each.replicas) for each in topic.partitions), default=0)
+    if topic.partitions and factor < min_isr:
+        return [
+            problem(
+                "min-isr-above-replicas", topic.topic,
+                f"{topic.topic}: {MIN_ISR}={min_isr}, but only {factor} replicas: acks=all is always refused",
+                f"odradek topic alter is not there yet: create it with {min_isr} replicas or set {MIN_ISR} lower",
+            )
+        ]  # fmt: skip
+    under = [each.partition for each in topic.partitions if 0 < len(each.isr) < min_isr]
+    findings = []
+    if under:
+        findings.append(
+            problem(
+                "under-min-isr", topic.topic,
+                f"{topic.topic}: partitions {_list(under)} have fewer in-sync replicas than {MIN_ISR}={min_isr}: "
+                "acks=all is refused",
+                "bring the missing replicas back: `odradek cluster status` shows which",
+            )
+        )  # fmt: skip
+    behind = [each for each in topic.partitions if len(each.isr) < len(each.replicas) and each.partition not in under]
+    if behind:
+        missing = sorted({replica for each in behind for replica in each.replicas if replica not in each.isr})
+        findings.append(
+            problem(
+                "under-replicated", topic.topic,
+                f"{topic.topic}: partitions {_list([each.partition for each in behind])} wait for the replicas "
+                f"of broker {_list(missing)}",
+                "start that broker, or give it time to catch up",
+            )
+        )  # fmt: skip
+    return findings
+
+
+def _list(numbers: Sequence[int]) -> str:
+    named = ", ".join(map(str, numbers[:MAX_NAMED]))
+    return f"{named} and {len(numbers) - MAX_NAMED} more" if len(numbers) > MAX_NAMED else named

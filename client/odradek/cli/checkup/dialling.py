@@ -1,0 +1,99 @@
+"""Dials an address and finds out who is there.
+
+Rule of this module: every step has a deadline, and nothing is an exception: what a dial ran into is its result.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+
+from google.protobuf.message import DecodeError
+from odradek_proto.transport.ports import CallRejected, DeadlineExceeded, Network, NetworkError
+from odradek_proto.transport.reaching import Reached, reach
+from odradek_proto.v1 import broker_pb2 as pb
+
+METADATA = "/odradek.v1.Broker/Metadata"
+HEALTH = "/grpc.health.v1.Health/Check"
+CONTROLLERS, CLIENTS = "odradek.v1.Quorum", "odradek.v1.Broker"
+NOT_SERVING = b"\x08\x02"  # HealthCheckResponse{status: NOT_SERVING}
+
+
+class Outcome(StrEnum):
+    """What answers at an address."""
+
+    BROKER = "broker"
+    NO_ADDRESS = "not host:port"
+    UNRESOLVED = "name does not resolve"
+    REFUSED = "refused"
+    NO_ROUTE = "no route"
+    SILENT = "no answer"
+    MUTE = "connects, then silence"
+    STARTING = "broker, not ready"
+    CONTROLLER = "controllers' listener"
+    STRANGER = "gRPC, not odradek"
+    NOT_GRPC = "not gRPC"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    """`clock_ms`: how far the broker's clock is ahead of this machine's, as exactly as the round trip allows."""
+
+    address: str
+    outcome: Outcome
+    latency_ms: float | None = None
+    clock_ms: int | None = None
+    answer: pb.MetadataResponse | None = None
+
+
+BY_REACH = {
+    Reached.NO_ADDRESS: Outcome.NO_ADDRESS,
+    Reached.UNRESOLVED: Outcome.UNRESOLVED,
+    Reached.REFUSED: Outcome.REFUSED,
+    Reached.NO_ROUTE: Outcome.NO_ROUTE,
+    Reached.SILENT: Outcome.SILENT,
+}
+
+
+async def dial(network: Network, address: str, timeout_ms: float) -> Dialled:
+    """Reach, then ask for metadata. Takes at most three times the timeout."""
+    reached = await reach(address, timeout_ms)
+    if reached is not Reached.LISTENING:
+        return Dialled(address, BY_REACH[reached])
+    request = pb.MetadataRequest(all_topics=True, all_listeners=True).SerializeToString()
+    started, wall_ms = time.perf_counter(), time.time() * 1000
+    try:
+        raw = await network.call(address, METADATA, request, timeout_ms)
+        answer = pb.MetadataResponse.FromString(raw)
+    except DeadlineExceeded:
+        return Dialled(address, await _why_mute(network, address, timeout_ms))
+    except CallRejected as error:
+        unknown_method = error.status == "UNIMPLEMENTED"
+        return Dialled(address, await _which_grpc(network, address, timeout_ms) if unknown_method else Outcome.STRANGER)
+    except NetworkError:
+        return Dialled(address, Outcome.NOT_GRPC)
+    except DecodeError:
+        return Dialled(address, Outcome.STRANGER)
+    took_ms = (time.perf_counter() - started) * 1000
+    clock_ms = round(answer.wall_ms - (wall_ms + took_ms / 2)) if answer.wall_ms else None
+    return Dialled(address, Outcome.BROKER, round(took_ms, 1), clock_ms, answer)
+
+
+async def _why_mute(network: Network, address: str, timeout_ms: float) -> Outcome:
+    """A broker that has not caught up with the metadata answers for its health and for nothing else."""
+    return Outcome.STARTING if await _health(network, address, CLIENTS, timeout_ms) == NOT_SERVING else Outcome.MUTE
+
+
+async def _which_grpc(network: Network, address: str, timeout_ms: float) -> Outcome:
+    known = await _health(network, address, CONTROLLERS, timeout_ms) is not None
+    return Outcome.CONTROLLER if known else Outcome.STRANGER
+
+
+async def _health(network: Network, address: str, service: str, timeout_ms: float) -> bytes | None:
+    """The answer of the health service; None when there is none, or it does not know the service."""
+    name = service.encode()
+    try:
+        return await network.call(address, HEALTH, bytes((0x0A, len(name))) + name, timeout_ms)
+    except NetworkError:
+        return None
