@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek_broker.commands.failing import USAGE, CommandFailed
+from odradek_broker.commands.server_health import health
 
 if TYPE_CHECKING:
     from odradek_broker.config import LoadedConfig
@@ -98,3 +99,6 @@ def _load(path: Path | None, overrides: list[str] | None) -> LoadedConfig:
     except config.ConfigError as error:
         hint = "`odradek server config --help`; docs/configuration.md lists all settings"
         raise CommandFailed(str(error), hint=hint, exit_code=USAGE) from error
+
+
+app.command("health")(health)

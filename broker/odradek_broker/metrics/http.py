@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import h11
@@ -101,10 +101,9 @@ class _Connection(asyncio.Protocol):
         self._received = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of it
         if len(self._server.connections) >= MAX_CONNECTIONS:
-            transport.abort()
+            self._transport.abort()
             return
         self._server.connections[self] = None
         self._timer = asyncio.get_running_loop().call_later(self._server.patience_s, self.cut)
