@@ -24,6 +24,7 @@ from pathlib import Path
 from odradek_broker.processes import HOST, free_ports, is_free, process_state, start_time
 
 STATE_FILE = "cluster.json"
+METRICS_SETTING = "odradek.metrics.listener"
 MALLOC_ARENAS = "2"  # of glibc: one for each of gRPC's threads wastes a fifth of the memory under load
 TAIL_BYTES = 65_536  # of a node's output, to show its last lines
 
@@ -47,6 +48,7 @@ class NodeProcess:
     controller: str
     log_directory: str
     pid: int = 0
+    metrics: str = ""  # where metrics and health are served, empty when they are not
     started: str = ""  # the kernel's start time of the process, to tell it from a later one with the same pid
 
 
@@ -100,6 +102,7 @@ class LocalCluster:
         }
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         cluster = cls(directory, cluster_id, nodes, dict(settings or {}), temporary)
+        cluster.place_metrics()
         cluster.save()
         return cluster
 
@@ -134,15 +137,32 @@ class LocalCluster:
         Only while no node runs: every node must be told the controllers' addresses when it starts.
         """
         taken = [
-            address for node in self.nodes.values() for address in (node.grpc, node.controller) if not is_free(address)
+            address
+            for node in self.nodes.values()
+            for address in (node.grpc, node.controller, node.metrics)
+            if address and not is_free(address)
         ]
         if taken:
             assert not any(self.running(node_id) for node_id in self.nodes), taken
             ports = iter(free_ports(2 * len(self.nodes)))
             for node in self.nodes.values():
                 node.grpc, node.controller = f"{HOST}:{next(ports)}", f"{HOST}:{next(ports)}"
+                node.metrics = ""
+            self.place_metrics()
             self.save()
         return taken
+
+    def place_metrics(self) -> None:
+        """Give each node an address of its own when `odradek.metrics.listener` leaves the port to us."""
+        wanted = self.settings.get(METRICS_SETTING, "")
+        if not wanted.endswith(":0"):
+            for node in self.nodes.values():
+                node.metrics = wanted.rpartition("//")[2]
+            return
+        host = wanted.rpartition("//")[2].rpartition(":")[0]
+        unplaced = [node for node in self.nodes.values() if node.metrics.rpartition(":")[0] != host]
+        for node, port in zip(unplaced, free_ports(len(unplaced)), strict=True):
+            node.metrics = f"{host}:{port}"
 
     def save(self) -> None:
         state = {
@@ -182,7 +202,8 @@ class LocalCluster:
             return node
         Path(node.log_directory).mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "odradek_broker"]
-        for key, value in {**self._settings_of(node), **self.settings, **(extra or {})}.items():
+        metrics = {METRICS_SETTING: f"HTTP://{node.metrics}"} if node.metrics else {}
+        for key, value in {**self._settings_of(node), **self.settings, **metrics, **(extra or {})}.items():
             command += ["-X", f"{key}={value}"]
         with open(self.log_file(node_id), "ab") as output:
             child = subprocess.Popen(

@@ -79,6 +79,7 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
             hint=f"`odradek cluster down --data {directory}` stops it",
         )
     cluster.settings |= extra
+    cluster.place_metrics()
     if not any(cluster.running(node_id) for node_id in cluster.nodes):
         for address in cluster.renew_taken_ports():
             screen.say(f"{address} is taken by another process now: the brokers get new addresses")

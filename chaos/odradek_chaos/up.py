@@ -62,7 +62,13 @@ class Up:
     def _announce(self, detach: bool) -> None:
         cluster = self._cluster
         nodes = [
-            {"broker": node.node_id, "address": node.grpc, "pid": node.pid, "log_directory": node.log_directory}
+            {
+                "broker": node.node_id,
+                "address": node.grpc,
+                "pid": node.pid,
+                "log_directory": node.log_directory,
+                **({"metrics": f"http://{node.metrics}/metrics"} if node.metrics else {}),
+            }
             for node in cluster.nodes.values()
         ]
         facts = {
@@ -76,7 +82,8 @@ class Up:
         self._screen.show(facts, lambda: f"export ODRADEK_BOOTSTRAP={cluster.bootstrap}")
         say = self._screen.say
         for node in cluster.nodes.values():
-            say(f"  broker {node.node_id}  {node.grpc}  pid {node.pid}")
+            metrics = f"  http://{node.metrics}/metrics" if node.metrics else ""
+            say(f"  broker {node.node_id}  {node.grpc}  pid {node.pid}{metrics}")
         say()
         say("This cluster is the default now, in every terminal of yours. Next:")
         say("  odradek topic create orders -p 3 -r " + str(min(3, len(cluster.nodes))))

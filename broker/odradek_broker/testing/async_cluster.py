@@ -116,6 +116,15 @@ class AsyncCluster:
         assert self._layout is not None
         return {str(broker): self._layout.log_directory(broker) for broker in members}
 
+    def metrics_url(self, broker: int) -> str:
+        """`http://host:port` where a running broker serves its metrics. Raises `ClusterError` when it serves none."""
+        node = self._running_member(broker).node
+        if node is None or not node.metrics_address:
+            raise ClusterError(
+                f"broker {broker} serves no metrics", hint='settings={"odradek.metrics.listener": "HTTP://127.0.0.1:0"}'
+            )
+        return f"http://{node.metrics_address}"
+
     def isr_of(self, topic: str, partition: int = 0) -> list[int]:
         """The in-sync replicas, as the newest metadata has them. Raises `ClusterError` for an unknown partition."""
         return list(self._partition(topic, partition).isr)

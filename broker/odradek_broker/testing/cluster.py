@@ -74,6 +74,10 @@ class Cluster:
         """Broker ids and their log directories, as the audit wants them."""
         return self._cluster.replicas()
 
+    def metrics_url(self, broker: int) -> str:
+        """`http://host:port` where a running broker serves its metrics. Raises `ClusterError` when it serves none."""
+        return background_loop().call(lambda: self._cluster.metrics_url(broker))
+
     def isr_of(self, topic: str, partition: int = 0) -> list[int]:
         """The in-sync replicas, as the newest metadata has them. Raises `ClusterError` for an unknown partition."""
         return background_loop().call(lambda: self._cluster.isr_of(topic, partition))
