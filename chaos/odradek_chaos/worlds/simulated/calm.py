@@ -66,7 +66,11 @@ class Calm:
             hosted = cluster.hosted(broker_id)
             for tp in self._world.partitions:
                 registration, replica = image.partition(tp), hosted.get(tp)
-                if registration is None or registration.leader < 0 or broker_id not in registration.isr:
+                if registration is None or registration.leader < 0 or registration.reassigning:
+                    return False
+                if broker_id not in registration.replicas:
+                    continue
+                if broker_id not in registration.isr:
                     return False
                 if replica is None or replica.role is None or replica.offline is not None:
                     return False

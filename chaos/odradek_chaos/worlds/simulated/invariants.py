@@ -104,7 +104,7 @@ class CommittedPrefixImmutable(Invariant):
 
     def on_events(self, moments: Sequence[Moment]) -> Iterator[Violation]:
         for moment in moments:
-            if moment.event in ("truncated", "log_restarted") and moment.partition in self._logs:
+            if moment.event in ("truncated", "log_restarted", "replica_deleted") and moment.partition in self._logs:
                 self._logs[moment.partition].forget(moment.broker_id)
         yield from ()
 

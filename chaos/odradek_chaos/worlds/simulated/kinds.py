@@ -67,6 +67,7 @@ TABLE = (
     Kind("flip-index", "damage", Owed.CALM, "flips bits in indexes of a broker that is down", True),
     Kind("flip-log", "damage", Owed.CALM, "flips bits in one copy of a log; an operator replaces the copy later", True),
     Kind("wipe", "damage", Owed.CALM, "deletes all partition directories of one broker while it is down", True),
+    Kind("reassign", "administration", Owed.ALWAYS, "moves partitions to other replicas, cancels such moves"),
     Kind("power", "power", Owed.FLUSHED, "cuts a machine's power: its disk forgets what was not flushed", True),
     Kind("blackout", "power", Owed.FLUSHED, "cuts the power of all machines within 300 ms", True),
     Kind("lying-fsync", "power", Owed.SAFETY, "fsyncs that do nothing, then power losses", True),

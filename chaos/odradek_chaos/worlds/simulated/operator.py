@@ -59,6 +59,8 @@ class Operator:
     def _others_have_everything(self, waiting: Replacement) -> bool:
         cluster = self._world.cluster
         topic, _, number = waiting.partition.rpartition("-")
+        if number == "delete":
+            return True  # set aside to be removed: the metadata know of no such replica
         found = cluster.newest_image().topics.get(topic)
         registration = found.partitions.get(int(number)) if found is not None else None
         if registration is None:

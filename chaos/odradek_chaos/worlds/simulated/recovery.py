@@ -17,6 +17,8 @@ def not_in_sync(world: World, besides: int = 0) -> str:
         registration = image.partition(tp)
         if registration is None:
             return f"{tp} is unknown"
+        if registration.reassigning and not besides:
+            return f"{tp} is on its way to other replicas: +{list(registration.adding)} -{list(registration.removing)}"
         missing = [each for each in registration.replicas if each not in registration.isr and each != besides]
         if registration.leader < 0 or missing:
             return f"{tp} has leader {registration.leader} and ISR {list(registration.isr)}"
@@ -79,12 +81,16 @@ def break_one_for_ever(world: World) -> int:
 def can_do_without(world: World, broken: int) -> bool:
     """Whether every partition has a member of its ISR besides this one that is well now, and stays so by itself.
 
-    One that is down is not: when it comes back it leaves the ISR, unless it is the last.
+    One that is down is not: when it comes back it leaves the ISR, unless it is the last. And the others must be enough
+    for min.insync.replicas.
     """
-    image = world.cluster.newest_image()
+    image, min_isr = world.cluster.newest_image(), world.plan.options.min_insync_replicas
     for tp in world.partitions:
         registration = image.partition(tp)
         if registration is None or not any(world.calm.is_well(each) for each in registration.isr if each != broken):
+            return False
+        others = [each for each in registration.replicas if each != broken]
+        if len(others) < min(min_isr, len(registration.replicas)):
             return False
     return True
 

@@ -261,13 +261,16 @@ def _ends(records: list[Record]) -> dict[int, int]:
 
 def _differing_ends(world: World) -> str:
     """Where replicas at rest differ in log end offset or high watermark; empty when nowhere (G5)."""
+    image = world.cluster.newest_image()
     for tp in world.partitions:
         states = {
             broker_id: (hosted[tp].state.log_end_offset, hosted[tp].state.high_watermark)
             for broker_id in world.cluster.machines
             if tp in (hosted := world.cluster.hosted(broker_id))
         }
-        if len(states) < len(world.cluster.machines) or len(set(states.values())) > 1:
+        registration = image.partition(tp)
+        replicas = registration.replicas if registration is not None else ()
+        if sorted(states) != sorted(replicas) or len(set(states.values())) > 1:
             return f"{tp}: log end offset and high watermark by broker are {states}"
     return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek_chaos.worlds.simulated.faults.administration import Reassign
 from odradek_chaos.worlds.simulated.faults.calls import DuplicateCalls, LoseCalls, Reset, StaleMetadata
 from odradek_chaos.worlds.simulated.faults.clients import ClientCrash, ZombieClient
 from odradek_chaos.worlds.simulated.faults.clocks import Skew
@@ -40,7 +41,8 @@ DISKS = (DiskFull, IoError, SlowDisk, SwapDisks)
 POWER = (PowerOne, Power, Blackout, LyingFsync)
 DAMAGE = (TornTail, StaleCheckpoint, FlipIndex, FlipLog, Wipe, FlipAny, NewDisk)
 CLASSES: dict[str, type[Nemesis]] = {
-    kind.name: kind for kind in (*PROCESSES, *LINKS, *CALLS, Skew, *DISKS, ClientCrash, ZombieClient, *POWER, *DAMAGE)
+    kind.name: kind
+    for kind in (*PROCESSES, *LINKS, *CALLS, Skew, *DISKS, ClientCrash, ZombieClient, *POWER, *DAMAGE, Reassign)
 }
 assert CLASSES.keys() == KINDS.keys(), CLASSES.keys() ^ KINDS.keys()
 
