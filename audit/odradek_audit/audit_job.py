@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from odradek_audit.history import CorruptHistory, History
 from odradek_audit.parts import DEFAULT_SPLIT_BYTES
 from odradek_audit.replicas import parse_replicas
-from odradek_audit.report import FINDINGS_FILE, SUMMARY_FILE
+from odradek_audit.report import RESULT_FILES
+from odradek_audit.report.files import write_report
 
 EXIT_USAGE = 2
 
@@ -30,8 +32,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--topics", help="only these, separated by commas")
     arguments.add_argument("--settled", action="store_true", help="tails that wait for truncation are findings")
     arguments.add_argument("--split-bytes", type=int, default=DEFAULT_SPLIT_BYTES, help="about what one task reads")
-    arguments.add_argument("--out", type=Path, required=True, help=f"where {FINDINGS_FILE} and {SUMMARY_FILE} go")
+    arguments.add_argument("--out", type=Path, required=True, help=f"where {', '.join(RESULT_FILES)} go")
     arguments.add_argument("--overwrite", action="store_true", help="replace what is in --out")
+    arguments.add_argument("--no-html", action="store_true", help="no report.html")
+    arguments.add_argument(
+        "--setting", action="append", default=[], metavar="NAME=VALUE", help="what the cluster ran with"
+    )
     return arguments
 
 
@@ -44,22 +50,26 @@ def main(argv: list[str] | None = None) -> int:
         history = History.read(given.history) if given.history is not None else None
     except (ValueError, CorruptHistory, OSError) as error:
         arguments.error(str(error))
-    if not given.overwrite and any((given.out / name).exists() for name in (FINDINGS_FILE, SUMMARY_FILE)):
+    if not given.overwrite and any((given.out / name).exists() for name in RESULT_FILES):
         arguments.error(f"{given.out} already holds a result; give --overwrite to replace it")
+    settings = dict(entry.partition("=")[::2] for entry in given.setting)
     topics = [name.strip() for name in given.topics.split(",")] if given.topics else None
 
     from pyspark.sql import SparkSession
 
-    from odradek_audit.spark import audit
+    from odradek_audit.spark import audit, write_findings
 
     session = SparkSession.builder.appName("odradek audit").getOrCreate()
     try:
         report = audit(
             session, replicas, history=history, topics=topics, settled=given.settled, split_bytes=given.split_bytes
         )
+        report.configuration = settings
+        report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        write_findings(session, report, given.out)
     finally:
         session.stop()
-    report.write(given.out)
+    write_report(report, given.out, html=not given.no_html, parquet=False)
     print(
         f"{report.verdict} ({len(report.findings)} in all), {report.compared_records} records in "
         f"{report.compared_batches} "

@@ -12,13 +12,14 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek_audit.report import FINDINGS_FILE, SUMMARY_FILE, Report
+from odradek_audit.report import RESULT_FILES, Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +76,18 @@ def run(
     settled: Annotated[
         bool, typer.Option("--settled", help="The cluster had time to recover: tails that wait for truncation count.")
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write findings.jsonl and summary.json here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the findings, their numbers and report.html here.")
+    ] = None,
+    html: Annotated[bool, typer.Option("--html/--no-html", help="Write report.html into --out.")] = True,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting",
+            metavar="NAME=VALUE",
+            help="What the cluster ran with (acks, min.insync.replicas, odradek.fsync): the report says what was owed.",
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
     output: Annotated[Output, typer.Option("--output", help="What to print.")] = Output.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
@@ -87,20 +99,25 @@ def run(
     """
     from rich.console import Console
 
+    from odradek_audit.report.files import write_report
+
     console = Console(stderr=True)
     shown = Output.JSON if as_json else output
     replicas = _replicas(replica or [], data)
     _check_out(out, overwrite)
+    configuration = _settings(setting or [])
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     events = _history(history)
     chosen = engine if engine is not None else _default_engine(replicas, wanted)
     if chosen is Engine.SPARK:
-        report = _run_spark(console, replicas, events, wanted, settled, master)
+        report = _run_spark(console, replicas, events, wanted, settled, master, out)
     else:
         report = _run_local(console, replicas, events, wanted, settled)
+    report.configuration = configuration
+    report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if out is not None:
         try:
-            report.write(out)
+            write_report(report, out, html=html, parquet=chosen is Engine.LOCAL)
         except OSError as error:
             _stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
     _print(report, shown, out)
@@ -142,9 +159,17 @@ def _replicas(entries: Sequence[str], data: Path | None) -> dict[str, Path]:
 def _check_out(out: Path | None, overwrite: bool) -> None:
     if out is None or overwrite:
         return
-    present = [name for name in (FINDINGS_FILE, SUMMARY_FILE) if (out / name).exists()]
+    present = [name for name in RESULT_FILES if (out / name).exists()]
     if present:
-        _stop(f"{out} already holds {' and '.join(present)}; give --overwrite to replace them")
+        _stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
+
+
+def _settings(entries: Sequence[str]) -> dict[str, str]:
+    pairs = [entry.partition("=") for entry in entries]
+    for entry, (key, equals, value) in zip(entries, pairs, strict=True):
+        if not key or not equals or not value:
+            _stop(f"--setting {entry}: give NAME=VALUE, such as min.insync.replicas=2")
+    return {key: value for key, _, value in pairs}
 
 
 def _history(path: Path | None) -> History | None:
@@ -199,6 +224,7 @@ def _run_spark(
     topics: list[str] | None,
     settled: bool,
     master: str,
+    out: Path | None,
 ) -> Report:
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
@@ -221,7 +247,10 @@ def _run_spark(
             launch.spark_session(master, java) as session,
             launch.watched(session, lambda done, total: update(f"checking: {done} of {total} tasks")),
         ):
-            return spark.audit(session, replicas, history=history, topics=topics, settled=settled)
+            report = spark.audit(session, replicas, history=history, topics=topics, settled=settled)
+            if out is not None:
+                spark.write_findings(session, report, out)
+            return report
     except launch.SparkFailed as error:
         _stop(str(error), EXIT_FAILED)
     raise AssertionError("unreachable: _stop raises")

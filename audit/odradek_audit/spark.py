@@ -23,7 +23,9 @@ from odradek_audit.history import History
 from odradek_audit.layout import Layout, read_layout, reader_of
 from odradek_audit.local import history_of
 from odradek_audit.parts import DEFAULT_SPLIT_BYTES
-from odradek_audit.report import Report, finish
+from odradek_audit.report import PARQUET_FILE, Report, finish
+from odradek_audit.report.files import remove
+from odradek_audit.report.parquet import DDL, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -98,6 +100,17 @@ def _run(
     # The rows are few and large, so an RDD costs nothing here; mapInArrow would ask for pandas.
     found = digests.rdd.mapPartitions(check).collect()
     return {(topic, partition): result_from_json(text) for topic, partition, text in found}
+
+
+def write_findings(spark: SparkSession, report: Report, directory: Path) -> None:
+    """Write `findings.parquet`, a directory with one part, in the schema of `report.parquet`. Raises `OSError`.
+
+    Spark's workers must see `directory` under the same path as the driver, which writes the other files.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    remove(directory / PARQUET_FILE)
+    frame = spark.createDataFrame(list(rows(report.findings)), DDL)
+    frame.coalesce(1).write.parquet(f"file:{(directory / PARQUET_FILE).resolve()}")
 
 
 def group_tables(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, int], dict[str, BatchTable]]]:

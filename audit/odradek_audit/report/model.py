@@ -1,19 +1,18 @@
-"""The result of an audit: findings, notes, what was compared, a verdict, and the files that hold them.
+"""The result of an audit: findings, notes, what was compared, and a verdict.
 
-`findings.jsonl` has one finding a line, `summary.json` the rest. The verdict is one of three: findings (exit 3),
-inconclusive (exit 1: too little was compared to say anything), fine (exit 0).
+The verdict is one of three: findings (exit 3), inconclusive (exit 1: too little was compared to say anything), fine
+(exit 0).
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from odradek_audit.checks.facts import PartitionInputs, PartitionSummary
+from odradek_audit.checks.identity import check_directories
 from odradek_audit.checks.partition import PartitionResult
 from odradek_audit.findings import Finding, Note, Severity, sorted_findings
 from odradek_audit.history import History
@@ -21,6 +20,9 @@ from odradek_audit.layout import METADATA_TOPIC, Layout
 
 FINDINGS_FILE = "findings.jsonl"
 SUMMARY_FILE = "summary.json"
+PARQUET_FILE = "findings.parquet"
+HTML_FILE = "report.html"
+RESULT_FILES = (FINDINGS_FILE, SUMMARY_FILE, PARQUET_FILE, HTML_FILE)
 EXIT_FINE, EXIT_INCONCLUSIVE, EXIT_FINDINGS = 0, 1, 3
 
 
@@ -36,6 +38,12 @@ class Report:
     inconclusive: list[str] = field(default_factory=list)
     """Why nothing can be concluded; empty when enough was compared."""
     seconds: float = 0.0
+    history_events: int | None = None
+    """Lines of the history that the logs were compared with; None: there was no history."""
+    configuration: dict[str, str] = field(default_factory=dict)
+    """What the cluster ran with, as far as whoever started the audit said it."""
+    made_at: str = ""
+    """When the audit ended, for people."""
 
     @property
     def exit_code(self) -> int:
@@ -73,17 +81,12 @@ class Report:
             "compared_records": self.compared_records,
             "read_bytes": self.read_bytes,
             "inconclusive": self.inconclusive,
+            "history_events": self.history_events,
+            "configuration": self.configuration,
+            "made_at": self.made_at,
             "notes": [asdict(note) for note in self.notes],
             "partitions": [asdict(partition) for partition in self.partitions],
         }
-
-    def write(self, directory: Path) -> None:
-        """Write `findings.jsonl` and `summary.json`; the directory is made. Raises `OSError`."""
-        directory.mkdir(parents=True, exist_ok=True)
-        lines = "".join(finding.to_json() + "\n" for finding in self.findings)
-        (directory / FINDINGS_FILE).write_text(lines, encoding="utf-8", errors="surrogatepass")
-        text = json.dumps(self.summary(), indent=2, ensure_ascii=False)
-        (directory / SUMMARY_FILE).write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
 
 
 def finish(
@@ -96,6 +99,7 @@ def finish(
 ) -> Report:
     """Put the results of all partitions together and judge whether enough was compared. Both engines end here."""
     report = Report(engine, {name: directory.path for name, directory in layout.directories.items()}, seconds=seconds)
+    report.history_events = history.count if history is not None else None
     for result in sorted(results, key=lambda result: (result.summary.topic, result.summary.partition)):
         report.findings.extend(result.findings)
         report.notes.extend(result.notes)
@@ -108,8 +112,9 @@ def finish(
 
 
 def _directory_findings(layout: Layout) -> list[Finding]:
-    """Files at the top of a log directory that cannot be read; they belong to no partition."""
-    return [
+    """Files at the top of a log directory that cannot be read, and whose directory it is; they belong to no
+    partition."""
+    unreadable = [
         Finding(
             "file-corrupt",
             Severity.ERROR,
@@ -122,6 +127,7 @@ def _directory_findings(layout: Layout) -> list[Finding]:
         for name, directory in sorted(layout.directories.items())
         for problem in directory.problems
     ]
+    return unreadable + check_directories({name: entry.meta for name, entry in layout.directories.items()})
 
 
 def _lost_partitions(

@@ -1,0 +1,81 @@
+"""A finding as a card: what is wrong in a plain line, where, since which epoch, probably why, and the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from odradek_audit.findings import CHECKS, Finding
+from odradek_audit.report.exhibit_html import exhibit_html
+from odradek_audit.report.headlines import headline, place_of
+from odradek_audit.report.markup import SENTENCE_LIMIT, Safe, code, join, name, shown, tag
+
+FIRST = 6
+"""Findings that are named right below the verdict."""
+
+
+def check_badge(finding: Finding) -> Safe:
+    """The check's name; the title says what it means."""
+    title = CHECKS[finding.check].title if finding.check in CHECKS else None
+    return tag("span", finding.check, class_=f"check {finding.severity.value}", title=title)
+
+
+def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: int) -> Safe:
+    """The worst findings, each a link to its card."""
+    if not findings:
+        return Safe("")
+    rows = [
+        tag(
+            "li",
+            tag("span", check_badge(finding), class_="where"),
+            tag("a", shown(headline(finding), SENTENCE_LIMIT), href=f"#{anchors[id(finding)]}"),
+        )
+        for finding in findings[:FIRST]
+    ]
+    if total > FIRST:
+        rows.append(tag("li", tag("a", f"and {total - FIRST:,} more", href="#findings")))
+    return tag("ul", *rows, class_="first", aria_label="The worst findings")
+
+
+def card(finding: Finding, anchor: str, *, opened: bool) -> Safe:
+    """One finding, whole."""
+    severity = finding.severity.value
+    parts = [
+        tag("h4", shown(headline(finding), SENTENCE_LIMIT)),
+        tag("p", check_badge(finding), *_facts(finding), class_="facts"),
+    ]
+    if finding.cause:
+        parts.append(tag("p", tag("b", "Suspected cause: "), shown(finding.cause, SENTENCE_LIMIT), ".", class_="cause"))
+    if finding.reference:
+        chosen = shown(finding.reference[:1].upper() + finding.reference[1:], SENTENCE_LIMIT)
+        parts.append(tag("p", chosen, ".", class_="quiet"))
+    if finding.exhibit is not None:
+        parts.append(exhibit_html(finding.exhibit, opened=opened))
+    parts.append(
+        tag("details", tag("summary", "In the audit's words"), tag("p", shown(finding.sentence, SENTENCE_LIMIT)))
+    )
+    return tag("article", *parts, id=anchor, class_=f"card {severity}")
+
+
+def _facts(finding: Finding) -> list[Safe]:
+    facts = []
+    if place_of(finding):
+        facts.append(_fact("partition", join([name(finding.topic), f"-{finding.partition}"])))
+    if finding.replica:
+        facts.append(_fact("replica", name(finding.replica)))
+    if finding.offset >= 0:
+        last = finding.end_offset - 1
+        facts.append(
+            _fact("offsets", f"{finding.offset} to {last}")
+            if last > finding.offset
+            else _fact("offset", f"{finding.offset}")
+        )
+    if finding.epoch >= 0:
+        facts.append(_fact("leader epoch", f"{finding.epoch}"))
+    if finding.file:
+        at = f", byte {finding.position:,}" if finding.position >= 0 else ""
+        facts.append(_fact("file", join([code(finding.file), at])))
+    return facts
+
+
+def _fact(title: str, value: object) -> Safe:
+    return tag("span", f"{title} ", tag("b", value), class_="fact")

@@ -1,0 +1,147 @@
+"""What is said first: the verdict in a sentence, and a short plain line for each finding, with the place in front."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from odradek_audit.findings import CHECKS, Finding, Severity
+from odradek_audit.report.markup import count, plural
+from odradek_audit.report.model import Report
+
+GRAVITY = (
+    "acknowledged-lost",
+    "delivered-lost",
+    "log-matching",
+    "epoch-fork",
+    "crc-mismatch",
+    "batch-unreadable",
+    "torn-tail",
+    "offset-gap",
+    "offset-not-increasing",
+    "epoch-not-monotonic",
+    "duplicated",
+    "phantom",
+    "failed-present",
+    "reordered",
+    "identity-mismatch",
+)
+"""The gravest first: what is gone, then what is wrong, then what only misleads. Others follow by their severity."""
+
+SURVIVED, FINDINGS, INCONCLUSIVE = "SURVIVED", "FINDINGS", "INCONCLUSIVE"
+VERDICTS = {"fine": SURVIVED, "findings": FINDINGS, "inconclusive": INCONCLUSIVE}
+
+
+def gravity(finding: Finding) -> tuple[bool, int, str, int, str]:
+    """Sorts findings of one partition, the gravest first."""
+    place = GRAVITY.index(finding.check) if finding.check in GRAVITY else len(GRAVITY)
+    return (finding.severity is not Severity.CRITICAL, place, finding.check, finding.offset, finding.replica)
+
+
+def verdict_sentence(report: Report) -> str:
+    """Why the verdict is what it is, in one sentence or two."""
+    if report.findings:
+        partitions = {(finding.topic, finding.partition) for finding in report.findings}
+        worst = min(report.findings, key=gravity)
+        found = f"{plural(len(report.findings), 'finding')} in {plural(len(partitions), 'partition')}."
+        return f"{headline(worst)} {found}" if len(report.findings) > 1 else headline(worst)
+    compared = f"{plural(report.compared_records, 'record')} compared on {plural(len(report.replicas), 'replica')}"
+    if report.inconclusive:
+        return f"Too little was compared to say that nothing is wrong ({compared}): {report.inconclusive[0]}."
+    acknowledged = sum(partition.history.get("acknowledged", 0) for partition in report.partitions)
+    kept = f", and all {count(acknowledged)} acknowledged records are there" if acknowledged else ""
+    return f"{compared}: all are equal{kept}."
+
+
+def place_of(finding: Finding) -> str:
+    """The partition, for people; empty for what belongs to none."""
+    return f"{finding.topic}-{finding.partition}" if finding.partition >= 0 else ""
+
+
+def headline(finding: Finding) -> str:
+    """One short sentence that names replica, partition and offset."""
+    make = _HEADLINES.get(finding.check)
+    where = f" in {place_of(finding)}" if place_of(finding) else ""
+    if make is None:
+        title = CHECKS[finding.check].title if finding.check in CHECKS else finding.check
+        at = f" at {_offsets(finding)}" if finding.offset >= 0 else ""
+        return f"Replica {finding.replica}{where}{at}: {title}."
+    return make(finding, where)
+
+
+def _offsets(finding: Finding) -> str:
+    last = finding.end_offset - 1
+    if last > finding.offset:
+        return f"offsets {finding.offset} to {last}"
+    return f"offset {finding.offset}"
+
+
+def _log_matching(finding: Finding, where: str) -> str:
+    others = _agreeing(finding)
+    span = finding.end_offset - finding.offset
+    more = (
+        f" and {plural(span - 1, 'offset')} behind it" if span > 1 and not finding.evidence.get("agree_again") else ""
+    )
+    return f"Replica {finding.replica} holds another record than {others} at offset {finding.offset}{where}{more}."
+
+
+def _agreeing(finding: Finding) -> str:
+    names: Sequence[str] = finding.exhibit.agreeing if finding.exhibit is not None else ()
+    names = [name for name in names if name != finding.replica] or [finding.other_replica]
+    return f"replica {names[0]}" if len(names) == 1 else f"replicas {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _crc(finding: Finding, where: str) -> str:
+    return f"Replica {finding.replica} holds damaged bytes at {_offsets(finding)}{where}: the checksum is wrong."
+
+
+def _unreadable(finding: Finding, where: str) -> str:
+    return f"Replica {finding.replica} holds bytes that are no batch at offset {finding.offset}{where}."
+
+
+def _gap(finding: Finding, where: str) -> str:
+    if "stored_offset" in finding.evidence:
+        wrong = finding.evidence["stored_offset"]
+        return f"Replica {finding.replica} says offset {wrong} where {finding.offset} should stand{where}."
+    return f"Replica {finding.replica} has no records at {_offsets(finding)}{where}."
+
+
+def _lost(finding: Finding, where: str) -> str:
+    told = "acknowledged with acks=all" if finding.check == "acknowledged-lost" else "given to a consumer"
+    if finding.offset < 0:
+        return f"A record {told} is nowhere in the log{where}."
+    if finding.evidence.get("records", 0) > 1:
+        return f"{count(finding.evidence['records'])} records {told} are lost{where}: no replica has the partition."
+    record = f"The record {told} at offset {finding.offset}{where}"
+    return f"{record} is lost: replica {finding.replica}, whose log counts, does not hold it."
+
+
+def _duplicated(finding: Finding, where: str) -> str:
+    first = finding.evidence.get("first_offset", -1)
+    return f"The record at offset {first} stands again at offset {finding.offset}{where}."
+
+
+def _file(finding: Finding, where: str) -> str:
+    return f"Replica {finding.replica}{where}: the file {finding.file} cannot be read."
+
+
+def _checkpoint(finding: Finding, where: str) -> str:
+    return f"Replica {finding.replica}{where} has counted up to {finding.end_offset}, and there is {finding.offset}."
+
+
+_HEADLINES: dict[str, Callable[[Finding, str], str]] = {
+    "log-matching": _log_matching,
+    "epoch-fork": _log_matching,
+    "crc-mismatch": _crc,
+    "batch-unreadable": _unreadable,
+    "offset-gap": _gap,
+    "offset-not-increasing": lambda finding, where: (
+        _gap(finding, where)
+        if "stored_offset" in finding.evidence
+        else f"Replica {finding.replica} holds {_offsets(finding)} a second time{where}."
+    ),
+    "acknowledged-lost": _lost,
+    "delivered-lost": _lost,
+    "duplicated": _duplicated,
+    "file-corrupt": _file,
+    "checkpoint-order": _checkpoint,
+}

@@ -1,0 +1,105 @@
+"""Text of any origin as HTML and SVG. Every byte of a page goes through `tag` or `shown`.
+
+Topic names, keys, values, file names are what somebody wrote into a log: they may hold tags, quotes, control
+characters, characters that reverse the direction of writing, and a megabyte of each. So a plain `str` is always
+escaped and cut; only what this module made (`Safe`) goes in as it is. Names of tags and attributes come from our own
+code alone.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from html import escape
+
+TEXT_LIMIT = 240
+SENTENCE_LIMIT = 900
+_VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that a reader would not see, or that change how the rest is shown."""
+_VOID = frozenset({"meta", "link", "br"})
+
+
+class Safe(str):
+    """Markup that needs no escaping any more."""
+
+    __slots__ = ()
+
+
+def plain(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Text with invisible characters as escapes, cut to a length; still to be escaped."""
+    cut = text[:limit]
+    result = "".join(_visible(character) for character in cut)
+    left = len(text) - len(cut)
+    return f"{result}… ({left:,} more)" if left > 0 else result
+
+
+def _visible(character: str) -> str:
+    if " " <= character <= "~":
+        return character
+    if unicodedata.category(character) not in _VISIBLE_AS_ESCAPE:
+        return character
+    number = ord(character)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def plain_bytes(content: bytes) -> str:
+    """Bytes as text where they are UTF-8, and as escapes where they are not."""
+    return plain(content.decode("utf-8", "backslashreplace"), limit=len(content) * 4 + 1)
+
+
+def shown(value: object, limit: int = TEXT_LIMIT) -> Safe:
+    """Any value as escaped text."""
+    if isinstance(value, Safe):
+        return value
+    return Safe(escape(plain(str(value), limit), quote=True))
+
+
+def join(parts: Iterable[object], separator: str = "") -> Safe:
+    """Several pieces as one; plain strings among them are escaped."""
+    return Safe(separator.join(shown(part) for part in parts))
+
+
+def tag(element: str, /, *content: object, **attributes: object) -> Safe:
+    """An element. `class_` is written as `class`, `view_box` as `viewBox`, other underscores as hyphens; an attribute
+    of None or False is left out, one of True has no value."""
+    written = "".join(_attribute(key, value) for key, value in attributes.items())
+    if element in _VOID:
+        return Safe(f"<{element}{written}>")
+    return Safe(f"<{element}{written}>{join(content)}</{element}>")
+
+
+def _attribute(key: str, value: object) -> str:
+    if value is None or value is False:
+        return ""
+    name = "viewBox" if key == "view_box" else key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{shown(value)}"'
+
+
+def name(text: str) -> Safe:
+    """A name out of a log directory, set apart so that right-to-left letters in it move nothing else."""
+    return tag("bdi", text)
+
+
+def code(text: object) -> Safe:
+    return tag("code", text)
+
+
+def count(number: int) -> str:
+    """A number for people."""
+    return f"{number:,}"
+
+
+def size(number: int) -> str:
+    """A number of bytes for people."""
+    if number < 10_000:
+        return f"{number:,} bytes"
+    for unit, divisor in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
+        if number < divisor * 1000 or unit == "GB":
+            return f"{number / divisor:,.1f} {unit}"
+    raise AssertionError(number)
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

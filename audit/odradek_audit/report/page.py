@@ -1,0 +1,162 @@
+"""`report.html`: one file that an engineer sends to a colleague. No script, no font, no picture from elsewhere.
+
+In the order in which somebody reads who has a minute: the verdict and the worst findings; what was compared and what
+was not; then, partition by partition, the picture of its epochs and the evidence; the numbers; what was owed.
+Bounded: some findings of each check are shown whole, more as a line, the rest as a number, with the files that have
+them all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from odradek_audit.findings import Finding
+from odradek_audit.report.cards import card, first_list
+from odradek_audit.report.headlines import VERDICTS, gravity, verdict_sentence
+from odradek_audit.report.markup import Safe, join, name, plural, shown, tag
+from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
+from odradek_audit.report.sections import compared, guarantees, not_compared, notes, partition_numbers
+from odradek_audit.report.style import style_hash, style_sheet
+from odradek_audit.report.timeline import timeline
+
+CARDS_PER_CHECK = 10
+CARDS = 60
+"""Findings shown whole, over all checks; one with its evidence has about 20 kB."""
+OPENED = 3
+"""Findings whose bytes are shown at once."""
+LINES_PER_CHECK = 20
+TIMELINES = 40
+PARTITIONS = 400
+
+_SIGNS = {"fine": "✓", "findings": "✗", "inconclusive": "?"}
+
+
+def page(report: Report) -> str:
+    """The whole document."""
+    policy = f"default-src 'none'; style-src '{style_hash()}'; img-src data:; base-uri 'none'; form-action 'none'"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=Safe(policy.replace("'", "&#39;"))),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("link", rel="icon", href="data:,"),
+        tag("title", f"{VERDICTS[report.verdict]}: audit of {plural(len(report.replicas), 'replica')}"),
+        Safe(f"<style>{style_sheet()}</style>"),
+    )
+    return f"<!doctype html>\n{tag('html', head, _body(report), lang='en')}\n"
+
+
+def _body(report: Report) -> Safe:
+    ordered = sorted(report.findings, key=gravity)
+    shown_whole = _whole(ordered)
+    anchors = {id(finding): f"finding-{number}" for number, finding in enumerate(shown_whole, start=1)}
+    main = tag(
+        "main",
+        _verdict(report),
+        first_list(shown_whole, anchors, len(report.findings)),
+        tag("h2", "What was compared", id="compared"),
+        compared(report),
+        tag("h3", "What was not"),
+        not_compared(report),
+        _findings(report, ordered, shown_whole, anchors),
+        tag("h2", "Every partition in numbers", id="numbers"),
+        partition_numbers(report, PARTITIONS),
+        notes(report),
+        guarantees(report),
+        id="main",
+    )
+    made = f"Made {report.made_at}, engine {report.engine}." if report.made_at else f"Engine {report.engine}."
+    footer = tag(
+        "footer",
+        f"{made} This file needs no network. Beside it: {FINDINGS_FILE} and {PARQUET_FILE} have every finding with "
+        f"its evidence, {SUMMARY_FILE} has all numbers. The pages audit.md and checks.md of odradek's documentation "
+        "explain each check.",
+    )
+    return tag(
+        "body",
+        tag("a", "To the findings", href="#findings", class_="skip"),
+        tag("header", tag("h1", "odradek audit of replicas' logs")),
+        main,
+        footer,
+    )
+
+
+def _verdict(report: Report) -> Safe:
+    word = VERDICTS[report.verdict]
+    return tag(
+        "section",
+        tag("div", _SIGNS[report.verdict], class_="sign", aria_hidden="true"),
+        tag("div", tag("p", word, class_="word"), tag("p", shown(verdict_sentence(report), 900), class_="why")),
+        class_=f"verdict {report.verdict}",
+        aria_label="Verdict",
+    )
+
+
+def _whole(ordered: Iterable[Finding]) -> list[Finding]:
+    """The findings that get a card of their own."""
+    taken: Counter[str] = Counter()
+    chosen: list[Finding] = []
+    for finding in ordered:
+        if taken[finding.check] < CARDS_PER_CHECK and len(chosen) < CARDS:
+            taken[finding.check] += 1
+            chosen.append(finding)
+    return chosen
+
+
+def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anchors: dict[int, str]) -> Safe:
+    """Partition by partition, the one with the gravest finding first."""
+    if not ordered:
+        return join([tag("h2", "Findings", id="findings"), tag("p", "None."), _sample_timelines(report)])
+    parts = [tag("h2", "Findings, partition by partition", id="findings")]
+    summaries = {(each.topic, each.partition): each for each in report.partitions}
+    opened = OPENED
+    for number, key in enumerate(dict.fromkeys((finding.topic, finding.partition) for finding in whole)):
+        mine = [finding for finding in whole if (finding.topic, finding.partition) == key]
+        total = sum(1 for finding in ordered if (finding.topic, finding.partition) == key)
+        summary = summaries.get(key)
+        title = join([name(key[0]), f"-{key[1]}"]) if key[1] >= 0 else Safe("Log directories")
+        parts.append(tag("h3", title, f": {plural(total, 'finding')}"))
+        if summary is not None and number < TIMELINES:
+            parts.append(timeline(summary, [(finding, anchors[id(finding)]) for finding in mine]))
+        for finding in mine:
+            parts.append(card(finding, anchors[id(finding)], opened=opened > 0))
+            opened -= finding.exhibit is not None
+    parts.append(_rest(ordered, anchors))
+    return join(parts)
+
+
+def _rest(ordered: list[Finding], anchors: dict[int, str]) -> Safe:
+    """Findings without a card: a line for some of each check, and a number for the others."""
+    left: dict[str, list[Finding]] = {}
+    for finding in ordered:
+        if id(finding) not in anchors:
+            left.setdefault(finding.check, []).append(finding)
+    if not left:
+        return Safe("")
+    parts = [tag("h3", f"{plural(sum(map(len, left.values())), 'more finding')}")]
+    for check, findings in left.items():
+        lines = [tag("li", shown(finding.sentence, 300)) for finding in findings[:LINES_PER_CHECK]]
+        unsaid = len(findings) - len(lines)
+        more = tag("p", f"… and {plural(unsaid, 'other')} of this check.", class_="quiet") if unsaid else Safe("")
+        parts.append(tag("details", tag("summary", f"{check}: {len(findings):,} more"), tag("ul", *lines), more))
+    parts.append(tag("p", f"All of them are in {FINDINGS_FILE} and {PARQUET_FILE}, beside this file.", class_="quiet"))
+    return join(parts)
+
+
+def _sample_timelines(report: Report) -> Safe:
+    """Without a finding: the epochs of the partitions that have most of them."""
+    told = sorted(
+        (each for each in report.partitions if not each.topic.startswith("__")),
+        key=lambda each: (
+            -max((len(replica.epochs) for replica in each.replicas), default=0),
+            each.topic,
+            each.partition,
+        ),
+    )[:2]
+    pictures = [(each, timeline(each, [])) for each in told]
+    return join(
+        join([tag("h3", name(each.topic), f"-{each.partition}"), picture]) for each, picture in pictures if picture
+    )

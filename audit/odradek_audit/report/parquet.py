@@ -1,0 +1,148 @@
+"""Findings as Parquet: one row a finding, one schema for both engines, described in docs/audit.md.
+
+The schema only grows at its end. Numbers that do not apply are null here, not -1; bytes are binary. `write_parquet`
+is pyarrow's, for the local engine; the Spark engine writes the same rows with `DDL` through a DataFrame.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from odradek_audit.exhibit import Exhibit, Side
+from odradek_audit.findings import CHECKS, Finding
+
+DDL = (
+    "topic STRING, partition INT, check STRING, severity STRING, replica STRING, other_replica STRING, "
+    "first_offset BIGINT, end_offset BIGINT, epoch INT, file STRING, position BIGINT, sentence STRING, cause STRING, "
+    "reference STRING, rules ARRAY<STRING>, evidence_json STRING, first_differing_byte INT, differing_bytes INT, "
+    "copies ARRAY<STRUCT<replica: STRING, role: STRING, file: STRING, absent: STRING, position: BIGINT, size: BIGINT, "
+    "base_offset: BIGINT, last_offset: BIGINT, epoch: INT, crc: BIGINT, computed_crc: BIGINT, "
+    "bytes: ARRAY<STRUCT<start: BIGINT, data: BINARY>>>>"
+)
+"""The schema in Spark's words; `arrow_schema` says the same to pyarrow."""
+
+
+def arrow_schema() -> Any:
+    """The same schema for pyarrow. Raises `ImportError` without it."""
+    import pyarrow as pa
+
+    window = pa.struct([("start", pa.int64()), ("data", pa.binary())])
+    copy = pa.struct(
+        [
+            ("replica", pa.string()),
+            ("role", pa.string()),
+            ("file", pa.string()),
+            ("absent", pa.string()),
+            ("position", pa.int64()),
+            ("size", pa.int64()),
+            ("base_offset", pa.int64()),
+            ("last_offset", pa.int64()),
+            ("epoch", pa.int32()),
+            ("crc", pa.int64()),
+            ("computed_crc", pa.int64()),
+            ("bytes", pa.list_(window)),
+        ]
+    )
+    return pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("check", pa.string()),
+            ("severity", pa.string()),
+            ("replica", pa.string()),
+            ("other_replica", pa.string()),
+            ("first_offset", pa.int64()),
+            ("end_offset", pa.int64()),
+            ("epoch", pa.int32()),
+            ("file", pa.string()),
+            ("position", pa.int64()),
+            ("sentence", pa.string()),
+            ("cause", pa.string()),
+            ("reference", pa.string()),
+            ("rules", pa.list_(pa.string())),
+            ("evidence_json", pa.string()),
+            ("first_differing_byte", pa.int32()),
+            ("differing_bytes", pa.int32()),
+            ("copies", pa.list_(copy)),
+        ]
+    )
+
+
+def rows(findings: Iterable[Finding]) -> Iterator[tuple[Any, ...]]:
+    """Findings as rows of the schema, in their order."""
+    for finding in findings:
+        exhibit = finding.exhibit
+        yield (
+            _text(finding.topic),
+            _number(finding.partition),
+            finding.check,
+            finding.severity.value,
+            _text(finding.replica),
+            _text(finding.other_replica) or None,
+            _number(finding.offset),
+            _number(finding.end_offset),
+            _number(finding.epoch),
+            _text(finding.file) or None,
+            _number(finding.position),
+            _text(finding.sentence),
+            _text(finding.cause) or None,
+            _text(finding.reference) or None,
+            list(CHECKS[finding.check].rules) if finding.check in CHECKS else [],
+            json.dumps(finding.evidence, sort_keys=True),
+            _number(exhibit.first_difference) if exhibit is not None else None,
+            exhibit.differing_bytes if exhibit is not None else None,
+            _copies(exhibit),
+        )
+
+
+def _text(text: str) -> str:
+    """File names may hold bytes that are no UTF-8; Parquet's strings may not."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _number(value: int) -> int | None:
+    return value if value >= 0 else None
+
+
+def _copies(exhibit: Exhibit | None) -> list[tuple[Any, ...]]:
+    return [] if exhibit is None else [_copy(side) for side in exhibit.sides]
+
+
+def _copy(side: Side) -> tuple[Any, ...]:
+    names = (_text(side.replica), side.role, _text(side.file) or None, _text(side.absent) or None)
+    if side.batch is None:
+        return (*names, None, None, None, None, None, None, None, [])
+    line, batch = side.batch.line, side.batch
+    windows = [(window.start, window.content) for window in batch.windows]
+    numbers = (line.position, line.size, _number(line.base_offset), _number(line.last_offset), _number(line.epoch))
+    return (*names, *numbers, line.crc, _number(batch.computed_crc), windows)
+
+
+def write_parquet(findings: Iterable[Finding], path: Path) -> None:
+    """One file, by pyarrow. Raises `OSError`, and `ImportError` without pyarrow."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = arrow_schema()
+    columns = list(zip(*rows(findings), strict=True)) or [()] * len(schema)
+    arrays = [
+        pa.array([_shaped(value, field.type) for value in values], type=field.type)
+        for values, field in zip(columns, schema, strict=True)
+    ]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path)
+
+
+def _shaped(value: Any, kind: Any) -> Any:
+    """Rows hold structures as tuples, as Spark takes them; pyarrow wants them by name."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_list(kind):
+        return [_shaped(entry, kind.value_type) for entry in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _shaped(entry, field.type) for field, entry in zip(kind, value, strict=True)}
+    return value

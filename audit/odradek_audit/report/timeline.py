@@ -1,0 +1,172 @@
+"""A partition's leader epochs as a picture: one lane for each replica, from its log start to its log end offset.
+
+The bands of a lane are the epochs that the replica's own batches name, so that a fork is seen as bands that do not
+lie below each other. The axis is offsets, in order and not to scale: offsets where something happens (an epoch
+begins, a log ends, a finding) get room, or nothing could be seen of what happens at the end of a million records.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from odradek_audit.checks.facts import PartitionSummary, ReplicaSummary
+from odradek_audit.findings import Finding
+from odradek_audit.report.markup import Safe, plain, tag
+
+WIDTH, LEFT, RIGHT = 1000, 118, 24
+TOP, LANE, BAR = 40, 58, 22
+SHOWN_BANDS = 40
+SHOWN_MARKS = 30
+SHOWN_LANES = 12
+_LETTER = 6.4  # width of a letter at 11 px, about
+_HUES = 6
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Offsets to x: half of the room is shared by distance, half equally among the offsets that matter."""
+
+    stops: tuple[int, ...]
+
+    def x(self, offset: int) -> float:
+        stops = self.stops
+        if len(stops) < 2:
+            return float(LEFT)
+        offset = max(stops[0], min(offset, stops[-1]))
+        place = min(bisect_right(stops, offset) - 1, len(stops) - 2)
+        within = (offset - stops[place]) / (stops[place + 1] - stops[place])
+        by_rank = (place + within) / (len(stops) - 1)
+        by_distance = (offset - stops[0]) / (stops[-1] - stops[0])
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * (0.55 * by_rank + 0.45 * by_distance), 1)
+
+
+def timeline(partition: PartitionSummary, findings: Sequence[tuple[Finding, str]]) -> Safe:
+    """The picture; `findings` come with the anchors of their cards. Empty when there is nothing to draw."""
+    replicas = partition.replicas[:SHOWN_LANES]
+    if not any(replica.log_end > replica.log_start for replica in replicas):
+        return Safe("")
+    marks = [(finding, anchor) for finding, anchor in findings if finding.offset >= 0][:SHOWN_MARKS]
+    scale = _scale(partition, replicas, marks)
+    height = TOP + LANE * len(replicas) + 30
+    parts = [_bound(partition, scale, height)]
+    for number, replica in enumerate(replicas):
+        top = TOP + LANE * number
+        parts.append(_lane(partition, replica, scale, top))
+        parts.extend(
+            _mark(finding, anchor, scale, top)
+            for finding, anchor in reversed(marks)
+            if finding.replica == replica.replica
+        )
+    parts.append(_axis(scale, height))
+    title = f"Leader epochs of {plain(partition.topic)}-{partition.partition}, a lane for each replica"
+    picture = tag(
+        "svg",
+        tag("title", title),
+        *parts,
+        view_box=f"0 0 {WIDTH} {height}",
+        role="img",
+        aria_label=title,
+        class_="timeline",
+    )
+    return tag(
+        "figure",
+        tag("div", picture, class_="scroll", tabindex="0", role="region", aria_label=title),
+        tag("figcaption", _LEGEND),
+    )
+
+
+_LEGEND = (
+    "Bands: leader epochs, as each replica's own batches name them. ▼ HW: high watermark of the checkpoint. LEO: log "
+    "end offset. ✗: a finding. Dashed: the bound below which replicas must agree. Offsets in order, not to scale."
+)
+
+
+def _scale(
+    partition: PartitionSummary, replicas: Sequence[ReplicaSummary], marks: Sequence[tuple[Finding, str]]
+) -> _Scale:
+    stops = {partition.bound}
+    for replica in replicas:
+        stops.update((replica.log_start, replica.log_end))
+        stops.update(start for _, start in replica.epochs[-SHOWN_BANDS:])
+        if replica.high_watermark is not None:
+            stops.add(replica.high_watermark)
+    stops.update(finding.offset for finding, _ in marks)
+    return _Scale(tuple(sorted(stops)))
+
+
+def _bands(replica: ReplicaSummary) -> list[tuple[int, int, int]]:
+    """(epoch, first offset, one past its last); epoch -1 stands for older ones that are not drawn one by one."""
+    shown = replica.epochs[-SHOWN_BANDS:]
+    bands = []
+    first = shown[0][1] if shown else replica.log_end
+    if first > replica.log_start:
+        bands.append((-1, replica.log_start, first))
+    ends = [start for _, start in shown[1:]] + [replica.log_end]
+    bands.extend((epoch, start, end) for (epoch, start), end in zip(shown, ends, strict=True))
+    return bands
+
+
+def _lane(partition: PartitionSummary, replica: ReplicaSummary, scale: _Scale, top: int) -> Safe:
+    parts = [
+        tag("text", f"replica {plain(replica.replica, 9)}", x=8, y=top + 13, class_="lane"),
+        tag("text", "reference" if replica.replica == partition.authority else "", x=8, y=top + 27, class_="small"),
+    ]
+    for epoch, start, end in _bands(replica):
+        left, right = scale.x(start), scale.x(end)
+        width = round(max(right - left, 1.5), 1)
+        hue = f"band e{epoch % _HUES}" if epoch >= 0 else "band old"
+        parts.append(tag("rect", x=left, y=top, width=width, height=BAR, class_=hue))
+        label = f"epoch {epoch}" if width > _LETTER * 9 else str(epoch)
+        if epoch >= 0 and width > _LETTER * (len(str(epoch)) + 0.6):
+            middle = round(left + width / 2, 1)
+            parts.append(tag("text", label, x=middle, y=top + 15, class_="epoch", text_anchor="middle"))
+    end_x = scale.x(replica.log_end)
+    parts.append(tag("line", x1=end_x, y1=top - 3, x2=end_x, y2=top + BAR + 3, class_="leo"))
+    parts.append(_below(f"LEO {replica.log_end}", end_x, top + BAR + 13))
+    if replica.high_watermark is not None:
+        at = scale.x(replica.high_watermark)
+        parts.append(tag("path", d=f"M{at - 5} {top - 9}h10l-5 9z", class_="hw"))
+        away = abs(at - end_x) > _LETTER * 12
+        parts.append(_below(f"HW {replica.high_watermark}", at, top + BAR + (13 if away else 24)))
+    return tag("g", *parts)
+
+
+def _below(text: str, x: float, y: int) -> Safe:
+    half = len(text) * _LETTER / 2
+    anchor = "end" if x + half > WIDTH - 4 else "start" if x - half < LEFT else "middle"
+    return tag("text", text, x=x, y=y, class_="small", text_anchor=anchor)
+
+
+def _mark(finding: Finding, anchor: str, scale: _Scale, top: int) -> Safe:
+    """A cross in a circle; a link to the finding's card, so that it can be reached by keyboard."""
+    x, y = scale.x(finding.offset), top + BAR / 2
+    cross = tag("path", d=f"M{x - 4} {y - 4}l8 8m0 -8l-8 8", class_="cross")
+    label = f"{finding.check} on replica {plain(finding.replica, 20)} at offset {finding.offset}"
+    return tag("a", tag("title", label), tag("circle", cx=x, cy=y, r=8, class_="mark"), cross, href=f"#{anchor}")
+
+
+def _bound(partition: PartitionSummary, scale: _Scale, height: int) -> Safe:
+    x = scale.x(partition.bound)
+    line = tag("line", x1=x, y1=18, x2=x, y2=height - 22, class_="bound")
+    anchor = "end" if x > WIDTH - 120 else "start" if x < LEFT + 60 else "middle"
+    return tag("g", line, tag("text", f"bound {partition.bound}", x=x, y=13, class_="small", text_anchor=anchor))
+
+
+def _axis(scale: _Scale, height: int) -> Safe:
+    """The offsets that matter, as many as fit."""
+    parts = []
+    last = -1000.0
+    for offset in scale.stops:
+        x = scale.x(offset)
+        text = f"{offset:,}"
+        width = len(text) * _LETTER
+        if x - last < width / 2 + 14:
+            continue
+        last = x + width / 2
+        parts.append(tag("line", x1=x, y1=height - 22, x2=x, y2=height - 17, class_="tick"))
+        anchor = "end" if x + width / 2 > WIDTH else "middle"
+        parts.append(tag("text", text, x=x, y=height - 5, class_="small", text_anchor=anchor))
+    axis = tag("line", x1=LEFT, y1=height - 22, x2=WIDTH - RIGHT, y2=height - 22, class_="tick")
+    return tag("g", tag("text", "offset", x=8, y=height - 5, class_="small"), axis, *parts)
