@@ -33,6 +33,12 @@ def quorum_settings(settings: BrokerSettings, cluster_id: str) -> QuorumSettings
         election_backoff_max_ms=settings.controller_quorum_election_backoff_max_ms,
         request_timeout_ms=settings.controller_quorum_request_timeout_ms,
         retry_backoff_ms=settings.controller_quorum_retry_backoff_ms,
+        snapshot_max_bytes=settings.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_max_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
+        retention_bytes=settings.metadata_max_retention_bytes,
+        retention_ms=settings.metadata_max_retention_ms,
+        segment_bytes=settings.metadata_log_segment_bytes,
+        segment_ms=settings.metadata_log_segment_ms,
     )
 
 

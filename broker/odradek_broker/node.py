@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from odradek_proto.transport.ports import Clock, Files, Network, Server
 
 from odradek_broker import config
 from odradek_broker.broker import Broker
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.metadata.snapshot import image_of
 from odradek_broker.from_settings import controller_settings, quorum_settings
 from odradek_broker.listeners import controller_listeners, metrics_address, parse_listeners, parse_voters
 from odradek_broker.rpc.services import merge
@@ -47,6 +49,16 @@ class _QuorumListener:
         self.feed = feed
         self.controller: ControllerNode | None = None
         self.followers: list[Callable[[int, int], None]] = []
+
+    def freeze(self) -> Callable[[], Iterator[bytes]]:
+        return self.feed.freeze()
+
+    def load(self, end_offset: int, epoch: int, records: Iterator[bytes]) -> MetadataImage:
+        return image_of(records, end_offset, epoch)
+
+    def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
+        assert isinstance(state, MetadataImage), state
+        self.feed.on_snapshot(state)
 
     def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
         self.feed.on_commit(base_offset, epoch, records)

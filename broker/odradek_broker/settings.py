@@ -86,6 +86,12 @@ class BrokerSettings:
     controller_quorum_election_backoff_max_ms: int = 1_000
     controller_quorum_request_timeout_ms: int = 2_000
     controller_quorum_retry_backoff_ms: int = 20
+    metadata_log_max_record_bytes_between_snapshots: int = 20_971_520
+    metadata_log_max_snapshot_interval_ms: int = 3_600_000
+    metadata_log_segment_bytes: int = 1_073_741_824
+    metadata_log_segment_ms: int = 604_800_000
+    metadata_max_retention_bytes: int = 104_857_600
+    metadata_max_retention_ms: int = 604_800_000
     controlled_shutdown_enable: bool = True
 
     # --- clients

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.metadata.snapshot import image_of
 from odradek_broker.runtime.quorum_node import QuorumNode
 from odradek_broker.runtime.quorum_settings import QuorumSettings
 from odradek_chaos.worlds.simulated.node import NodePorts
@@ -18,6 +20,18 @@ class Wiring:
 
     def __init__(self) -> None:
         self.member: Member | None = None
+
+    def freeze(self) -> Callable[[], Iterator[bytes]]:
+        assert self.member is not None
+        return self.member.feed.freeze()
+
+    def load(self, end_offset: int, epoch: int, records: Iterator[bytes]) -> MetadataImage:
+        return image_of(records, end_offset, epoch)
+
+    def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
+        assert self.member is not None
+        assert isinstance(state, MetadataImage)
+        self.member.feed.on_snapshot(state)
 
     def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
         assert self.member is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,21 @@ class Listener:
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
+        self.snapshots: list[int] = []  # end offsets of those that replaced the records
         self.leads = False
         self.told = asyncio.Event()
+
+    def freeze(self) -> Callable[[], Iterator[bytes]]:
+        records = tuple(self.records)
+        return lambda: iter(records)
+
+    def load(self, end_offset: int, epoch: int, records: Iterator[bytes]) -> list[bytes]:
+        return list(records)
+
+    def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
+        assert isinstance(state, list)
+        self.records, self.snapshots = state, [*self.snapshots, end_offset]
+        self.told.set()
 
     def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
         self.records += records

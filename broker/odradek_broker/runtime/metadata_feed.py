@@ -1,18 +1,20 @@
 """The committed metadata of this node, and whoever wants to hear when it changes.
 
-Rules of this module. The image changes only here, one committed batch at a time, and every subscriber hears of a batch
-before the next one is applied. Subscribers are called synchronously and must not raise: a broker that has missed a
-change has no way back, so an exception goes up to the quorum and stops the node.
+Rules of this module. The image changes only here, one committed batch or snapshot at a time, and every subscriber
+hears of it before the next one is applied. Subscribers are called synchronously and must not raise: a broker that has
+missed a change has no way back, so an exception goes up to the quorum and stops the node.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
-from odradek_broker.core.metadata.records import apply, decode
+from odradek_broker.core.metadata.records import apply, decode, encode
+from odradek_broker.core.metadata.snapshot import difference, records_of
 
 Subscriber = Callable[[MetadataImage, MetadataDelta], None]
 Condition = Callable[[MetadataImage], bool]
@@ -35,9 +37,27 @@ class MetadataFeed:
         delta = MetadataDelta()
         for index, value in enumerate(records):
             delta.add(apply(self.image, decode(value), base_offset + index, epoch))
+        self._tell(delta)
+
+    def _tell(self, delta: MetadataDelta) -> None:
         for subscriber in tuple(self._subscribers):
             subscriber(self.image, delta)
         self._wake()
+
+    def freeze(self) -> Callable[[], Iterator[bytes]]:
+        """The image as it is now, as the records of a snapshot, to be read in another thread."""
+        image = self.image.copy()
+        return lambda: (encode(record) for record in records_of(image))
+
+    def on_snapshot(self, image: MetadataImage) -> None:
+        """Everything up to a snapshot at once, instead of the batches before it. The living image stays the same
+        object, and the subscribers hear what differs.
+        """
+        assert image.offset >= self.image.offset, (image.offset, self.image.offset)
+        delta = difference(self.image, image)
+        for item in fields(MetadataImage):
+            setattr(self.image, item.name, getattr(image, item.name))
+        self._tell(delta)
 
     def subscribe(self, callback: Subscriber) -> None:
         """Call `callback(image, delta)` after each committed batch from now on."""

@@ -1,7 +1,8 @@
 """The metadata log `__cluster_metadata-0`: the same log as for data, with the batches that the quorum writes and reads.
 
 Rules of this module. One `append` of the core is one batch, so it is there as a whole or not at all. Reads near the end
-come from memory; only a node that has just started, or has been away for long, reads from the disk.
+come from memory; only a node that has just started, or has been away for long, reads from the disk. How it
+is opened is in `quorum_opening.py`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from odradek_proto.records import (
     read_header,
 )
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import Files
 from odradek_proto.values import Value
 
 from odradek_broker.core.partition.messages import ReplicaLog, WriteEpochs
-from odradek_broker.core.quorum.messages import AppendFetched, AppendLeaderChange, AppendRecords, TruncateLog
+from odradek_broker.core.quorum.messages import (
+    AppendFetched,
+    AppendLeaderChange,
+    AppendRecords,
+    SegmentSize,
+    SnapshotId,
+    TruncateLog,
+)
 from odradek_broker.storage.log import Log
-from odradek_broker.storage.settings import LogSettings
 
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 METADATA_TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
@@ -35,12 +41,14 @@ LogEffect = AppendLeaderChange | AppendRecords | AppendFetched | TruncateLog | W
 
 
 class CommittedBatch(Value, frozen=True):
-    """The records of one batch; none for a control batch."""
+    """The records of one batch; none for a control batch. `size` in bytes, `timestamp` in ms of wall time."""
 
     base_offset: int
     next_offset: int
     epoch: int
     records: Sequence[bytes]
+    size: int
+    timestamp: int
 
 
 class QuorumLog:
@@ -48,26 +56,6 @@ class QuorumLog:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-
-    @classmethod
-    def open(cls, files: Files, log_directory: str, wall_ms: int) -> QuorumLog:
-        """Open and recover the log, and flush what was found: the core takes all of it for durable. Blocking.
-
-        Raises storage's errors. The whole log is checked at every start; it is small.
-        """
-        settings = LogSettings(retention_ms=-1)  # metadata is never too old
-        log = Log.open(
-            files,
-            f"{log_directory}/{METADATA_PARTITION}",
-            METADATA_PARTITION,
-            settings=settings,
-            topic_id=METADATA_TOPIC_ID,
-            clean=False,
-            wall_ms=wall_ms,
-        )
-        log.flush()
-        log.state.flushed_offset = log.state.log_end_offset
-        return cls(log)
 
     @property
     def dropped_bytes(self) -> int:
@@ -121,7 +109,25 @@ class QuorumLog:
                 if not header.is_control:
                     records = [record.value or b"" for record in decode_records(data, header, position)]
                 offset = header.next_offset
-                yield CommittedBatch(header.base_offset, offset, header.leader_epoch, records)
+                yield CommittedBatch(
+                    header.base_offset, offset, header.leader_epoch, records, header.size, header.max_timestamp
+                )
+
+    def restart_at(self, snapshot: SnapshotId) -> None:
+        """Drop everything: the log goes on where a snapshot ends. The epochs are written by the next effect."""
+        self._log.restart_at(snapshot.end_offset)
+
+    def start_at(self, offset: int, wall_ms: int) -> None:
+        """The log starts at `offset` now; segments that lie wholly below go."""
+        self._log.advance_log_start(offset)
+        self._log.delete_before_log_start(wall_ms)
+        self._log.purge(wall_ms)
+
+    def closed_segments(self) -> list[SegmentSize]:
+        """Those that are not appended to any more, oldest first."""
+        segments = self._log.segments
+        ends = [segment.base_offset for segment in segments[1:]]
+        return [SegmentSize(end, segment.size) for segment, end in zip(segments, ends, strict=False)]
 
     def flush(self) -> int:
         """Make everything durable that has been written; returns up to which offset. Blocking."""

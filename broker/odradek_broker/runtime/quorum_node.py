@@ -1,18 +1,17 @@
 """One node of the metadata quorum: a voter, or an observer that only follows (A13; KIP-595, KIP-996, KIP-1166).
 
 Rules of this module. The core in `core/quorum` decides; here its effects are carried out one after the other, disk
-before words: while `quorum-state` is being written, everything behind it waits. A flush of the log is started and comes
-back as an event, and all appends that came meanwhile share the next one. Nothing is swallowed: an exception that nobody
-expected stops the node and comes out of `failed`.
+before words: while `quorum-state` is being written, or a snapshot installed, everything behind it waits. A flush of the
+log is started and comes back as an event. Nothing is swallowed: an exception that nobody expected stops the node and
+comes out of `failed`. What is done on the disk is in `quorum_disk.py`, what the listener hears in `quorum_commits.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
-from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock, Files, Handlers, Network, TimerHandle
 from odradek_proto.v1 import admin_pb2
 from odradek_proto.values import replace
@@ -41,14 +40,20 @@ from odradek_broker.core.quorum.messages import (
     ReplyRecords,
     Request,
     Send,
+    SnapshotId,
     TruncateLog,
     Unanswered,
 )
-from odradek_broker.runtime.counters import Counters, measured
-from odradek_broker.runtime.quorum_log import METADATA_PARTITION, QuorumLog
+from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.quorum_commits import QuorumCommits
+from odradek_broker.runtime.quorum_description import describe_quorum
+from odradek_broker.runtime.quorum_disk import QuorumDisk
+from odradek_broker.runtime.quorum_log import METADATA_PARTITION
+from odradek_broker.runtime.quorum_opening import OpenedQuorumLog, open_quorum_log
 from odradek_broker.runtime.quorum_peers import QuorumPeers, QuorumService, Token
 from odradek_broker.runtime.quorum_settings import QuorumListener, QuorumSettings
-from odradek_broker.runtime.quorum_state_file import read_quorum_state, write_quorum_state
+from odradek_broker.runtime.quorum_snapshots import SnapshotWork, answer_caller
+from odradek_broker.runtime.quorum_state_file import read_quorum_state
 
 __all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings"]
 
@@ -91,15 +96,12 @@ class QuorumNode:
         self._on_event = on_event
         self._counters = counters or Counters()
         self._core: QuorumCore | None = None
-        self._log: QuorumLog | None = None
+        self._disk: QuorumDisk | None = None
+        self._snapshots: SnapshotWork | None = None
+        self._commits = QuorumCommits(listener)
         self._outbox: deque[Effect] = deque()
         self._draining = False
-        self._persisting = False
-        self._flushing = False
-        self._flush_again = False
-        self._delivered = 0  # everything below has been handed to `on_commit`
-        self._announced_epoch: int | None = None  # of the leadership that the listener knows of
-        self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._blocked = False  # the disk does something that the next effect has to wait for
         self._calls: dict[asyncio.Task[None], None] = {}  # given up at stop
         self._disk_work: dict[asyncio.Task[None], None] = {}  # finished before the log is closed
         self._timer: TimerHandle | None = None
@@ -119,20 +121,45 @@ class QuorumNode:
     async def start(self) -> None:
         """Open the log `__cluster_metadata-0` and its `quorum-state` in the log directory, and take part until `stop`.
 
-        Raises storage's errors and `UnreadableQuorumState`. Call it when the CONTROLLER listener listens, or before.
+        Raises storage's errors, `MetadataIncomplete` and `UnreadableQuorumState`. Call it when the CONTROLLER listener
+        listens, or before.
         """
         self.failed = asyncio.get_running_loop().create_future()
         files, directory, wall_ms = self._files, self._log_directory, self._clock.wall_ms()
 
-        def open_all() -> tuple[QuorumLog, QuorumState]:
-            log = QuorumLog.open(files, directory, wall_ms)
-            return log, read_quorum_state(files, f"{directory}/{METADATA_PARTITION}")
+        def load(snapshot: SnapshotId, records: Iterator[bytes]) -> object:
+            return self._listener.load(snapshot.end_offset, snapshot.epoch, records)
 
-        log, state = await self._files.offload(open_all)
-        self._log = log
-        self._counters.recovery_dropped_bytes += log.dropped_bytes
-        self._delivered = log.state.log_start_offset
-        self._core = QuorumCore(self._config, log.state, state, self._clock.rng)
+        def open_all() -> tuple[OpenedQuorumLog, QuorumState]:
+            opened = open_quorum_log(files, directory, load, wall_ms, self._settings.log())
+            return opened, read_quorum_state(files, f"{directory}/{METADATA_PARTITION}")
+
+        opened, state = await self._files.offload(open_all)
+        self._disk = QuorumDisk(
+            files,
+            directory,
+            opened,
+            load=load,
+            voters=self._config.voters,
+            spawn=lambda work: self._spawn(work, self._disk_work),
+            on_flushed=self._flushed,
+            counters=self._counters,
+        )
+        self._counters.recovery_dropped_bytes += opened.log.dropped_bytes
+        self._snapshots = SnapshotWork(
+            self._disk,
+            self._commits,
+            self._clock,
+            step=self._step,
+            spawn=lambda work: self._spawn(work, self._disk_work),
+            block_on=self._block_on,
+        )
+        for snapshot, reason in opened.damaged:
+            self._event("snapshot_set_aside", "R-200", {"end_offset": snapshot.end_offset, "reason": reason})
+        if opened.kept:
+            newest = opened.kept[-1]
+            self._commits.start_at(newest.id, opened.state, newest.timestamp)
+        self._core = QuorumCore(self._config, opened.log.state, state, self._clock.rng, opened.kept)
         self._step(lambda core, now_ms: core.start(now_ms))
 
     async def stop(self, graceful: bool = True) -> None:
@@ -151,9 +178,9 @@ class QuorumNode:
             call.cancel()
         if self._calls or self._disk_work:
             await asyncio.wait((*self._calls, *self._disk_work))
-        log, self._log = self._log, None
-        if log is not None:
-            await self._files.offload(log.close)
+        disk, self._disk = self._disk, None
+        if disk is not None:
+            await disk.close()
 
     def _leave(self) -> None:
         """Decide nothing any more; whoever waits is told."""
@@ -163,7 +190,9 @@ class QuorumNode:
             self._timer.cancel()
             self._timer = None
         epoch = -1 if core is None else core.state.epoch
-        self._end_leadership(NotLeader(NO_NODE, epoch))
+        if self._disk is not None:
+            self._disk.leaving = True
+        self._commits.ended(NotLeader(NO_NODE, epoch))
         self._service.close()
         self._goodbyes.set()
 
@@ -202,26 +231,18 @@ class QuorumNode:
     def log_end_offset(self) -> int:
         return 0 if self._core is None else self._core.log.log_end_offset
 
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        """The newest on this node's disk."""
+        return None if self._core is None else self._core.latest_snapshot
+
+    @property
+    def log_start_offset(self) -> int:
+        return 0 if self._core is None else self._core.log.log_start_offset
+
     def describe(self) -> admin_pb2.DescribeQuorumResponse:
         """Voters and observers as the leader sees them; NOT_LEADER_OR_FOLLOWER with the known leader elsewhere."""
-        core, now_ms = self._core, self._clock.now_ms()
-        answer = admin_pb2.DescribeQuorumResponse(
-            leader_id=self.leader_id, leader_epoch=self.epoch, high_watermark=self.high_watermark
-        )
-        if core is None or not isinstance(core.role, Leader):
-            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return answer
-        answer.voters.add(node_id=self._settings.node_id, log_end_offset=core.log.log_end_offset)
-        for replicas, positions in ((answer.voters, core.role.voters), (answer.observers, core.role.observers)):
-            for node_id, position in sorted(positions.items()):
-                fetched, caught_up = position.last_fetch_ms, position.last_caught_up_ms
-                replicas.add(
-                    node_id=node_id,
-                    log_end_offset=position.end_offset,
-                    last_fetch_ms=-1 if fetched is None else now_ms - fetched,
-                    last_caught_up_ms=-1 if caught_up is None else now_ms - caught_up,
-                )
-        return answer
+        return describe_quorum(self._core, self._settings.node_id, self._clock.now_ms())
 
     # --- appending ------------------------------------------------------------------------------------------------
 
@@ -247,9 +268,7 @@ class QuorumNode:
             raise NotLeader(self.leader_id, self.epoch)
         if self.high_watermark > offset:
             return
-        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._commit_waiters.append((offset, committed))
-        await committed
+        await self._commits.wait_for(offset)
 
     # --- steps and effects ----------------------------------------------------------------------------------------
 
@@ -272,7 +291,7 @@ class QuorumNode:
             return
         self._draining = True
         try:
-            while self._outbox and not self._persisting and self._core is not None:
+            while self._outbox and not self._blocked and self._core is not None:
                 self._perform(self._outbox.popleft())
         except Exception as error:
             self._fail(error)
@@ -282,70 +301,49 @@ class QuorumNode:
         self._arm()
 
     def _perform(self, effect: Effect) -> None:
+        disk = self._disk
+        assert disk is not None
         match effect:
             case PersistState():
-                self._persisting = True
-                self._spawn(self._persist(effect.state), self._disk_work)
+                self._block_on(disk.persist(effect.state))
             case AppendLeaderChange() | AppendRecords() | AppendFetched() | TruncateLog() | WriteEpochs():
-                assert self._log is not None
-                assert not (self._flushing and isinstance(effect, TruncateLog)), "a log is not cut while it is flushed"
-                self._log.carry_out(effect, self._settings.node_id, self._clock.wall_ms())
+                assert not (disk.flushing and isinstance(effect, TruncateLog)), "a log is not cut while it is flushed"
+                disk.log.carry_out(effect, self._settings.node_id, self._clock.wall_ms())
             case FlushLog():
-                self._flush()
+                disk.flush()
             case Send():
                 self._spawn(self._call(effect), self._calls)
             case Dial():
                 self._spawn(self._dial(effect.peer_id), self._calls)
             case Reply() | ReplyRecords():
-                self._reply(effect)
+                self._reply(effect, disk)
             case HighWatermarkAdvanced():
-                self._deliver(effect.new)
+                size = self._commits.deliver(disk.log, effect.new)
+                self._step(lambda core, now_ms: core.on_applied(size, now_ms))
             case LeadershipBegan():
-                self._announced_epoch = effect.epoch
-                self._listener.on_leader(effect.epoch)
+                self._commits.began(effect.epoch)
             case LeadershipEnded():
-                self._end_leadership(NotLeader(self.leader_id, self.epoch))
+                self._commits.ended(NotLeader(self.leader_id, self.epoch))
             case LeaderChanged():
                 self._listener.on_leader_changed(effect.leader_id, effect.epoch)
             case Transition():
-                if self._on_event is not None:
-                    self._on_event(effect.event, {"rule": effect.rule, **effect.facts})
+                self._event(effect.event, effect.rule, effect.facts)
             case Fail():
                 raise QuorumFailed(f"{METADATA_PARTITION}, node {self._settings.node_id}: {effect.reason}")
+            case _:
+                assert self._snapshots is not None
+                self._snapshots.perform(effect)
 
-    def _deliver(self, high_watermark: int) -> None:
-        assert self._log is not None
-        for batch in self._log.committed(self._delivered, high_watermark):
-            self._delivered = batch.next_offset
-            if batch.records:
-                self._listener.on_commit(batch.base_offset, batch.epoch, batch.records)
-        waiting, self._commit_waiters = self._commit_waiters, []
-        for offset, committed in waiting:
-            if offset >= high_watermark:
-                self._commit_waiters.append((offset, committed))
-            elif not committed.done():
-                committed.set_result(None)
+    def _event(self, event: str, rule: str, facts: Mapping[str, object]) -> None:
+        if self._on_event is not None:
+            self._on_event(event, {"rule": rule, **facts})
 
-    def _end_leadership(self, error: NotLeader) -> None:
-        waiting, self._commit_waiters = self._commit_waiters, []
-        for _, committed in waiting:
-            if not committed.done():
-                committed.set_exception(error)
-        epoch, self._announced_epoch = self._announced_epoch, None
-        if epoch is not None:
-            self._listener.on_resigned(epoch)
-
-    def _reply(self, effect: Reply | ReplyRecords) -> None:
-        token = effect.token
-        assert isinstance(token, asyncio.Future)
-        if token.done():
-            return  # the caller has hung up
+    def _reply(self, effect: Reply | ReplyRecords, disk: QuorumDisk) -> None:
         answer: Answer = effect.answer
         if isinstance(effect, ReplyRecords):
-            assert self._log is not None
-            batches = self._log.read(effect.fetch_offset, effect.limit, effect.max_bytes)
+            batches = disk.log.read(effect.fetch_offset, effect.limit, effect.max_bytes)
             answer = replace(effect.answer, batches=batches)
-        token.set_result(answer)
+        answer_caller(effect.token, answer)
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -369,30 +367,18 @@ class QuorumNode:
 
     # --- disk -----------------------------------------------------------------------------------------------------
 
-    async def _persist(self, state: QuorumState) -> None:
-        files, directory = self._files, f"{self._log_directory}/{METADATA_PARTITION}"
-        voters = self._config.voters
-        await files.offload(lambda: write_quorum_state(files, directory, state, voters))
-        self._persisting = False
+    def _block_on(self, work: Coroutine[object, object, None]) -> None:
+        """Do something on the disk; the effects behind it wait."""
+        self._blocked = True
+        self._spawn(self._unblock_after(work), self._disk_work)
+
+    async def _unblock_after(self, work: Coroutine[object, object, None]) -> None:
+        await work
+        self._blocked = False
         self._carry_out(())
 
-    def _flush(self) -> None:
-        if self._flushing:
-            self._flush_again = True
-            return
-        self._flushing = True
-        self._spawn(self._run_flush(), self._disk_work)
-
-    async def _run_flush(self) -> None:
-        assert self._log is not None
-        counters = self._counters
-        flush = measured(self._log.flush, counters.metadata_fsyncs, counters.timer)
-        offset = await self._files.offload(flush)
-        again, self._flush_again = self._flush_again, False
-        self._flushing = False
+    def _flushed(self, offset: int) -> None:
         self._step(lambda core, now_ms: core.on_flushed(offset, now_ms))
-        if again and not self._flushing and self._core is not None:
-            self._flush()
 
     # --- network --------------------------------------------------------------------------------------------------
 

@@ -22,12 +22,13 @@ from odradek_proto.transport.ports import (
 )
 from odradek_proto.values import replace
 
-from odradek_broker.core.quorum.messages import Answer, Fetch, Request, Send, Unanswered
+from odradek_broker.core.quorum.messages import Answer, Fetch, FetchSnapshot, Request, Send, Unanswered
 from odradek_broker.runtime.quorum_settings import QuorumSettings
 from odradek_broker.runtime.quorum_wire import (
     BEGIN,
     END,
     FETCH,
+    FETCH_SNAPSHOT,
     SERVICE,
     VOTE,
     UnreadableMessage,
@@ -40,6 +41,7 @@ from odradek_broker.runtime.quorum_wire import (
 
 DIAL_TIMEOUT_MS = 500  # a refusal comes in less; whoever says nothing for so long proves nothing
 LONGEST_WAIT_MS = 5_000  # of a fetch, whatever its sender asks for
+LARGEST_PIECE = 8 << 20  # bytes of a snapshot in one answer, whatever its receiver asks for
 MAX_WAITING = 2_000  # requests that wait for their answer, all peers together
 
 Token = asyncio.Future[Answer]
@@ -101,7 +103,7 @@ class QuorumService:
         self._waiting: dict[Token, None] = {}
 
     def handlers(self) -> Handlers:
-        methods = (VOTE, BEGIN, END, FETCH)
+        methods = (VOTE, BEGIN, END, FETCH, FETCH_SNAPSHOT)
         return Handlers(unary={method: partial(self._serve, method) for method in methods}, services=(SERVICE,))
 
     def close(self) -> None:
@@ -139,7 +141,9 @@ class QuorumService:
 
 
 def _bounded(request: Request, context: CallContext) -> Request:
-    """A fetch does not wait longer than its sender does, nor than we allow."""
+    """A fetch does not wait longer than its sender does, nor than we allow; and a piece fits into one message."""
+    if isinstance(request, FetchSnapshot):
+        return replace(request, max_bytes=min(request.max_bytes, LARGEST_PIECE))
     if not isinstance(request, Fetch):
         return request
     limit_ms = LONGEST_WAIT_MS

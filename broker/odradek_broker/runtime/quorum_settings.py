@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from odradek_proto.values import Value
 
 from odradek_broker.core.quorum.messages import QuorumConfig
+from odradek_broker.storage.settings import LogSettings
 
 
 class QuorumSettings(Value, frozen=True):
@@ -23,6 +24,12 @@ class QuorumSettings(Value, frozen=True):
     retry_backoff_ms: int = 20  # controller.quorum.retry.backoff.ms; a refused voter is asked again after this
     fetch_max_wait_ms: int = 500  # Kafka's MAX_FETCH_WAIT_MS
     fetch_max_bytes: int = 1_048_576
+    snapshot_max_bytes: int = 20_971_520  # metadata.log.max.record.bytes.between.snapshots
+    snapshot_max_interval_ms: int = 3_600_000  # metadata.log.max.snapshot.interval.ms
+    retention_bytes: int = 104_857_600  # metadata.max.retention.bytes
+    retention_ms: int = 604_800_000  # metadata.max.retention.ms
+    segment_bytes: int = 1_073_741_824  # metadata.log.segment.bytes
+    segment_ms: int = 604_800_000  # metadata.log.segment.ms
 
     def core(self) -> QuorumConfig:
         """What the core needs of it. Raises `ValueError` without voters."""
@@ -37,11 +44,34 @@ class QuorumSettings(Value, frozen=True):
             self.retry_backoff_ms,
             self.fetch_max_wait_ms,
             self.fetch_max_bytes,
+            self.snapshot_max_bytes,
+            self.snapshot_max_interval_ms,
+            self.retention_bytes,
+            self.retention_ms,
         )
+
+    def log(self) -> LogSettings:
+        """How the metadata log is kept. Retention is not by segments here: it follows the snapshots."""
+        return LogSettings(segment_bytes=self.segment_bytes, segment_ms=self.segment_ms, retention_ms=-1)
 
 
 class QuorumListener(Protocol):
-    """What is built on the log. All calls are synchronous; `QuorumNode.append` may be called inside them."""
+    """What is built on the log: a state that follows from the committed records.
+
+    All calls are synchronous; `QuorumNode.append` may be called inside those whose names begin with "on".
+    """
+
+    def freeze(self) -> Callable[[], Iterator[bytes]]:
+        """The state as it is now, as records that make it. Quick; what it returns is called and read in a thread."""
+
+    def load(self, end_offset: int, epoch: int, records: Iterator[bytes]) -> object:
+        """The state that the records of a snapshot make; nothing changes yet. Called in a thread.
+
+        `records` raise `ValueError` when the snapshot is damaged, and so does this method.
+        """
+
+    def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
+        """The state is this one now, which `load` returned. Batches from `end_offset` on follow."""
 
     def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
         """The records of one batch below the high watermark, in order, each once per life of the process.

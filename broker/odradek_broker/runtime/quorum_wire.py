@@ -20,7 +20,10 @@ from odradek_broker.core.quorum.messages import (
     EpochAnswer,
     Fetch,
     FetchAnswer,
+    FetchSnapshot,
+    FetchSnapshotAnswer,
     Request,
+    SnapshotId,
     Vote,
     VoteAnswer,
 )
@@ -30,6 +33,8 @@ VOTE: Final = f"/{SERVICE}/Vote"
 BEGIN: Final = f"/{SERVICE}/BeginQuorumEpoch"
 END: Final = f"/{SERVICE}/EndQuorumEpoch"
 FETCH: Final = f"/{SERVICE}/Fetch"
+FETCH_SNAPSHOT: Final = f"/{SERVICE}/FetchSnapshot"
+NO_SNAPSHOT: Final = SnapshotId(0, 0)
 
 
 class UnreadableMessage(Exception):
@@ -87,6 +92,20 @@ def encode_request(request: Request, cluster_id: str) -> tuple[str, bytes]:
                 high_watermark=request.high_watermark,
             )
             return FETCH, message.SerializeToString()
+        case FetchSnapshot():
+            message = pb.FetchSnapshotRequest(
+                cluster_id=cluster_id,
+                replica_id=request.replica_id,
+                current_leader_epoch=request.epoch,
+                snapshot=_snapshot_message(request.snapshot),
+                position=request.position,
+                max_bytes=request.max_bytes,
+            )
+            return FETCH_SNAPSHOT, message.SerializeToString()
+
+
+def _snapshot_message(snapshot: SnapshotId) -> pb.SnapshotId:
+    return pb.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch)
 
 
 def decode_request(method: str, data: bytes) -> Incoming:
@@ -105,6 +124,14 @@ def decode_request(method: str, data: bytes) -> Incoming:
         end = pb.EndQuorumEpochRequest()
         _parse(end, data)
         return Incoming(end.cluster_id, EndEpoch(end.leader_id, end.leader_epoch, tuple(end.preferred_successors)))
+    if method == FETCH_SNAPSHOT:
+        piece = pb.FetchSnapshotRequest()
+        _parse(piece, data)
+        snapshot = SnapshotId(piece.snapshot.end_offset, piece.snapshot.epoch)
+        return Incoming(
+            piece.cluster_id,
+            FetchSnapshot(piece.replica_id, piece.current_leader_epoch, snapshot, piece.position, piece.max_bytes),
+        )
     fetch = pb.QuorumFetchRequest()
     _parse(fetch, data)
     wanted = Fetch(
@@ -144,7 +171,19 @@ def encode_answer(answer: Answer) -> bytes:
             if answer.diverging is not None:
                 message.diverging = True
                 message.diverging_epoch, message.diverging_end_offset = answer.diverging
+            if answer.snapshot is not None:
+                message.snapshot.CopyFrom(_snapshot_message(answer.snapshot))
             return message.SerializeToString()
+        case FetchSnapshotAnswer():
+            return pb.FetchSnapshotResponse(
+                error_code=answer.error,
+                leader_id=answer.leader_id,
+                leader_epoch=answer.epoch,
+                snapshot=_snapshot_message(answer.snapshot),
+                position=answer.position,
+                size=answer.size,
+                data=answer.data,
+            ).SerializeToString()
 
 
 def decode_answer(request: Request, data: bytes) -> Answer:
@@ -172,6 +211,19 @@ def decode_answer(request: Request, data: bytes) -> Answer:
                 diverging,
                 found.batches,
                 _checked_headers(found.batches),
+                SnapshotId(found.snapshot.end_offset, found.snapshot.epoch) if found.HasField("snapshot") else None,
+            )
+        case FetchSnapshot():
+            piece = pb.FetchSnapshotResponse()
+            _parse(piece, data)
+            return FetchSnapshotAnswer(
+                ErrorCode.from_number(piece.error_code),
+                piece.leader_id,
+                piece.leader_epoch,
+                SnapshotId(piece.snapshot.end_offset, piece.snapshot.epoch),
+                piece.position,
+                piece.size,
+                piece.data,
             )
 
 
@@ -192,4 +244,6 @@ def refusal(method: str, error: ErrorCode, leader_id: int, epoch: int) -> bytes:
         return encode_answer(VoteAnswer(error, leader_id, epoch))
     if method == FETCH:
         return encode_answer(FetchAnswer(error, leader_id, epoch))
+    if method == FETCH_SNAPSHOT:
+        return encode_answer(FetchSnapshotAnswer(error, leader_id, epoch, NO_SNAPSHOT, 0))
     return encode_answer(EpochAnswer(error, leader_id, epoch))

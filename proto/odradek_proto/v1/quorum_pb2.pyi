@@ -215,6 +215,7 @@ class QuorumFetchResponse(_message.Message):
     DIVERGING_EPOCH_FIELD_NUMBER: _builtins.int
     DIVERGING_END_OFFSET_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     leader_id: _builtins.int
     leader_epoch: _builtins.int
@@ -224,6 +225,10 @@ class QuorumFetchResponse(_message.Message):
     diverging_epoch: _builtins.int
     diverging_end_offset: _builtins.int
     batches: _builtins.bytes
+    @_builtins.property
+    def snapshot(self) -> Global___SnapshotId:
+        """set: fetch this one first, the log does not reach back that far"""
+
     def __init__(
         self,
         *,
@@ -236,11 +241,110 @@ class QuorumFetchResponse(_message.Message):
         diverging_epoch: _builtins.int = ...,
         diverging_end_offset: _builtins.int = ...,
         batches: _builtins.bytes = ...,
+        snapshot: Global___SnapshotId | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "diverging", b"diverging", "diverging_end_offset", b"diverging_end_offset", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_start_offset", b"log_start_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "diverging", b"diverging", "diverging_end_offset", b"diverging_end_offset", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_start_offset", b"log_start_offset", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QuorumFetchResponse: _TypeAlias = QuorumFetchResponse  # noqa: Y015
+
+@_typing.final
+class SnapshotId(_message.Message):
+    """A snapshot holds everything below its end offset; the record before that is of this epoch (KIP-630)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    end_offset: _builtins.int
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        end_offset: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "epoch", b"epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotId: _TypeAlias = SnapshotId  # noqa: Y015
+
+@_typing.final
+class FetchSnapshotRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    REPLICA_ID_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    replica_id: _builtins.int
+    current_leader_epoch: _builtins.int
+    position: _builtins.int
+    max_bytes: _builtins.int
+    @_builtins.property
+    def snapshot(self) -> Global___SnapshotId: ...
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        replica_id: _builtins.int = ...,
+        current_leader_epoch: _builtins.int = ...,
+        snapshot: Global___SnapshotId | None = ...,
+        position: _builtins.int = ...,
+        max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "current_leader_epoch", b"current_leader_epoch", "max_bytes", b"max_bytes", "position", b"position", "replica_id", b"replica_id", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchSnapshotRequest: _TypeAlias = FetchSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class FetchSnapshotResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    LEADER_ID_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    leader_id: _builtins.int
+    leader_epoch: _builtins.int
+    position: _builtins.int
+    size: _builtins.int
+    """of the whole file"""
+    data: _builtins.bytes
+    @_builtins.property
+    def snapshot(self) -> Global___SnapshotId: ...
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        leader_id: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        snapshot: Global___SnapshotId | None = ...,
+        position: _builtins.int = ...,
+        size: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "error_code", b"error_code", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "position", b"position", "size", b"size", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchSnapshotResponse: _TypeAlias = FetchSnapshotResponse  # noqa: Y015

@@ -8,6 +8,7 @@ each other.
     Elections     votes, beginnings and ends of leaderships
     Replication   the leader's side
     Following     the followers' side
+    Snapshots     what is kept instead of old records, and sent instead of them
 """
 
 from __future__ import annotations
@@ -28,17 +29,23 @@ from odradek_broker.core.quorum.messages import (
     EpochAnswer,
     Fetch,
     FetchAnswer,
+    FetchSnapshot,
+    FetchSnapshotAnswer,
     QuorumConfig,
     QuorumState,
     Request,
+    SegmentSize,
     Send,
+    Snapshot,
+    SnapshotId,
     Token,
     Unanswered,
     Vote,
     VoteAnswer,
 )
 from odradek_broker.core.quorum.replication import Replication
-from odradek_broker.core.quorum.roles import Resigned
+from odradek_broker.core.quorum.roles import Resigned, earliest
+from odradek_broker.core.quorum.snapshots import Snapshots
 
 
 class QuorumCore:
@@ -46,11 +53,20 @@ class QuorumCore:
     flushed.
     """
 
-    def __init__(self, config: QuorumConfig, log: ReplicaLog, state: QuorumState, rng: random.Random) -> None:
-        self._member = Member(config, log, state, rng)
+    def __init__(
+        self,
+        config: QuorumConfig,
+        log: ReplicaLog,
+        state: QuorumState,
+        rng: random.Random,
+        snapshots: Sequence[Snapshot] = (),
+    ) -> None:
+        """`snapshots` are sound, the oldest first. The log starts at the end of one of them, or at 0."""
+        self._member = Member(config, log, state, rng, snapshots)
         self._elections = Elections(self._member)
         self._replication = Replication(self._member)
         self._following = Following(self._member)
+        self._snapshots = Snapshots(self._member)
 
     # --- what is known ---
 
@@ -70,9 +86,13 @@ class QuorumCore:
     def leader_id(self) -> int:
         return self._member.role.leader_id
 
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        return self._member.snapshots[-1].id if self._member.snapshots else None
+
     def next_deadline_ms(self) -> int | None:
         """When `on_time` has to be called, unless something else happens before."""
-        return self._member.role.next_deadline_ms()
+        return earliest((self._member.role.next_deadline_ms(), self._snapshots.next_deadline_ms()))
 
     # --- what happens ---
 
@@ -109,6 +129,8 @@ class QuorumCore:
                 self._elections.on_end(request, token, now_ms)
             case Fetch():
                 self._replication.on_fetch(request, token, now_ms)
+            case FetchSnapshot():
+                self._snapshots.on_fetch(request, token, now_ms)
         return self.on_time(now_ms)
 
     def on_answer(self, send: Send, answer: Answer, now_ms: int) -> list[Effect]:
@@ -120,6 +142,10 @@ class QuorumCore:
                 self._elections.on_epoch_answer(send, answer, now_ms)
             case FetchAnswer():
                 self._following.on_fetch_answer(send, answer, now_ms)
+            case FetchSnapshotAnswer():
+                waiting = self._following.on_snapshot_answer(send, answer, now_ms)
+                if waiting is not None:
+                    self._snapshots.on_chunk(*waiting, answer, now_ms)
         return self.on_time(now_ms)
 
     def on_unanswered(self, send: Send, why: Unanswered, now_ms: int) -> list[Effect]:
@@ -128,7 +154,7 @@ class QuorumCore:
                 self._elections.on_vote_unanswered(send, why, now_ms)
             case EndEpoch():
                 self._elections.on_epoch_unanswered(send, now_ms)
-            case Fetch():
+            case Fetch() | FetchSnapshot():
                 self._following.on_fetch_unanswered(send, why, now_ms)
             case BeginEpoch():
                 pass  # sent again in time
@@ -148,6 +174,23 @@ class QuorumCore:
             self._replication.advance(member.role, now_ms)
         else:
             self._following.on_flushed(now_ms)
+        return self.on_time(now_ms)
+
+    def on_applied(self, size: int, now_ms: int) -> list[Effect]:
+        """The state machine has taken in the committed records, so many bytes of batches."""
+        self._snapshots.on_applied(size, now_ms)
+        return self.on_time(now_ms)
+
+    def on_snapshot_taken(
+        self, snapshot: Snapshot | None, segments: Sequence[SegmentSize], now_ms: int, wall_ms: int
+    ) -> list[Effect]:
+        """What `TakeSnapshot` asked for is on the disk; None: it was given up. `segments` are the closed ones."""
+        self._snapshots.on_taken(snapshot, segments, wall_ms)
+        return self.on_time(now_ms)
+
+    def on_snapshot_checked(self, snapshot_id: SnapshotId, found: Snapshot | str, now_ms: int) -> list[Effect]:
+        """What `CheckSnapshot` found: a sound snapshot, or what is wrong with it."""
+        self._snapshots.on_checked(snapshot_id, found, now_ms)
         return self.on_time(now_ms)
 
     def append(self, records: Sequence[bytes], now_ms: int, epoch: int | None = None) -> tuple[int, list[Effect]]:
@@ -181,6 +224,7 @@ class QuorumCore:
             self._replication.on_time(role, now_ms)
         self._elections.on_time(now_ms)
         self._following.on_time(now_ms)
+        self._snapshots.on_time(now_ms)
         if isinstance(self._member.role, Leader) and self._member.role is not role:
             self._replication.on_time(
                 self._member.role, now_ms

@@ -15,13 +15,16 @@ from odradek_broker.core.quorum.messages import (
     Fail,
     Fetch,
     FetchAnswer,
+    FetchSnapshot,
+    FetchSnapshotAnswer,
     FlushLog,
     HighWatermarkAdvanced,
     Send,
+    SnapshotId,
     TruncateLog,
     Unanswered,
 )
-from odradek_broker.core.quorum.roles import Follower, Unattached
+from odradek_broker.core.quorum.roles import Download, Follower, Unattached
 
 LEADS_NOT = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.BROKER_NOT_AVAILABLE)
 """What a leader cannot say: a process that is starting or stopping does not lead, and it will never lead this epoch
@@ -43,12 +46,21 @@ class Following:
         """
         member, role = self._member, self._member.role
         if isinstance(role, Follower) and role.may_fetch(now_ms):
-            role.in_flight = Send(role.leader_id, self._request(member.config.fetch_max_wait_ms))
+            role.in_flight = Send(role.leader_id, self._next_request(role))
             member.emit(role.in_flight)
         elif isinstance(role, Unattached) and role.search is not None and role.search.may_ask(now_ms):
             role.search.in_flight = Send(role.search.next_voter(), self._request(0))
             role.search.asked += 1
             member.emit(role.search.in_flight)
+
+    def _next_request(self, role: Follower) -> Fetch | FetchSnapshot:
+        member, download = self._member, role.download
+        if download is None:
+            return self._request(member.config.fetch_max_wait_ms)
+        config = member.config
+        return FetchSnapshot(
+            config.node_id, member.state.epoch, download.snapshot, download.position, config.fetch_max_bytes
+        )
 
     def _request(self, max_wait_ms: int) -> Fetch:
         member = self._member
@@ -64,7 +76,7 @@ class Following:
 
     def on_time(self, now_ms: int) -> None:
         member, role = self._member, self._member.role
-        if isinstance(role, Follower) and now_ms >= role.timeout_at_ms:
+        if isinstance(role, Follower) and role.timed_out(now_ms):
             member.tell("leader_lost", "R-210", leader=role.leader_id, reason="fetch timeout")
             if member.config.is_voter:
                 member.become_prospective(now_ms)
@@ -75,6 +87,30 @@ class Following:
     # --- answers ---
 
     def on_fetch_answer(self, send: Send, answer: FetchAnswer, now_ms: int) -> None:
+        role = self.expects(send, answer, now_ms)
+        if role is None:
+            return
+        if answer.error is ErrorCode.NONE and answer.epoch == self._member.state.epoch:
+            self._on_heard(role, answer, now_ms)
+        elif answer.error in LEADS_NOT:
+            self._member.lost_leader(answer.error.name, now_ms)
+        else:
+            self._member.back_off(role, now_ms)
+
+    def on_snapshot_answer(
+        self, send: Send, answer: FetchSnapshotAnswer, now_ms: int
+    ) -> tuple[Follower, Download] | None:
+        """The role and the download that this piece belongs to; None when nobody waits for it any more."""
+        role = self.expects(send, answer, now_ms)
+        if role is None:
+            return None
+        if answer.error in LEADS_NOT:
+            self._member.lost_leader(answer.error.name, now_ms)
+            return None
+        return None if role.download is None else (role, role.download)
+
+    def expects(self, send: Send, answer: FetchAnswer | FetchSnapshotAnswer, now_ms: int) -> Follower | None:
+        """Take note of what the answer says of epoch and leader. The role that asked, if it is still this node's."""
         member, role = self._member, self._member.role
         if isinstance(role, Unattached):
             self._on_found(role, send, now_ms)
@@ -83,14 +119,8 @@ class Following:
             role.in_flight = None
         member.observe(answer.epoch, answer.leader_id, now_ms)
         if role is not member.role or not isinstance(role, Follower) or not expected:
-            return
-        if answer.error is ErrorCode.NONE and answer.epoch == member.state.epoch:
-            self._on_heard(role, answer, now_ms)
-        elif answer.error in LEADS_NOT:
-            member.lost_leader(answer.error.name, now_ms)
-        else:
-            role.fetch_at_ms = now_ms + member.backoff_ms(role.failures)
-            role.failures += 1
+            return None
+        return role
 
     def _on_found(self, role: Unattached, send: Send, now_ms: int) -> None:
         """A voter has answered an observer, or nobody has. Ask the next one, after a pause that grows with every
@@ -104,10 +134,10 @@ class Following:
 
     def _on_heard(self, role: Follower, answer: FetchAnswer, now_ms: int) -> None:
         member = self._member
-        role.heard_at_ms = now_ms
-        role.timeout_at_ms = now_ms + member.config.fetch_timeout_ms
-        role.fetch_at_ms = now_ms
-        role.failures = 0
+        role.heard(now_ms, member.config.fetch_timeout_ms)
+        if answer.snapshot is not None:
+            self._begin_download(role, answer.snapshot)
+            return
         if answer.diverging is not None:
             self._truncate(answer.diverging)
         elif answer.headers and not self._append(role, answer):
@@ -117,6 +147,26 @@ class Following:
             old, member.log.high_watermark = member.log.high_watermark, reached
             member.emit(HighWatermarkAdvanced(old, reached))
         self.fetch(now_ms)
+
+    def _begin_download(self, role: Follower, snapshot: SnapshotId) -> None:
+        """The leader no longer has the records that this node needs, and says which snapshot it has instead (R-208).
+
+        A snapshot below the own high watermark would take back what was promised.
+        """
+        member, log = self._member, self._member.log
+        if snapshot.end_offset <= log.high_watermark:
+            found = f"the snapshot at {snapshot.end_offset} of epoch {snapshot.epoch}"
+            member.emit(Fail(f"leader {role.leader_id} offers {found}, below the high watermark {log.high_watermark}"))
+            return
+        member.tell(
+            "snapshot_fetch_began",
+            "R-208",
+            leader=role.leader_id,
+            end_offset=snapshot.end_offset,
+            snapshot_epoch=snapshot.epoch,
+            leo=log.log_end_offset,
+        )
+        role.download = Download(snapshot)
 
     def _truncate(self, diverging: EpochEntry) -> None:
         """Cut to where both logs can still agree (R-210). What is below the high watermark was promised: cutting it
@@ -139,6 +189,8 @@ class Following:
         log.flushed_offset = min(log.flushed_offset, offset)
         member.emit(TruncateLog(offset, reason))
         if log.epochs.truncate_from_end(offset):
+            if offset == log.log_start_offset and member.snapshots and member.snapshots[0].id.end_offset == offset:
+                log.epochs.assign(member.snapshots[0].id.epoch, offset)  # of the last record below
             member.emit(WriteEpochs(log.epochs.entries))
 
     def _append(self, role: Follower, answer: FetchAnswer) -> bool:
@@ -185,8 +237,7 @@ class Following:
         if refused:
             member.lost_leader("connection refused", now_ms)
         else:
-            role.fetch_at_ms = now_ms + member.backoff_ms(role.failures)
-            role.failures += 1
+            member.back_off(role, now_ms)
 
     def on_flushed(self, now_ms: int) -> None:
         member, role = self._member, self._member.role

@@ -50,15 +50,21 @@ class Leader:
 
     def record(self, fetch: Fetch, log_end_offset: int, now_ms: int) -> None:
         """A replica has said how far it is."""
-        position = self.voters.get(fetch.replica_id)
-        if position is None:
-            position = self.observers.setdefault(fetch.replica_id, Position())
-        else:
-            self.begin_at_ms[fetch.replica_id] = now_ms + self._config.fetch_timeout_ms // 2
+        if fetch.replica_id not in self.voters:
+            self.observers.setdefault(fetch.replica_id, Position())
+        self.hear(fetch.replica_id, now_ms)
+        position = self.voters.get(fetch.replica_id) or self.observers[fetch.replica_id]
         position.end_offset = fetch.fetch_offset
-        position.last_fetch_ms = now_ms
         if fetch.fetch_offset >= log_end_offset:
             position.last_caught_up_ms = now_ms
+
+    def hear(self, replica_id: int, now_ms: int) -> None:
+        """A replica lives, however far it is: it fetches records or a snapshot (R-211)."""
+        position = self.voters.get(replica_id) or self.observers.get(replica_id)
+        if position is not None:
+            position.last_fetch_ms = now_ms
+        if replica_id in self.voters:
+            self.begin_at_ms[replica_id] = now_ms + self._config.fetch_timeout_ms // 2
 
     def majority_offset(self, own_flushed_offset: int) -> int:
         """The offset that a majority of the voters has reached on its disk."""

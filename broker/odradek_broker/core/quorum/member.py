@@ -8,6 +8,7 @@ persisted before anything follows from them (R-201). Whoever leaves leadership t
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from odradek_proto.errors import ErrorCode
 
@@ -27,6 +28,7 @@ from odradek_broker.core.quorum.messages import (
     QuorumConfig,
     QuorumState,
     Reply,
+    Snapshot,
     Token,
 )
 from odradek_broker.core.quorum.roles import (
@@ -49,9 +51,17 @@ LARGEST_DOUBLING = 6  # of a back-off
 class Member:
     """What all parts of the core share. Effects are collected in `effects`, in order, and taken out after each step."""
 
-    def __init__(self, config: QuorumConfig, log: ReplicaLog, state: QuorumState, rng: random.Random) -> None:
+    def __init__(
+        self,
+        config: QuorumConfig,
+        log: ReplicaLog,
+        state: QuorumState,
+        rng: random.Random,
+        snapshots: Sequence[Snapshot],
+    ) -> None:
         self.config = config
         self.log = log
+        self.snapshots = list(snapshots)  # on the disk, the oldest first
         self.state = state
         self.rng = rng
         self.effects: list[Effect] = []
@@ -79,6 +89,11 @@ class Member:
     def backoff_ms(self, failures: int) -> int:
         """20, 40, 80 ms ... : before a peer is asked again."""
         return min(self.config.retry_backoff_ms << min(failures, LARGEST_DOUBLING), self.config.election_backoff_max_ms)
+
+    def back_off(self, role: Follower, now_ms: int) -> None:
+        """Ask the leader again, after a pause that grows."""
+        role.fetch_at_ms = now_ms + self.backoff_ms(role.failures)
+        role.failures += 1
 
     def persist(self, state: QuorumState) -> None:
         assert state.epoch >= self.state.epoch, (state, self.state)

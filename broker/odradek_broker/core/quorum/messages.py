@@ -37,6 +37,28 @@ class QuorumState(Value, frozen=True):
     voted_id: int = NO_NODE
 
 
+class SnapshotId(Value, frozen=True):
+    """A snapshot holds everything below `end_offset`; the record before that is of `epoch`."""
+
+    end_offset: int
+    epoch: int
+
+
+class Snapshot(Value, frozen=True):
+    """One on the disk. `timestamp` is that of the last record which it contains, wall time in ms; `size` in bytes."""
+
+    id: SnapshotId
+    size: int
+    timestamp: int
+
+
+class SegmentSize(Value, frozen=True):
+    """A closed segment of the log: where it ends, and its bytes."""
+
+    end_offset: int
+    size: int
+
+
 class QuorumConfig(Value, frozen=True):
     """Who the node is and how long it waits. Voters are fixed; a node that is none of them is an observer. Times in
     ms.
@@ -50,6 +72,10 @@ class QuorumConfig(Value, frozen=True):
     retry_backoff_ms: int = 20
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 1_048_576
+    snapshot_max_bytes: int = 20_971_520  # metadata.log.max.record.bytes.between.snapshots
+    snapshot_max_interval_ms: int = 3_600_000  # metadata.log.max.snapshot.interval.ms; 0: only by bytes
+    retention_bytes: int = 104_857_600  # metadata.max.retention.bytes: log and snapshots together; -1: no limit
+    retention_ms: int = 604_800_000  # metadata.max.retention.ms; -1: no limit
 
     @property
     def is_voter(self) -> bool:
@@ -120,7 +146,10 @@ class Fetch(Value, frozen=True):
 
 
 class FetchAnswer(Value, frozen=True):
-    """`headers` are those of `batches`, which stand one behind the other; the rim has checked their CRCs."""
+    """`headers` are those of `batches`, which stand one behind the other; the rim has checked their CRCs.
+
+    With `snapshot` there is nothing else: the sender has to fetch that one first.
+    """
 
     error: ErrorCode
     leader_id: int
@@ -130,10 +159,33 @@ class FetchAnswer(Value, frozen=True):
     diverging: EpochEntry | None = None
     batches: bytes = b""
     headers: Sequence[BatchHeader] = ()
+    snapshot: SnapshotId | None = None
 
 
-Request = Vote | BeginEpoch | EndEpoch | Fetch
-Answer = VoteAnswer | EpochAnswer | FetchAnswer
+class FetchSnapshot(Value, frozen=True):
+    """Ask for a piece of a snapshot, from `position` on."""
+
+    replica_id: int
+    epoch: int  # the leader's, as the sender knows it
+    snapshot: SnapshotId
+    position: int
+    max_bytes: int
+
+
+class FetchSnapshotAnswer(Value, frozen=True):
+    """`size` is that of the whole file."""
+
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+    snapshot: SnapshotId
+    position: int
+    size: int = 0
+    data: bytes = b""
+
+
+Request = Vote | BeginEpoch | EndEpoch | Fetch | FetchSnapshot
+Answer = VoteAnswer | EpochAnswer | FetchAnswer | FetchSnapshotAnswer
 
 
 class Unanswered(Enum):
@@ -214,7 +266,7 @@ class Reply(Value, frozen=True):
     """Answer a request."""
 
     token: Token
-    answer: VoteAnswer | EpochAnswer | FetchAnswer
+    answer: VoteAnswer | EpochAnswer | FetchAnswer | FetchSnapshotAnswer
 
 
 class ReplyRecords(Value, frozen=True):
@@ -225,6 +277,46 @@ class ReplyRecords(Value, frozen=True):
     fetch_offset: int
     limit: int
     max_bytes: int
+
+
+class ReplyChunk(Value, frozen=True):
+    """Answer the fetch of a snapshot with the bytes at the answer's position, at most `max_bytes` of them."""
+
+    token: Token
+    answer: FetchSnapshotAnswer
+    max_bytes: int
+
+
+class TakeSnapshot(Value, frozen=True):
+    """Write a snapshot of the state machine as it is now; `on_snapshot_taken` says when it is on the disk."""
+
+
+class StartLogAt(Value, frozen=True):
+    """The log starts where this snapshot ends: older snapshots and segments that lie wholly below go."""
+
+    snapshot: SnapshotId
+
+
+class ReceiveChunk(Value, frozen=True):
+    """Write a piece of a snapshot that the leader sends."""
+
+    snapshot: SnapshotId
+    position: int
+    data: bytes
+
+
+class CheckSnapshot(Value, frozen=True):
+    """It is whole: read it to its end; `on_snapshot_checked` says what was found."""
+
+    snapshot: SnapshotId
+
+
+class InstallSnapshot(Value, frozen=True):
+    """Make the snapshot durable, drop the log and begin it anew at its end, and replace the state, before the next
+    effect.
+    """
+
+    snapshot: SnapshotId
 
 
 class HighWatermarkAdvanced(Value, frozen=True):
@@ -271,6 +363,12 @@ Effect = (
     | Dial
     | Reply
     | ReplyRecords
+    | ReplyChunk
+    | TakeSnapshot
+    | StartLogAt
+    | ReceiveChunk
+    | CheckSnapshot
+    | InstallSnapshot
     | HighWatermarkAdvanced
     | LeadershipBegan
     | LeadershipEnded

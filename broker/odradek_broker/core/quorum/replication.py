@@ -45,6 +45,11 @@ class Replication:
         if error is not ErrorCode.NONE or not isinstance(role, Leader):
             member.emit(Reply(token, member.fetch_error(error)))
             return
+        if self._needs_snapshot(fetch):
+            role.hear(fetch.replica_id, now_ms)
+            answer = replace(self._answer(role), snapshot=member.snapshots[-1].id)
+            member.emit(Reply(token, answer))  # no position, either
+            return
         end = member.log.epochs.end_offset_for(fetch.last_epoch, member.log.log_end_offset)
         if end.epoch != fetch.last_epoch or end.offset < fetch.fetch_offset:
             member.emit(Reply(token, self._answer(role, end)))  # no position: what it has is not what we have (R-208)
@@ -61,7 +66,7 @@ class Replication:
             role.waiting[token] = WaitingFetch(fetch, now_ms + fetch.max_wait_ms)
 
     def _fetch_error(self, fetch: Fetch) -> ErrorCode:
-        state, log = self._member.state, self._member.log
+        state = self._member.state
         if fetch.fetch_offset < 0 or fetch.epoch < 0 or not 0 <= fetch.last_epoch <= fetch.epoch:
             return ErrorCode.INVALID_REQUEST
         if fetch.epoch < state.epoch:
@@ -70,11 +75,23 @@ class Replication:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         if not isinstance(self._member.role, Leader):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if fetch.fetch_offset < log.log_start_offset:
-            return (
-                ErrorCode.OFFSET_OUT_OF_RANGE
-            )  # it would need a snapshot, and the metadata log is never cut at its start
         return ErrorCode.NONE
+
+    def _needs_snapshot(self, fetch: Fetch) -> bool:
+        """Whether a snapshot leads further than the log does (R-208).
+
+        Unlike Kafka, an epoch from before a snapshot counts only where the log starts: above it, the log can still say
+        where both part, and a follower that is a little behind is not sent everything anew.
+        """
+        member, log_start = self._member, self._member.log.log_start_offset
+        if not member.snapshots:
+            return False
+        if fetch.fetch_offset == 0 or fetch.fetch_offset < log_start:
+            return True  # quicker than the log, or the only way
+        first = member.snapshots[0].id
+        if first.end_offset != log_start:
+            return False
+        return fetch.last_epoch < first.epoch or (fetch.fetch_offset == log_start and fetch.last_epoch != first.epoch)
 
     def _answer(self, role: Leader, diverging: EpochEntry | None = None) -> FetchAnswer:
         member = self._member

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from odradek_broker.core.quorum.messages import NO_NODE, Send
+from odradek_broker.core.quorum.messages import NO_NODE, Send, SnapshotId
 
 
 def earliest(deadlines: Iterable[int | None]) -> int | None:
@@ -148,6 +148,16 @@ class Candidate:
 
 
 @dataclass(slots=True)
+class Download:
+    """A snapshot on its way from the leader: so many bytes of it are here."""
+
+    snapshot: SnapshotId
+    position: int = 0
+    size: int | None = None  # of the whole file, once the leader has said it
+    checking: bool = False  # it is whole, and being read to its end
+
+
+@dataclass(slots=True)
 class Follower:
     """`timeout_at_ms` is when the leader counts as lost. One fetch is in flight at most; `fetch_at_ms` is when the
     next may go.
@@ -161,17 +171,37 @@ class Follower:
     dialling: bool = False
     failures: int = 0  # fetches without an answer, one after the other
     flushed: bool = True  # all that was appended is on the disk: a fetch may say so (R-207)
+    download: Download | None = None  # what is fetched instead of records
 
     def hears(self, now_ms: int) -> bool:
         """Whether a leader is known to live: then a pre-vote is refused (R-215)."""
         return self.heard_at_ms is not None and now_ms < self.timeout_at_ms
 
+    def heard(self, now_ms: int, fetch_timeout_ms: int) -> None:
+        """The leader has answered, and may be asked again."""
+        self.heard_at_ms = self.fetch_at_ms = now_ms
+        self.timeout_at_ms = now_ms + fetch_timeout_ms
+        self.failures = 0
+
+    @property
+    def checking(self) -> bool:
+        """Whether it is this node that keeps the leader waiting: nothing is asked, and nobody is given up."""
+        return self.download is not None and self.download.checking
+
+    @property
+    def _idle(self) -> bool:
+        return self.in_flight is None and not self.dialling and self.flushed and not self.checking
+
     def may_fetch(self, now_ms: int) -> bool:
-        return self.in_flight is None and not self.dialling and self.flushed and now_ms >= self.fetch_at_ms
+        return self._idle and now_ms >= self.fetch_at_ms
+
+    def timed_out(self, now_ms: int) -> bool:
+        return now_ms >= self.timeout_at_ms and not self.checking
 
     def next_deadline_ms(self) -> int | None:
-        idle = self.in_flight is None and not self.dialling and self.flushed
-        return earliest((self.timeout_at_ms, self.fetch_at_ms if idle else None))
+        if self.checking:
+            return None
+        return earliest((self.timeout_at_ms, self.fetch_at_ms if self._idle else None))
 
 
 @dataclass(slots=True)
