@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-slow test-all check format proto sim bench clean
+.PHONY: help demo test test-slow test-all check format proto sim mutants bench clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,9 @@ SEED ?= 7
 SIM_OPTIONS ?=
 sim: $(STAMP)  ## one seed of the simulated world: make sim SEED=7 SIM_OPTIONS="--faults-ms 5000"
 	@$(BIN)/python -m odradek_chaos.worlds.simulated $(SEED) $(SIM_OPTIONS)
+
+mutants: $(STAMP)  ## break the protocol on purpose, sixty times, and see which check notices
+	@$(BIN)/python -m tests.mutants
 
 bench: $(STAMP)  ## all measurements, one table each
 	@$(BIN)/python -m bench

@@ -1,0 +1,84 @@
+"""Runs inside of a mutated tree: seeds of the simulated world, then the fast tests, until something objects.
+
+Prints one JSON line: what objected (`check`), where (`by`: seeds or tests), after how many seeds, and whether the
+mutated lines were reached at all.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import shlex
+import sys
+import time
+import traceback
+
+STUCK_S = 60.0  # real time of one seed; a mutant that runs in circles is caught by standing still
+
+
+def try_seeds(runs: list[str], seeds: int, limit_s: float) -> dict[str, object] | None:
+    """What the first finding of any seed says. The kinds of runs take turns, seed by seed. None: nothing objected."""
+    from odradek_chaos.worlds.simulated.__main__ import parse
+    from odradek_chaos.worlds.simulated.run import run_seed
+
+    started, tried = time.monotonic(), 0
+    for seed in range(1, seeds + 1):
+        for words in runs:
+            if time.monotonic() - started > limit_s:
+                return None
+            tried += 1
+            _, options = parse([str(seed), *shlex.split(words)])
+            try:
+                result = run_seed(seed, options)
+            except Exception as error:
+                traceback.print_exc(file=sys.stderr)
+                return {"check": type(error).__name__, "by": "seeds", "seeds": tried, "detail": str(error)[:200]}
+            if result.findings:
+                first = result.findings[0]
+                return {"check": first.check, "by": "seeds", "seeds": tried, "detail": str(first)[:200]}
+    return None
+
+
+def try_tests(paths: list[str]) -> dict[str, object] | None:
+    """The name of the first test that fails. None: all pass."""
+    import pytest
+
+    class First:
+        failed = ""
+
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.failed and not self.failed:
+                self.failed = report.nodeid
+
+        def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+            if report.failed and not self.failed:
+                self.failed = report.nodeid
+
+    first = First()
+    arguments = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", *paths]
+    code = pytest.main(arguments, plugins=[first])
+    if code == 0:
+        return None
+    return {"check": first.failed or f"pytest exit code {code}", "by": "tests", "seeds": 0, "detail": ""}
+
+
+def main() -> None:
+    """Arguments: one JSON object with `order` (seeds, tests), `runs`, `seeds`, `limit_s` and `tests`."""
+    order = json.loads(sys.argv[1])
+    caught: dict[str, object] | None = None
+    started = time.monotonic()
+    for stage in order["order"]:
+        if stage == "seeds":
+            caught = try_seeds(order["runs"], order["seeds"], order["limit_s"])
+        else:
+            caught = try_tests(order["tests"])
+        if caught is not None:
+            break
+    reached = bool(getattr(builtins, "odradek_reached", []))
+    outcome = {**(caught or {"check": "", "by": "", "seeds": 0, "detail": ""}), "reached": reached}
+    sys.stdout.flush()
+    print("\n" + json.dumps({**outcome, "seconds": round(time.monotonic() - started, 1)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Small faults made by machine: one operator, constant or statement of the core is changed at a time.
+
+The places are drawn by a seed from everything that could be changed, so that two runs with the same seed over the same
+sources try the same mutants.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.mutants.tree import MARK, ROOT
+
+CORE = (
+    "broker/odradek_broker/core/partition",
+    "broker/odradek_broker/core/quorum",
+    "broker/odradek_broker/core/controller",
+)
+COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """One mutant: the file, the line, what was done to it, and the whole mutated file."""
+
+    path: str
+    line: int
+    change: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{Path(self.path).stem}:{self.line} {self.change}"
+
+
+Change = tuple[str, Callable[[ast.AST], ast.AST]]
+
+
+def _changes(node: ast.AST) -> Iterator[Change]:
+    """What can be done to one node."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARED:
+        other = COMPARED[type(node.ops[0])]
+        yield f"{type(node.ops[0]).__name__} -> {other.__name__}", lambda found: _set(found, ops=[other()])
+    elif isinstance(node, ast.BoolOp):
+        other_op: ast.boolop = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield f"{type(node.op).__name__} -> {type(other_op).__name__}", lambda found: _set(found, op=other_op)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield "not dropped", lambda found: getattr(found, "operand")  # noqa: B009
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        turned: ast.operator = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
+        yield f"{type(node.op).__name__} -> {type(turned).__name__}", lambda found: _set(found, op=turned)
+    elif isinstance(node, ast.Constant) and type(node.value) is int and node.value in (0, 1, -1):
+        value = node.value + 1
+        yield f"{node.value} -> {value}", lambda found: _set(found, value=value)
+    elif isinstance(node, ast.Constant) and type(node.value) is bool:
+        turned_value = not node.value
+        yield f"{node.value} -> {turned_value}", lambda found: _set(found, value=turned_value)
+    elif isinstance(node, ast.If):
+        yield "condition turned round", lambda found: _set(found, test=ast.UnaryOp(ast.Not(), getattr(found, "test")))  # noqa: B009
+    elif isinstance(node, ast.Assign | ast.AugAssign) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ):
+        yield "statement dropped", lambda found: ast.Pass()
+
+
+def _set(node: ast.AST, **values: object) -> ast.AST:
+    for name, value in values.items():
+        setattr(node, name, value)
+    return node
+
+
+class _Apply(ast.NodeTransformer):
+    """Makes one change at one node, and puts the mark in front of the smallest statement around it."""
+
+    def __init__(self, target: ast.AST, statement: ast.stmt, change: Callable[[ast.AST], ast.AST]) -> None:
+        self._target = target
+        self._statement = statement
+        self._change = change
+
+    def visit(self, node: ast.AST) -> ast.AST | list[ast.AST]:
+        found = self._change(node) if node is self._target else super().generic_visit(node)
+        return [*ast.parse(MARK).body, found] if node is self._statement else found
+
+
+def _statement_around(module: ast.Module, target: ast.AST) -> ast.stmt:
+    """The smallest statement that contains a node; of nested ones the walk comes to the innermost last."""
+    around = [node for node in ast.walk(module) if isinstance(node, ast.stmt) and target in ast.walk(node)]
+    return around[-1]
+
+
+def _in_functions(module: ast.Module) -> Iterator[ast.AST]:
+    """Nodes inside of functions, but not of their signatures, and no docstrings or messages for people."""
+    for function in ast.walk(module):
+        if isinstance(function, ast.FunctionDef):
+            for statement in function.body:
+                for node in ast.walk(statement):
+                    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+                        yield node
+
+
+def generate(count: int, seed: int, places: tuple[str, ...] = CORE) -> list[Generated]:
+    """`count` mutants of the files below `places`, drawn without repetition, in the order of the draw."""
+    candidates: list[tuple[str, int, int]] = []  # file, number of the node in it, number of the change
+    sources = {
+        str(path.relative_to(ROOT)): path.read_text()
+        for place in places
+        for path in sorted((ROOT / place).glob("*.py"))
+    }
+    for path, text in sources.items():
+        for number, node in enumerate(_in_functions(ast.parse(text))):
+            candidates += [(path, number, which) for which, _ in enumerate(_changes(node))]
+    chosen = Random(seed).sample(candidates, min(count, len(candidates)))
+    return [_mutant(path, sources[path], number, which) for path, number, which in chosen]
+
+
+def _mutant(path: str, text: str, number: int, which: int) -> Generated:
+    module = ast.parse(text)
+    node = list(_in_functions(module))[number]
+    what, change = list(_changes(node))[which]
+    line = getattr(node, "lineno", 0)
+    mutated = _Apply(node, _statement_around(module, node), change).visit(module)
+    assert isinstance(mutated, ast.Module)
+    return Generated(path, line, what, ast.unparse(ast.fix_missing_locations(mutated)))

@@ -1,0 +1,86 @@
+"""The mutants fit the sources and say what they break; a caught one is told from one that is not reached."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import judge
+from tests.mutants.generated import generate
+from tests.mutants.tree import BadPatch, Patch, Tree, load, marked, patches
+
+AREAS = {
+    "controller", "epoch cache", "fencing", "high watermark", "isr", "produce", "producers", "quorum", "recovery",
+    "truncation",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """A copy of the sources for all tests of this module."""
+    return Tree(tmp_path_factory.mktemp("mutants"))
+
+
+def test_there_are_enough_over_every_area() -> None:
+    """At least forty, in each part of the protocol."""
+    found = patches()
+    assert len(found) >= 40
+    assert {patch.area for patch in found} == AREAS
+
+
+@pytest.mark.parametrize("patch", patches(), ids=lambda patch: patch.name)
+def test_a_mutant_fits_the_sources(patch: Patch, tree: Tree) -> None:
+    """It applies, changes the file into something that can be parsed, and a mark stands where it changed it."""
+    before = (tree.directory / patch.path).read_text()
+    tree.apply(patch)
+    after = (tree.directory / patch.path).read_text()
+    tree.restore()
+    assert "odradek_reached" in after
+    assert ast.dump(ast.parse(after)) != ast.dump(ast.parse(before))
+    assert (tree.directory / patch.path).read_text() == before
+
+
+def test_a_mutant_that_does_not_fit_is_refused(tree: Tree, tmp_path: Path) -> None:
+    """By name, so that whoever changes the core knows which patch to renew."""
+    stale = Patch(
+        "stale", "isr", "", ("",), "--- a/pyproject.toml\n+++ b/pyproject.toml\n@@ -1 +1 @@\n-no such\n+line\n"
+    )
+    with pytest.raises(BadPatch, match="stale: does not apply"):
+        tree.apply(stale)
+    tree.restore()
+    (tmp_path / "empty.patch").write_text("# area: isr\n")
+    with pytest.raises(BadPatch, match=r"empty.patch: no breaks"):
+        load(tmp_path / "empty.patch")
+
+
+def test_marks_stand_before_the_statement_of_the_line() -> None:
+    """In the branch that is changed, not before it."""
+    source = "def f(x):\n    if x:\n        y = 1\n        z = 2\n    return x\n"
+    scope: dict[str, object] = {}
+    text = marked(source, [4])
+    assert text.index("y = 1") < text.index("odradek_reached") < text.index("z = 2")
+    exec(compile(marked(source, [5]), "f", "exec"), scope)
+    assert text.count("odradek_reached") == 1
+
+
+def test_generated_mutants_are_drawn_by_their_seed() -> None:
+    """The same twice, others with another seed; each can be parsed and carries a mark."""
+    first, again, other = generate(25, 1), generate(25, 1), generate(25, 2)
+    assert first == again
+    assert first != other
+    for mutant in first:
+        ast.parse(mutant.text)
+        assert mutant.text.count("odradek_reached") == 1, mutant.name
+
+
+@pytest.mark.slow
+def test_mutants_are_caught_and_reached(tree: Tree) -> None:
+    """One of each kind that seeds catch at once: an early acknowledgement, and two leaders of the quorum."""
+    arguments = argparse.Namespace(seeds=30, limit=200.0)
+    for patch in patches():
+        if patch.name in ("acks-all-answers-at-once", "minority-elects"):
+            verdict = judge(tree, patch, arguments)
+            assert (verdict.by, verdict.reached) == ("seeds", True), verdict.line()

@@ -1,0 +1,192 @@
+"""A copy of the sources for one mutant, marked so that a run can say whether it came by the changed lines."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("proto", "client", "broker", "chaos", "audit", "tests", "pyproject.toml")
+IMPORTED = ("proto", "client", "broker", "chaos", "audit", "")
+MARK = "__import__('builtins').__dict__.setdefault('odradek_reached', []).append(1)"
+MOST_LINES = 5
+HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@", re.MULTILINE)
+
+
+class BadPatch(ValueError):
+    """A patch that does not apply, says too little about itself, or changes too much. The message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One protocol mutant: a diff of one to five lines, what it breaks, and where it is most likely to show.
+
+    `options` are arguments of the simulated world (`python -m odradek_chaos.worlds.simulated`), one list for each kind
+    of run that is tried, in order.
+    """
+
+    name: str
+    area: str
+    breaks: str
+    options: tuple[str, ...]
+    diff: str
+
+    @property
+    def path(self) -> str:
+        """The one file that it changes, from the repository's root."""
+        found: list[str] = re.findall(r"^\+\+\+ b/(\S+)$", self.diff, re.MULTILINE)
+        if len(found) != 1:
+            raise BadPatch(f"{self.name}: a mutant changes one file, not {found}")
+        return found[0]
+
+    @property
+    def changed_lines(self) -> int:
+        """How many lines it takes away or puts in their place, whichever is more."""
+        body = [line for line in self.diff.splitlines() if not line.startswith(("+++", "---"))]
+        return max(sum(line.startswith(sign) for line in body) for sign in "+-")
+
+    def new_lines(self) -> list[int]:
+        """Line numbers, in the mutated file, that were added, and those around a removal."""
+        numbers, current = [], 0
+        for line in self.diff.splitlines():
+            hunk = HUNK.match(line)
+            if hunk:
+                current = int(hunk[1])
+            elif line.startswith("+") and not line.startswith("+++"):
+                numbers.append(current)
+                current += 1
+            elif line.startswith("-") and not line.startswith("---"):
+                numbers += [current - 1, current]  # both sides of the gap: one may lie outside of the function
+            elif line.startswith(" ") or line == "":
+                current += 1
+        return numbers
+
+
+def load(path: Path) -> Patch:
+    """Read a patch: lines `# key: value` first (`area`, `breaks`, any number of `options`), then the diff."""
+    text = path.read_text(encoding="utf-8")
+    head, _, diff = text.partition("--- a/")
+    facts: dict[str, list[str]] = {}
+    for line in head.splitlines():
+        key, _, value = line.removeprefix("# ").partition(": ")
+        facts.setdefault(key.strip(":"), []).append(value.strip())
+    missing = {"area", "breaks"} - facts.keys()
+    if missing or not diff:
+        raise BadPatch(f"{path.name}: no {' and no '.join(sorted(missing)) or 'diff'}")
+    patch = Patch(
+        path.stem, facts["area"][0], " ".join(facts["breaks"]), tuple(facts.get("options", [""])), "--- a/" + diff
+    )
+    if patch.changed_lines > MOST_LINES:
+        raise BadPatch(f"{path.name}: changes {patch.changed_lines} lines, more than {MOST_LINES}")
+    return patch
+
+
+def patches() -> list[Patch]:
+    """All protocol mutants of the repository, by name."""
+    return [load(path) for path in sorted((Path(__file__).parent / "patches").glob("*.patch"))]
+
+
+class Tree:
+    """A copy of the sources under `directory`; one mutant at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        ignored = shutil.ignore_patterns("__pycache__", ".hypothesis", "*.pyc")
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, directory / name, ignore=ignored, dirs_exist_ok=True)
+            else:
+                shutil.copy(source, directory / name)
+        self._original: dict[Path, str] = {}
+
+    @property
+    def python_path(self) -> list[str]:
+        """Comes before the installed packages, so that the copy is what is imported."""
+        return [str(self.directory / name) for name in IMPORTED]
+
+    def apply(self, patch: Patch) -> None:
+        """Apply a patch and mark its lines. Raises `BadPatch` when it does not fit the sources."""
+        target = self.directory / patch.path
+        self._keep(target)
+        done = subprocess.run(
+            ["git", "apply", "--recount", "--unidiff-zero", "-C1", "-"],
+            input=patch.diff, cwd=self.directory, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise BadPatch(f"{patch.name}: does not apply: {done.stderr.strip()}")
+        target.write_text(marked(target.read_text(encoding="utf-8"), patch.new_lines()), encoding="utf-8")
+
+    def write(self, path: str, text: str) -> None:
+        """Replace a whole file by its mutant."""
+        target = self.directory / path
+        self._keep(target)
+        target.write_text(text, encoding="utf-8")
+
+    def restore(self) -> None:
+        """Be the unchanged sources again."""
+        for target, text in self._original.items():
+            target.write_text(text, encoding="utf-8")
+        self._original.clear()
+
+    def _keep(self, target: Path) -> None:
+        self._original.setdefault(target, target.read_text(encoding="utf-8"))
+
+
+def marked(source: str, lines: Iterable[int]) -> str:
+    """The source with a mark in front of the innermost statement at each of the lines; comments are lost.
+
+    A line outside of any function marks nothing: module and class bodies are reached by the import.
+    """
+    module = ast.parse(source)
+    wanted = set(lines)
+    _Marker(wanted).visit(module)
+    return ast.unparse(ast.fix_missing_locations(module))
+
+
+class _Marker(ast.NodeTransformer):
+    """Puts the mark in front of the smallest statements that begin at or contain a wanted line."""
+
+    def __init__(self, wanted: set[int]) -> None:
+        self._wanted = wanted
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self._mark_bodies(node)
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        self._mark_bodies(node)
+        return node
+
+    def _mark_bodies(self, node: ast.AST) -> None:
+        for name in ("body", "orelse", "finalbody"):
+            body = getattr(node, name, None)
+            if isinstance(body, list):
+                setattr(node, name, self._mark_body(body))
+        for handler in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            self._mark_bodies(handler)
+
+    def _mark_body(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for number, statement in enumerate(body):
+            following = body[number + 1].lineno if number + 1 < len(body) else statement.end_lineno or statement.lineno
+            inner = [
+                getattr(statement, name) for name in ("body", "orelse", "finalbody") if getattr(statement, name, None)
+            ]
+            first_inner = min((each[0].lineno for each in inner), default=None)
+            last = (first_inner - 1) if first_inner is not None else max(statement.end_lineno or 0, following - 1)
+            own = set(range(statement.lineno, max(last, statement.lineno) + 1))
+            if own & self._wanted and not _is_docstring(statement):
+                found.append(ast.parse(MARK).body[0])
+            self._mark_bodies(statement)
+            found.append(statement)
+        return found
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
