@@ -190,7 +190,7 @@ class ReplicaManager:
         loaded = self._preloaded.get(tp)
         if loaded is not None and loaded.state.topic_id == topic_id:
             del self._preloaded[tp]
-            loaded.settings = log_settings(self._settings, self.image, tp.topic)
+            loaded.use(log_settings(self._settings, self.image, tp.topic))
             return self._keep(HostedReplica(loaded, self))
         if loaded is not None:  # another topic of this name
             self._delete(self._preloaded.pop(tp))
@@ -304,7 +304,7 @@ class ReplicaManager:
 
     def _refresh_settings(self) -> None:
         for tp, hosted in self.replicas.items():
-            hosted.log.settings = log_settings(self._settings, self.image, tp.topic)
+            hosted.log.use(log_settings(self._settings, self.image, tp.topic))
             if hosted.role is not None:
                 hosted.role.settings = self.partition_settings(tp.topic)
                 hosted.on_settings_changed()

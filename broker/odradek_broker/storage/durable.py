@@ -129,6 +129,11 @@ class DurableLog:
         except CorruptBatch as error:
             raise LogCorrupted(self._segments.active.path, error.position, self._end_offset, error.reason) from None
 
+    def use(self, settings: LogSettings) -> None:
+        """Go by other settings from now on. The active segment keeps its index.interval.bytes, as in Kafka."""
+        self.settings = settings
+        self._segments.interval = settings.index_interval_bytes
+
     # --- Flush -----------------------------------------------------------------------------------------------------
 
     def needs_flush(self, now_ms: int) -> bool:

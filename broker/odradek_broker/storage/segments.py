@@ -25,12 +25,12 @@ _base_offset = attrgetter("base_offset")
 class Segments:
     """At least one segment; the last one, `active`, is appended to."""
 
-    __slots__ = ("_doomed", "_files", "_interval", "active", "all", "directory", "directory_dirty")
+    __slots__ = ("_doomed", "_files", "active", "all", "directory", "directory_dirty", "interval")
 
     def __init__(self, files: Files, directory: str, segments: Sequence[Segment], interval: int) -> None:
         self._files = files
         self.directory = directory
-        self._interval = interval  # index.interval.bytes of new segments
+        self.interval = interval  # index.interval.bytes of new segments
         self.all: tuple[Segment, ...] = tuple(segments)
         self.active = self.all[-1]
         self.directory_dirty = True  # names were made or removed since the last flush of the directory
@@ -111,7 +111,7 @@ class Segments:
 
     def _create(self, base_offset: int, created_ms: int) -> Segment:
         return Segment(
-            self._files, self.directory, base_offset, interval=self._interval, created_ms=created_ms, create=True
+            self._files, self.directory, base_offset, interval=self.interval, created_ms=created_ms, create=True
         )
 
     def _remove_newest(self, keep: int) -> None:

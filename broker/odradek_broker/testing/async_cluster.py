@@ -231,6 +231,21 @@ class AsyncCluster:
         it gained and given up what it lost, and all replicas are in sync."""
         await self._until(lambda: not_reassigned(self._nodes(), topic), timeout)
 
+    async def wait_until_told(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Return once every running broker goes by all metadata that are committed now: settings, leaders, replicas."""
+        offset = self._newest_image().offset
+
+        def untold() -> str:
+            late = [broker for broker, node in self._nodes().items() if node.feed.image.offset < offset]
+            return f"brokers {late} have not read all metadata" if late else ""
+
+        await self._until(untold, timeout)
+
+    async def wait_until(self, condition: Callable[[], bool], *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Return once a condition holds: about files, for example. Raises `ClusterError` when a broker fails meanwhile,
+        or when the time is over."""
+        await self._until(lambda: "" if condition() else "the condition does not hold", timeout)
+
     async def _until(self, missing: Callable[[], str], timeout: float) -> None:
         """Look again and again until nothing is missing. Raises `ClusterError` with what was."""
         deadline = asyncio.get_running_loop().time() + timeout

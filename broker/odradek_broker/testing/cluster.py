@@ -148,6 +148,10 @@ class Cluster:
         """Return once all replicas of all partitions of a topic are in sync. Brokers that are down are never that."""
         background_loop().run(self._cluster.wait_until_in_sync(topic, timeout=timeout))
 
+    def wait_until_told(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Return once every running broker goes by all metadata that are committed now: settings, leaders, replicas."""
+        background_loop().run(self._cluster.wait_until_told(timeout=timeout))
+
     def wait_until_reassigned(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Return once no partition of a topic is on its way to other replicas, and all replicas are in sync."""
         background_loop().run(self._cluster.wait_until_reassigned(topic, timeout=timeout))
