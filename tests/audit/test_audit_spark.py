@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from odradek_audit import local
 from odradek_audit.history import ACK, SEND, Event, History
-from odradek_audit.planting import KINDS, Planted, plant
+from odradek_audit.planting import plant
 from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
 from odradek_proto.compression import Codec
 from odradek_proto.topics import TopicPartition
+
+from tests.interop.planted import Plantings, plant_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1.1"
 
 
 @pytest.fixture(scope="module")
@@ -34,67 +38,44 @@ def session() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def damaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], dict[str, Planted]]:
-    """Three replicas with a partition for each kind of damage, planted on replica 2 or 3, and a near miss beside
-    each."""
-    root = tmp_path_factory.mktemp("cluster")
-    log = SampleLog().fill(15, epoch=0).fill(20, epoch=1).fill(30, epoch=3)
-    sample = SamplePartition(log, segment_bytes=9000)
-    names = [name for kind in KINDS for name in (kind, f"near-{kind}")] + ["empty"]
-    partitions = {TopicPartition(name, 0): sample for name in names}
-    partitions[TopicPartition("empty", 0)] = SamplePartition(SampleLog())
-    replicas = {str(node): write_log_directory(root / f"broker-{node}", node, partitions) for node in (1, 2, 3)}
-    planted = {}
-    for number, kind in enumerate(KINDS):
-        copy = replicas["2" if number % 2 else "3"]
-        planted[kind] = plant(kind, copy, TopicPartition(kind, 0), random.Random(kind))
-        near_miss(copy / f"near-{kind}-0", number)
-    return replicas, planted
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Plantings:
+    """Copies of what three brokers of Kafka wrote, with a topic for each kind of damage and one for each near miss."""
+    sources = {str(node): GOLDEN / f"broker-{node}" for node in (1, 2, 3)}
+    partitions = [TopicPartition("golden", 0), TopicPartition("ledger", 0)]
+    return plant_all(sources, partitions, tmp_path_factory.mktemp("cluster") / "copies", seed=7)
 
 
-def near_miss(directory: Path, number: int) -> None:
-    """What looks like damage and is none: a torn tail, room at the end, no indexes, files on their way out."""
-    last = sorted(directory.glob("*.log"))[-1]
-    if number % 4 == 0:
-        last.write_bytes(last.read_bytes() + last.read_bytes()[:200])
-    elif number % 4 == 1:
-        last.write_bytes(last.read_bytes() + bytes(5000))
-    elif number % 4 == 2:
-        for path in directory.glob("*index"):
-            path.unlink()
-    else:
-        (directory / f"{3:020d}.log.deleted").write_bytes(b"\xff" * 300)
-
-
-def test_all_damage_is_found_in_one_run(
-    session: SparkSession, damaged: tuple[dict[str, Path], dict[str, Planted]]
-) -> None:
+def test_all_damage_is_found_in_one_run(session: SparkSession, damaged: Plantings) -> None:
     """Every kind is named with replica, offset and epoch, near misses are silent, and the local engine says the
     same."""
     from odradek_audit import spark
 
-    replicas, planted = damaged
-    history = History(
-        [
-            Event(SEND, "flip-byte", -1, b"never written"),
-            Event(ACK, "flip-byte", 0, b"never written", 260, client="w"),
-        ]
-    )
-    report = spark.audit(session, replicas, history=history, split_bytes=4096)
-    for number, (kind, plan) in enumerate(planted.items()):
-        replica = "2" if number % 2 else "3"
-        assert any(
-            (finding.check, finding.topic, finding.replica, finding.offset, finding.epoch)
-            == (plan.check, kind, replica, plan.offset, plan.epoch)
-            for finding in report.findings
-        ), plan
-    assert {finding.topic for finding in report.findings} == set(planted)
+    report = spark.audit(session, damaged.replicas, split_bytes=4096)
+    assert damaged.wrong(report.findings) == {}
     assert report.exit_code == 3
-    expected = local.audit(replicas, history=history)
+    expected = local.audit(damaged.replicas)
     assert report.findings == expected.findings
     assert report.partitions == expected.partitions
     assert sorted(report.notes, key=str) == sorted(expected.notes, key=str)
-    assert "acknowledged-lost" in {finding.check for finding in report.findings}
+
+
+def test_history_and_empty_partitions(session: SparkSession, tmp_path: Path) -> None:
+    """The history travels to the workers; a partition without a byte is one all the same."""
+    from odradek_audit import spark
+
+    log = SampleLog().fill(15)
+    partitions = {
+        TopicPartition("t", 0): SamplePartition(log),
+        TopicPartition("empty", 0): SamplePartition(SampleLog()),
+    }
+    replicas = {str(node): write_log_directory(tmp_path / str(node), node, partitions) for node in (1, 2, 3)}
+    history = History([Event(SEND, "t", -1, b"never written"), Event(ACK, "t", 0, b"never written", 60, client="w")])
+    report = spark.audit(session, replicas, history=history)
+    assert {(finding.check, finding.offset) for finding in report.findings} >= {("acknowledged-lost", 60)}
+    expected = local.audit(replicas, history=history)
+    assert report.findings == expected.findings
+    assert report.partitions == expected.partitions
+    assert [partition.topic for partition in report.partitions] == ["empty", "t"]
 
 
 def test_views_of_the_data_source(session: SparkSession, tmp_path: Path) -> None:

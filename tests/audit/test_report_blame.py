@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 from odradek_audit.checks.references import Copies, choose_reference
 from odradek_audit.local import audit
-from odradek_audit.planting import KINDS, plant
+from odradek_audit.planting import plant
 from odradek_audit.sample import SampleLog, SamplePartition
 from odradek_proto.topics import TopicPartition
 
 WriteCluster = Callable[..., dict[str, Path]]
+IN_THE_LOG = ("flip-byte", "overwrite-header", "remove-batch", "move-batch", "repeat-batch", "lower-epoch",
+              "change-record", "cut-segment", "cut-log")  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", IN_THE_LOG)
 @pytest.mark.parametrize("replica", ["1", "2", "3"])
 def test_damaged_replica_alone_is_named(write_cluster: WriteCluster, log: SampleLog, kind: str, replica: str) -> None:
     """Three equal replicas, one damaged: no finding names another, wherever the damaged one stands."""
@@ -75,6 +77,7 @@ def test_majority_of_an_older_epoch_does_not_outvote_an_election(write_cluster: 
         ([(("1", "2"), 2), (("3", "4"), 2)], {"1": 2, "2": 2}, "3", "damaged"),
         ([(("1",), 2), (("2",), 2), (("3", "4"), 2)], {"2": 2}, "3", "2 of 4"),
         ([(("1",), 2), (("2",), 2)], {"2": 2}, "1", "undamaged"),
+        ([(("1", "3"), 1), (("2",), 2)], {}, "1", "newest leader epoch at the end of its log"),
     ],
 )
 def test_reference_is_chosen_by_damage_then_votes_then_epoch(
@@ -85,3 +88,15 @@ def test_reference_is_chosen_by_damage_then_votes_then_epoch(
     chosen = choose_reference("1", [Copies(*each) for each in copies], scores)
     assert chosen.replica == expected
     assert reason in chosen.reason
+
+
+def test_leader_of_the_newer_epoch_is_right_where_logs_agree_again(write_cluster: WriteCluster) -> None:
+    """KIP-101's second failure: the old record stayed on the replica that was not cut, and everybody went on."""
+    stale = SampleLog().fill(3, epoch=0).append([b"m2"], epoch=0).append([b"m4"], epoch=1)
+    leader = SampleLog().fill(3, epoch=0).append([b"m3"], epoch=1).append([b"m4"], epoch=1)
+    findings = audit(write_cluster(stale, leader, stale)).findings
+    assert [(finding.check, finding.replica, finding.offset, finding.epoch) for finding in findings] == [
+        ("log-matching", "1", 12, 0),
+        ("log-matching", "3", 12, 0),
+    ]
+    assert "the leader of epoch 1 wrote it" in findings[0].reference

@@ -17,12 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from aiokafka import AIOKafkaProducer
-
 from tests.interop.kafka.cluster import KafkaCluster
 from tests.interop.kafka.java import kafka_classpath
 from tests.interop.kafka.opening import Opening, open_by_kafka
-from tests.interop.kafka.writing import Writing, Written, create_topic, leaders, whole
+from tests.interop.kafka.writing import Writing, Written, create_topic, leaders, whole, write_transactions
 
 GOLDEN = Path(__file__).parent / "kafka-4.1.1"
 TOPICS = ("golden", "ledger")
@@ -56,23 +54,8 @@ async def write(cluster: KafkaCluster) -> list[Written]:
         cluster.start(victim)
         await whole(cluster.bootstrap, "golden")
         await writing.write(producers, 60, step_ms=7)
-    await write_transactions(cluster)
+    await write_transactions(cluster.bootstrap, "ledger", TRANSACTIONS)
     return writing.written
-
-
-async def write_transactions(cluster: KafkaCluster) -> None:
-    producer = AIOKafkaProducer(
-        bootstrap_servers=cluster.bootstrap, transactional_id="golden-ledger", compression_type="lz4"
-    )
-    await producer.start()
-    try:
-        for number, end in enumerate(TRANSACTIONS):
-            await producer.begin_transaction()
-            for place in range(5):
-                await producer.send_and_wait("ledger", b"%s %d" % (end.encode(), place), b"%d" % number)
-            await (producer.commit_transaction() if end == "commit" else producer.abort_transaction())
-    finally:
-        await producer.stop()
 
 
 def keep(cluster: KafkaCluster, written: list[Written]) -> None:

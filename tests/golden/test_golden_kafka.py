@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from odradek_audit.local import audit
-from odradek_audit.planting import KINDS, NothingToDamage, plant
+from odradek_audit.planting import KINDS
 from odradek_broker.commands.log_checks import verify_directory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
@@ -37,7 +36,7 @@ from odradek_proto.transport.files import OsFiles
 
 from tests.interop.kafka.opening import differences
 from tests.interop.our_logs import served
-from tests.interop.planted import assert_found
+from tests.interop.planted import WHOLE_DIRECTORY, plant_all, plant_directory
 
 GOLDEN = Path(__file__).parent / "kafka-4.1.1"
 CLEAN, KILLED = GOLDEN / "broker-1", GOLDEN / "broker-3"
@@ -245,23 +244,20 @@ def test_the_quick_checks_find_nothing() -> None:
         assert verify_directory(path.parent).problems == []
 
 
-# A killed broker may lose what it had not flushed: a shorter log there is no damage.
-PLANTED = [(kind, node) for kind in KINDS for node in ("2", "3") if (kind, node) != ("cut-log", "3")]
-
-
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("kind", "node"), PLANTED)
-def test_planted_damage_is_found(kind: str, node: str, seed: int, tmp_path: Path) -> None:
-    """By name, replica, offset and epoch, and nothing is said of the other replicas.
+def test_all_planted_damage_is_found_and_nothing_else(seed: int, tmp_path: Path) -> None:
+    """Each kind by name, replica, offset and epoch, as one class of findings; no near miss is reported."""
+    made = plant_all(replicas(), PARTITIONS, tmp_path, seed)
+    assert len(made.planted) == len(made.near) == len(KINDS) - len(WHOLE_DIRECTORY) >= 30
+    report = audit(made.replicas)
+    assert made.wrong(report.findings) == {}
+    assert report.exit_code == 3
 
-    Replica 1 is the one that the audit compares the others with.
-    """
-    copies = {name: tmp_path / name for name in replicas()}
-    for name, path in replicas().items():
-        shutil.copytree(path, copies[name])
-    try:
-        planted = plant(kind, copies[node], PARTITIONS[0], random.Random(f"{kind}-{seed}"))
-    except NothingToDamage as error:
-        pytest.skip(str(error))
-    report = audit(copies, topics=["golden"])
-    assert_found(planted, node, KILLED / "golden-0", report.findings)
+
+@pytest.mark.parametrize("kind", WHOLE_DIRECTORY)
+def test_directory_in_the_wrong_place_is_found(kind: str, tmp_path: Path) -> None:
+    """Once, and not for each partition in it; a `meta.properties` that is only written otherwise is fine."""
+    made = plant_directory(kind, replicas(), PARTITIONS[0], tmp_path)
+    report = audit(made.replicas)
+    assert made.wrong(report.findings) == {}
+    assert len(report.findings) == 1

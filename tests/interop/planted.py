@@ -1,13 +1,66 @@
-"""Says whether an audit found the damage that was planted in a copy of Kafka's directories."""
+"""Plants every kind of damage and its near miss in copies of Kafka's directories; says if an audit found it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek_audit.findings import Finding
-from odradek_audit.planting import Planted
+from odradek_audit.planting import KINDS, NEAR_MISSES, NothingToDamage, Planted, plant
+from odradek_proto.formats import (
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    decode_offset_checkpoint,
+    encode_offset_checkpoint,
+)
 from odradek_proto.records import iter_batches
+from odradek_proto.topics import TopicPartition
+
+CHECKPOINTS = (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
+WHOLE_DIRECTORY = ("change-cluster-id", "copy-identity")  # these concern a log directory, not one of its partitions
+NEAR = "near-"
+
+
+@dataclass
+class Plantings:
+    """Replicas in which each kind has a topic of its own, and each near miss one whose name begins with `near-`."""
+
+    replicas: dict[str, Path]
+    planted: dict[str, tuple[str, Planted, int]] = field(default_factory=dict)
+    """By kind: the replica, what was planted, and the base offset of the batch that holds the offset."""
+    near: dict[str, str] = field(default_factory=dict)
+    """By kind: the replica of its near miss, or "all"."""
+
+    def wrong(self, findings: Sequence[Finding]) -> dict[str, list[str]]:
+        """By topic (empty: of a whole directory) what was found and should not have been, or was not found."""
+        seen: dict[str, list[Finding]] = {}
+        for finding in findings:
+            seen.setdefault(finding.topic, []).append(finding)
+        wrong = {}
+        for kind, (replica, planted, base) in self.planted.items():
+            topic = "" if kind in WHOLE_DIRECTORY else kind
+            if not is_found(planted, replica, base, seen.pop(topic, [])):
+                wrong[kind] = [f"planted {planted} on {replica}"]
+        for topic, others in seen.items():
+            wrong[topic] = [finding.sentence for finding in others]
+        return wrong
+
+
+def is_found(planted: Planted, replica: str, base: int, findings: Sequence[Finding]) -> bool:
+    """Whether there is one class of findings, and it names check, replica, offset and leader epoch.
+
+    A changed record in a compressed batch cannot be told from its neighbours, so there the batch is named.
+    """
+    classes = {(finding.check, finding.replica) for finding in findings}
+    named = {(finding.offset, finding.epoch) for finding in findings}
+    return classes == {(planted.check, replica)} and bool(
+        named & {(planted.offset, planted.epoch), (base, planted.epoch)}
+    )
 
 
 def batch_of(directory: Path, offset: int) -> int:
@@ -16,13 +69,90 @@ def batch_of(directory: Path, offset: int) -> int:
     return next((each.base_offset for each in headers if each.base_offset <= offset <= each.last_offset), offset)
 
 
-def assert_found(planted: Planted, replica: str, sound: Path, findings: Sequence[Finding]) -> None:
-    """A finding names check, replica, offset and leader epoch; none names another replica.
+def plant_all(sources: Mapping[str, Path], partitions: Sequence[TopicPartition], root: Path, seed: int) -> Plantings:
+    """Copies with everything planted at once, each kind in its own topic, on the first replica (but replica 1, which
+    the others are compared with) and of the first partition where it can be planted."""
+    made = Plantings({name: root / name for name in sources})
+    for name, path in made.replicas.items():
+        path.mkdir(parents=True)
+        for file in (META_PROPERTIES, ".kafka_cleanshutdown"):
+            if (sources[name] / file).exists():
+                shutil.copyfile(sources[name] / file, path / file)
+    for kind in KINDS:
+        if kind not in WHOLE_DIRECTORY:
+            made.planted[kind] = _plant_kind(kind, sources, partitions, made.replicas, seed)
+            made.near[kind] = _plant_near(kind, sources, partitions, made.replicas, seed)
+    return made
 
-    A changed record in a compressed batch cannot be told from its neighbours, so there the batch is named; `sound` is
-    the same partition without the damage.
-    """
-    found = [(each.check, each.replica, each.offset, each.epoch) for each in findings]
-    offsets = {planted.offset, batch_of(sound, planted.offset)}
-    assert any((planted.check, replica, offset, planted.epoch) in found for offset in offsets), (planted, found)
-    assert {each.replica for each in findings} == {replica}, found
+
+def plant_directory(kind: str, sources: Mapping[str, Path], partition: TopicPartition, root: Path) -> Plantings:
+    """The same for a kind that concerns a whole log directory; the near miss is in replica 3."""
+    made = Plantings({name: root / name for name in sources})
+    for name, path in made.replicas.items():
+        shutil.copytree(sources[name], path)
+    made.planted[kind] = ("2", plant(kind, made.replicas["2"], partition, random.Random(kind)), -1)
+    NEAR_MISSES[kind].change(made.replicas["3"] / str(partition), random.Random(kind))
+    return made
+
+
+def _plant_kind(
+    kind: str,
+    sources: Mapping[str, Path],
+    partitions: Sequence[TopicPartition],
+    replicas: Mapping[str, Path],
+    seed: int,
+) -> tuple[str, Planted, int]:
+    reasons = []
+    target = TopicPartition(kind, 0)
+    for partition in partitions:
+        for replica in sorted(set(sources) - {"1"}):
+            _copy_partition(sources, partition, replicas, target)
+            try:
+                planted = plant(kind, replicas[replica], target, random.Random(f"{kind}-{seed}"))
+            except NothingToDamage as error:
+                reasons.append(str(error))
+                continue
+            return replica, planted, batch_of(sources["1"] / str(partition), planted.offset)
+    raise AssertionError(f"{kind} could not be planted: {reasons}")
+
+
+def _plant_near(
+    kind: str,
+    sources: Mapping[str, Path],
+    partitions: Sequence[TopicPartition],
+    replicas: Mapping[str, Path],
+    seed: int,
+) -> str:
+    near = NEAR_MISSES[kind]
+    reasons = []
+    target = TopicPartition(NEAR + kind, 0)
+    for partition in partitions:
+        for replica in ("all",) if near.everywhere else sorted(set(sources) - {"1"}):
+            _copy_partition(sources, partition, replicas, target)
+            try:
+                for name in sources if near.everywhere else [replica]:
+                    near.change(replicas[name] / str(target), random.Random(f"{kind}-{seed}"))
+            except NothingToDamage as error:
+                reasons.append(str(error))
+                continue
+            return replica
+    raise AssertionError(f"the near miss of {kind} could not be planted: {reasons}")
+
+
+def _copy_partition(
+    sources: Mapping[str, Path], source: TopicPartition, replicas: Mapping[str, Path], target: TopicPartition
+) -> None:
+    for name, path in replicas.items():
+        shutil.rmtree(path / str(target), ignore_errors=True)
+        shutil.copytree(sources[name] / str(source), path / str(target))
+        for file in CHECKPOINTS:
+            offset = _offsets(sources[name] / file).get(source)
+            offsets = _offsets(path / file)
+            offsets.pop(target, None)
+            (path / file).write_bytes(
+                encode_offset_checkpoint(offsets | ({target: offset} if offset is not None else {}))
+            )
+
+
+def _offsets(path: Path) -> dict[TopicPartition, int]:
+    return decode_offset_checkpoint(path.read_bytes()) if path.exists() else {}

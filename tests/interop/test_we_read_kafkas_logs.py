@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from odradek_audit.local import audit
-from odradek_audit.planting import KINDS, plant
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.formats import CLEAN_SHUTDOWN, PARTITION_METADATA, decode_partition_metadata
 from odradek_proto.records import decode_records, iter_batches
@@ -25,13 +24,13 @@ from odradek_proto.topics import TopicPartition
 from tests.interop.both_open import WAYS, compare_openings, open_log, opening_of, partitions_of
 from tests.interop.dump_rows import check_against_kafka
 from tests.interop.kafka.cluster import KafkaCluster
-from tests.interop.kafka.writing import Writing, Written, create_topic, leaders, read_all, whole
+from tests.interop.kafka.writing import Writing, Written, create_topic, leaders, read_all, whole, write_transactions
 from tests.interop.our_logs import Story, served
-from tests.interop.planted import assert_found
+from tests.interop.planted import WHOLE_DIRECTORY, plant_all, plant_directory
 
 pytestmark = pytest.mark.slow
 
-TOPIC, OURS = "many", "ours"
+TOPIC, OURS, LEDGER = "many", "ours", "ledger"
 PARTITIONS = 3
 SETTINGS = LogSettings(segment_bytes=8192, index_interval_bytes=500)
 TOPIC_SETTINGS = {"internal.segment.bytes": "8192", "index.interval.bytes": "500"}
@@ -58,6 +57,7 @@ async def live(cluster: KafkaCluster, now_ms: int) -> list[Written]:
     """Write in all codecs while a leader is killed and comes back; returns what was acknowledged."""
     await create_topic(cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_SETTINGS)
     await create_topic(cluster.bootstrap, OURS, 1, {"internal.segment.bytes": "5000"})
+    await create_topic(cluster.bootstrap, LEDGER, 1, {})
     writing = Writing(cluster.bootstrap, TOPIC, PARTITIONS, random.Random(1), now_ms)
     async with writing.producers() as producers:
         for partition in (0, 1):
@@ -70,6 +70,7 @@ async def live(cluster: KafkaCluster, now_ms: int) -> list[Written]:
             cluster.start(victim)
             await whole(cluster.bootstrap, TOPIC)
         await writing.write(producers, 1500)
+    await write_transactions(cluster.bootstrap, LEDGER, ("commit", "abort", "commit", "abort"))
     return sorted(writing.written, key=lambda each: (each.partition, each.offset))
 
 
@@ -177,16 +178,19 @@ def test_the_audit_finds_nothing_in_kafkas_directories(kafka_run: KafkaRun) -> N
     assert report.compared_records >= 2 * len(kafka_run.written)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_planted_damage_in_kafkas_directories_is_found(kafka_run: KafkaRun, tmp_path: Path, kind: str) -> None:
-    """By its name, replica, offset and epoch, and nothing on another replica."""
-    replicas = {name: tmp_path / name for name in kafka_run.directories()}
-    for name, path in kafka_run.directories().items():
-        shutil.copytree(path, replicas[name])
-    planted = plant(kind, replicas["2"], TopicPartition(TOPIC, 0), random.Random(kind))
-    report = audit(replicas, topics=[TOPIC])
-    sound = kafka_run.directories()["1"] / f"{TOPIC}-0"
-    assert_found(planted, "2", sound, report.findings)
+@pytest.mark.parametrize("seed", range(3))
+def test_planted_damage_in_kafkas_directories_is_found(kafka_run: KafkaRun, tmp_path: Path, seed: int) -> None:
+    """Each kind by name, replica, offset and epoch, as one class of findings; no near miss is reported."""
+    partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)] + [TopicPartition(LEDGER, 0)]
+    made = plant_all(kafka_run.directories(), partitions, tmp_path, seed)
+    assert made.wrong(audit(made.replicas).findings) == {}
+
+
+@pytest.mark.parametrize("kind", WHOLE_DIRECTORY)
+def test_a_directory_of_kafka_in_the_wrong_place_is_found(kafka_run: KafkaRun, tmp_path: Path, kind: str) -> None:
+    """Once, and not for each partition in it."""
+    made = plant_directory(kind, kafka_run.directories(), TopicPartition(TOPIC, 0), tmp_path)
+    assert made.wrong(audit(made.replicas).findings) == {}
 
 
 async def go_on(cluster: KafkaCluster, now_ms: int) -> tuple[list[Written], list[Written]]:

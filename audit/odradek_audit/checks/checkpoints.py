@@ -35,6 +35,10 @@ def check_checkpoints(inputs: ReplicaInputs, table: BatchTable, sink: FindingSin
         _report(inputs, sink, HIGH_WATERMARKS, "high watermark", high_watermark, "log end offset", log_end, last_epoch)
     if recovery_point is not None and recovery_point > log_end:
         _report(inputs, sink, RECOVERY_POINTS, "recovery point", recovery_point, "log end offset", log_end, last_epoch)
+    if inputs.log_start_checkpoint is not None and inputs.log_start_checkpoint > log_end:
+        start = inputs.log_start_checkpoint
+        _report(inputs, sink, LOG_STARTS, "log start offset", start, "log end offset", log_end, last_epoch)
+        return
     if high_watermark is None:
         return
     if inputs.log_start_checkpoint is not None and inputs.log_start_checkpoint > high_watermark:

@@ -87,7 +87,11 @@ def _goes_on(cause: Finding, finding: Finding) -> bool:
 
 def _of_own_log(cause: Finding, finding: Finding) -> bool:
     """What the replica's other files, and its producers, seem to do wrong when a part of its log is damaged."""
-    if cause.replica != finding.replica or cause.check not in STRUCTURAL:
+    if cause.replica != finding.replica:
+        return False
+    if finding.check == "producer-snapshot-mismatch":
+        return cause.offset < int(finding.evidence["snapshot_offset"])
+    if cause.check not in STRUCTURAL:
         return False
     if finding.check == "epoch-cache-mismatch":
         recorded = int(finding.evidence.get("recorded_start", -1))
@@ -101,9 +105,7 @@ def _of_own_log(cause: Finding, finding: Finding) -> bool:
         return _touches(cause, int(finding.evidence.get("previous_offset", finding.offset)), _end(finding))
     if finding.check == "checkpoint-order":
         return _touches(cause, finding.offset, finding.offset)
-    if finding.check in ("producer-snapshot-mismatch", "transaction-mismatch"):
-        return cause.offset <= finding.offset
-    return False
+    return finding.check == "transaction-mismatch" and cause.offset <= finding.offset
 
 
 def _of_agreement(cause: Finding, finding: Finding) -> bool:

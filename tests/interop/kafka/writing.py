@@ -88,6 +88,22 @@ class Writing:
             self.written.append(Written(found.partition, found.offset, timestamp, key, value, record_headers))
 
 
+async def write_transactions(bootstrap: Sequence[str], topic: str, ends: Sequence[str]) -> None:
+    """Transactions of five records each into partition 0, each of them ended by "commit" or "abort"."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=list(bootstrap), transactional_id=f"{topic}-transactions", compression_type="lz4"
+    )
+    await producer.start()
+    try:
+        for number, end in enumerate(ends):
+            await producer.begin_transaction()
+            for place in range(5):
+                await producer.send_and_wait(topic, b"%s %d" % (end.encode(), place), b"%d" % number, 0)
+            await (producer.commit_transaction() if end == "commit" else producer.abort_transaction())
+    finally:
+        await producer.stop()
+
+
 async def create_topic(bootstrap: Sequence[str], topic: str, partitions: int, settings: dict[str, str]) -> None:
     """A topic with three replicas of each partition, all of them in sync when this returns."""
     admin = AIOKafkaAdminClient(bootstrap_servers=list(bootstrap))
