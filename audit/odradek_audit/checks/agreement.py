@@ -123,7 +123,8 @@ def _reference(sides: Mapping[str, Side], leader: Side, group: _Group, sink: Fin
     copies = [Copies(tuple(sorted(set(names))), epochs[names[0]]) for names in _once(held.values())]
     copies.append(Copies(tuple(same), epochs[authority]))
     damage = {name: damage_at(sink, name, group.begin, group.end) for each in copies for name in each.replicas}
-    return choose_reference(authority, copies, damage)
+    again = all(place.stretch.agree_again for place in group.places)
+    return choose_reference(authority, copies, damage, agree_again=again)
 
 
 def _once(held: Iterable[list[str]]) -> list[list[str]]:

@@ -4,11 +4,12 @@ The authority (newest epoch, then longest log) is the one to follow in an electi
 copy. So at each place where a replica differs from it, the reference is chosen anew, in this order:
 
 1. a replica without damage of its own there (a wrong CRC, a gap, an epoch that falls, ...);
-2. among copies of the same leader epoch, the bytes that most replicas hold;
-3. the authority.
+2. where the logs agree again behind it, the copy of the newest epoch: that epoch's leader wrote it;
+3. among copies of the same epoch as that one, or as the authority's, the bytes that most replicas hold;
+4. the authority.
 
 Copies of different epochs are not put to the vote: an election may leave the majority with records that nobody owes
-any more, and then the newest epoch is right.
+any more.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def damage_at(sink: FindingSink, replica: str, begin: int, end: int) -> int:
     return worst
 
 
-def choose_reference(authority: str, copies: Sequence[Copies], damage: Mapping[str, int]) -> Reference:
+def choose_reference(
+    authority: str, copies: Sequence[Copies], damage: Mapping[str, int], *, agree_again: bool = False
+) -> Reference:
     """The reference among replicas that do not all hold the same bytes; `copies` covers each of them once."""
     least = min(damage.values())
     sound = [
@@ -84,15 +87,22 @@ def choose_reference(authority: str, copies: Sequence[Copies], damage: Mapping[s
         return Reference(
             best.replicas[0], f"replica {authority}, which has the newest epoch, is itself damaged at this place"
         )
-    rivals = [each for each in sound if each.epoch == own.epoch]
+    leading = max(each.epoch for each in sound) if agree_again else own.epoch
+    rivals = [each for each in sound if each.epoch == leading]
     best = min(rivals, key=lambda each: (-len(each.replicas), authority not in each.replicas, each.replicas))
+    if leading != own.epoch:
+        return Reference(
+            best.replicas[0],
+            f"the leader of epoch {leading} wrote it, and the logs go on with that epoch or a newer one",
+        )
     if authority not in best.replicas:
         return Reference(best.replicas[0], f"{len(best.replicas)} of {total} replicas hold the same bytes")
     worse = sorted(name for name, score in damage.items() if score > least)
     if worse and len(rivals) == 1 and len(sound) == 1:
         return Reference(authority, f"its copy is undamaged and that of replica {', '.join(worse)} is not")
     if len(rivals) < len(sound):
-        return Reference(authority, "it has the newest leader epoch")
+        newest = leading == max(each.epoch for each in sound)
+        return Reference(authority, "it has the newest leader epoch" + ("" if newest else " at the end of its log"))
     if len(best.replicas) * 2 > total:
         return Reference(authority, f"{len(best.replicas)} of {total} replicas hold the same bytes")
     return Reference(authority, "it has the newest epoch and the longest log; no majority says which copy is right")

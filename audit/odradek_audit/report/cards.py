@@ -23,6 +23,9 @@ def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: i
     """The worst findings, each a link to its card."""
     if not findings:
         return Safe("")
+    if total == 1:
+        link = tag("a", "Show the evidence ↓", href=f"#{anchors[id(findings[0])]}")
+        return tag("p", check_badge(findings[0]), " ", link)
     rows = [
         tag(
             "li",
@@ -62,7 +65,10 @@ def _facts(finding: Finding) -> list[Safe]:
         facts.append(_fact("partition", join([name(finding.topic), f"-{finding.partition}"])))
     if finding.replica:
         facts.append(_fact("replica", name(finding.replica)))
-    if finding.offset >= 0:
+    if finding.offset >= 0 and finding.evidence.get("agree_again"):
+        facts.append(_fact("first wrong offset", f"{finding.offset}"))
+        facts.append(_fact("equal again from", f"{finding.end_offset}"))
+    elif finding.offset >= 0:
         last = finding.end_offset - 1
         facts.append(
             _fact("offsets", f"{finding.offset} to {last}")

@@ -13,7 +13,7 @@ from odradek_audit.report.markup import Safe, join, name, plain_bytes, shown, ta
 
 BYTES_A_ROW = 8
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_SHOWN_VALUE = 28
+_SHOWN_VALUE = 48
 """Bytes of a value that fit into a column before the first difference is looked for."""
 
 
@@ -86,7 +86,8 @@ def _standing(exhibit: Exhibit, side: Side) -> tuple[str, str]:
 
 def _records_table(exhibit: Exhibit) -> Safe:
     offsets = sorted({record.offset for side in exhibit.sides if side.batch for record in side.batch.records})
-    rows = [_record_row(exhibit, offset) for offset in offsets]
+    wrong = wrong_offsets(exhibit) or [exhibit.offset]
+    rows = [_record_row(exhibit, offset, offset in wrong) for offset in offsets]
     if not rows:
         rows = [
             tag("tr", tag("th", exhibit.offset, scope="row"), *(tag("td", _nothing(side)) for side in exhibit.sides))
@@ -94,21 +95,30 @@ def _records_table(exhibit: Exhibit) -> Safe:
     return tag("table", _heads(exhibit, "offset"), tag("tbody", *rows), class_="records")
 
 
-def _record_row(exhibit: Exhibit, offset: int) -> Safe:
+def wrong_offsets(exhibit: Exhibit) -> list[int]:
+    """Offsets whose record, as far as it is shown, is not the same on the accused replica and on the reference."""
+    accused, reference = exhibit.side(ACCUSED), exhibit.side(REFERENCE)
+    if accused is None or reference is None or accused.batch is None or reference.batch is None:
+        return []
+    mine = {record.offset: record.digest for record in accused.batch.records}
+    theirs = {record.offset: record.digest for record in reference.batch.records}
+    if not mine or not theirs:
+        return []
+    return sorted(offset for offset in mine | theirs if mine.get(offset) != theirs.get(offset))
+
+
+def _record_row(exhibit: Exhibit, offset: int, here: bool) -> Safe:
     cells = [tag("th", f"{offset}", scope="row")]
-    wrong = False
     for side in exhibit.sides:
         record = _record(side, offset)
         counterpart = _counterpart(exhibit, side)
         other = _record(counterpart, offset) if counterpart is not None else None
         comparable = counterpart is not None and (counterpart.batch is not None or bool(counterpart.absent))
         differs = comparable and (record.digest if record else "") != (other.digest if other else "")
-        wrong = wrong or differs
         marked = differs and side.role != REFERENCE
         content = _record_cell(record, other if differs else None) if record is not None else _nothing(side)
         sign = tag("span", "≠ ", class_="sign", title="differs from the reference") if marked else Safe("")
         cells.append(tag("td", sign, content, class_="differs" if marked else "meant" if differs else None))
-    here = wrong or offset == exhibit.offset
     return tag("tr", *cells, class_="here" if here else None)
 
 
@@ -253,9 +263,7 @@ def _dumps(exhibit: Exhibit) -> Safe:
         counterpart = _counterpart(exhibit, side)
         other = counterpart.batch if counterpart is not None else None
         dump = join([_dump(window, other) for window in side.batch.windows], "\n   ⋮\n")
-        title = tag(
-            "figcaption", "replica ", name(side.replica), ": ", side.file, f", byte {side.batch.line.position:,}"
-        )
+        title = tag("figcaption", "replica ", name(side.replica), f", from byte {side.batch.line.position:,}")
         columns.append(tag("figure", title, tag("pre", dump, tabindex="0"), class_=f"dump {side.role}"))
     note = tag(
         "p",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from odradek_audit.findings import CHECKS, Finding, Severity
+from odradek_audit.report.exhibit_html import wrong_offsets
 from odradek_audit.report.markup import count, plural
 from odradek_audit.report.model import Report
 
@@ -86,12 +87,21 @@ def _log_matching(finding: Finding, where: str) -> str:
 
 def _agreeing(finding: Finding) -> str:
     names: Sequence[str] = finding.exhibit.agreeing if finding.exhibit is not None else ()
-    names = [name for name in names if name != finding.replica] or [finding.other_replica]
+    names = [name for name in names if name != finding.replica] or [finding.other_replica or "?"]
     return f"replica {names[0]}" if len(names) == 1 else f"replicas {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _crc(finding: Finding, where: str) -> str:
-    return f"Replica {finding.replica} holds damaged bytes at {_offsets(finding)}{where}: the checksum is wrong."
+    said = f"Replica {finding.replica} holds a damaged batch at {_offsets(finding)}{where}: its checksum is wrong"
+    wrong = wrong_offsets(finding.exhibit) if finding.exhibit is not None else []
+    if not wrong:
+        return f"{said}."
+    records = f"record {wrong[0]} is" if len(wrong) == 1 else f"records {wrong[0]} to {wrong[-1]} are"
+    return f"{said}, and {records} not what {_agreeing(finding)} {_hold(finding)}."
+
+
+def _hold(finding: Finding) -> str:
+    return "hold" if finding.exhibit is not None and len(finding.exhibit.agreeing) > 1 else "holds"
 
 
 def _unreadable(finding: Finding, where: str) -> str:
@@ -111,8 +121,11 @@ def _lost(finding: Finding, where: str) -> str:
         return f"A record {told} is nowhere in the log{where}."
     if finding.evidence.get("records", 0) > 1:
         return f"{count(finding.evidence['records'])} records {told} are lost{where}: no replica has the partition."
-    record = f"The record {told} at offset {finding.offset}{where}"
-    return f"{record} is lost: replica {finding.replica}, whose log counts, does not hold it."
+    record = f"The record {told} at offset {finding.offset}{where} is lost"
+    held = finding.evidence.get("held_by", [])
+    if held:
+        return f"{record}: only replica {', '.join(held)} still has it, and replica {finding.replica}'s log counts."
+    return f"{record}: replica {finding.replica}, whose log counts, does not hold it."
 
 
 def _duplicated(finding: Finding, where: str) -> str:

@@ -120,7 +120,7 @@ def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anch
         title = join([name(key[0]), f"-{key[1]}"]) if key[1] >= 0 else Safe("Log directories")
         parts.append(tag("h3", title, f": {plural(total, 'finding')}"))
         if summary is not None and number < TIMELINES:
-            parts.append(timeline(summary, [(finding, anchors[id(finding)]) for finding in mine]))
+            parts.append(timeline(summary, [(finding, anchors[id(finding)]) for finding in mine], legend=not number))
         for finding in mine:
             parts.append(card(finding, anchors[id(finding)], opened=opened > 0))
             opened -= finding.exhibit is not None
@@ -156,7 +156,7 @@ def _sample_timelines(report: Report) -> Safe:
             each.partition,
         ),
     )[:2]
-    pictures = [(each, timeline(each, [])) for each in told]
+    pictures = [(each, timeline(each, [], legend=not number)) for number, each in enumerate(told)]
     return join(
         join([tag("h3", name(each.topic), f"-{each.partition}"), picture]) for each, picture in pictures if picture
     )

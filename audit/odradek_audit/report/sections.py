@@ -20,9 +20,9 @@ def compared(report: Report) -> Safe:
     tiles = [
         _tile(count(report.compared_records), "records compared"),
         _tile(count(report.compared_batches), "batches compared"),
-        _tile(count(len(report.partitions)), "partitions"),
-        _tile(count(len(report.replicas)), "replicas"),
-        _tile(size(report.read_bytes), f"read in {report.seconds:.1f} s"),
+        _tile(count(len(report.partitions)), "partition" if len(report.partitions) == 1 else "partitions"),
+        _tile(count(len(report.replicas)), "replica" if len(report.replicas) == 1 else "replicas"),
+        _tile(size(report.read_bytes), f"read in {report.seconds:.1f} s" if report.seconds >= 0.1 else "read"),
     ]
     if report.history_events is not None:
         tiles.append(_tile(count(acknowledged), "acknowledgements checked"))

@@ -36,7 +36,8 @@ h2{font-size:23px;line-height:1.25;margin:44px 0 12px}
 h3{font-size:19px;line-height:1.3;margin:28px 0 8px}
 h4{font-size:17px;line-height:1.35;margin:0}
 p{margin:8px 0}
-code,pre,.num,.records td,.dump{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
+code,pre,.records td,.fields td,.dump{
+font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 .verdict{display:flex;gap:20px;align-items:flex-start;border:2px solid;border-left-width:12px;border-radius:10px;
 padding:20px 22px;background:var(--card)}
 .verdict .sign{flex:none;width:60px;height:60px;font-size:36px;line-height:60px;text-align:center;font-weight:700;
@@ -93,16 +94,22 @@ padding:16px 18px;margin:14px 0;scroll-margin-top:12px}
 td.differs{outline:2px solid var(--bad);outline-offset:-2px;background:var(--bad-soft)}
 .records td.meant{outline:2px dashed var(--ref);outline-offset:-2px;background:var(--ref-soft)}
 .differs .sign{color:var(--bad);font-weight:800}
+.records td.differs{position:relative;padding-left:30px}
+.records td.differs .sign{position:absolute;left:8px;font-size:18px;line-height:1.2}
 .none{color:var(--quiet);font-style:italic;font-family:system-ui,sans-serif}
 .cut{color:var(--quiet);font-size:12px}
 mark{background:var(--mark);color:inherit;text-decoration:underline;text-decoration-thickness:2px;font-weight:700}
 details{margin:8px 0}summary{cursor:pointer;color:var(--link);font-size:14.5px;padding:3px 0}
-.fields td{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;font-size:13px}
-.columns{display:flex;flex-wrap:wrap;gap:14px 22px}
-.columns table{font-size:12.5px}.lines tr.here td{font-weight:700;background:var(--soft)}
+.fields td,.fields tbody th{padding-top:2px;padding-bottom:2px}
+.fields td{font-size:13px}
+.columns{display:grid;grid-template-columns:repeat(auto-fill,minmax(305px,1fr));gap:6px 18px}
+.columns>*{min-width:0;margin:4px 0}
+.columns table{font-size:12px}
+.columns td,.columns th{padding:3px 6px}.columns table{display:block;overflow-x:auto}
+.lines tr.here td{font-weight:700;background:var(--soft)}
 .lines tr.here td:first-child::before{content:"▶ "}
 figure{margin:12px 0}
-.dump pre{margin:4px 0;padding:8px 10px;background:var(--soft);border-radius:6px;font-size:12px;line-height:1.45;
+.dump pre{margin:4px 0;padding:8px 10px;background:var(--soft);border-radius:6px;font-size:11.5px;line-height:1.45;
 overflow-x:auto;border-left:4px solid var(--line)}
 .dump.accused pre{border-left-color:var(--bad)}.dump.reference pre{border-left:4px double var(--ref)}
 .timeline{display:block;width:100%;min-width:760px;height:auto;font:11px system-ui,sans-serif}

@@ -42,8 +42,11 @@ class _Scale:
         return round(LEFT + (WIDTH - LEFT - RIGHT) * (0.55 * by_rank + 0.45 * by_distance), 1)
 
 
-def timeline(partition: PartitionSummary, findings: Sequence[tuple[Finding, str]]) -> Safe:
-    """The picture; `findings` come with the anchors of their cards. Empty when there is nothing to draw."""
+def timeline(partition: PartitionSummary, findings: Sequence[tuple[Finding, str]], *, legend: bool = True) -> Safe:
+    """The picture; `findings` come with the anchors of their cards. Empty when there is nothing to draw.
+
+    `legend` false leaves out what the signs mean: it need not stand below each picture of a page.
+    """
     replicas = partition.replicas[:SHOWN_LANES]
     if not any(replica.log_end > replica.log_start for replica in replicas):
         return Safe("")
@@ -53,7 +56,8 @@ def timeline(partition: PartitionSummary, findings: Sequence[tuple[Finding, str]
     parts = [_bound(partition, scale, height)]
     for number, replica in enumerate(replicas):
         top = TOP + LANE * number
-        parts.append(_lane(partition, replica, scale, top))
+        taken = [scale.x(finding.offset) for finding, _ in marks if finding.replica == replica.replica]
+        parts.append(_lane(partition, replica, scale, top, taken))
         parts.extend(
             _mark(finding, anchor, scale, top)
             for finding, anchor in reversed(marks)
@@ -73,13 +77,14 @@ def timeline(partition: PartitionSummary, findings: Sequence[tuple[Finding, str]
     return tag(
         "figure",
         tag("div", picture, class_="scroll", tabindex="0", role="region", aria_label=title),
-        tag("figcaption", _LEGEND),
+        tag("figcaption", _LEGEND) if legend else "",
     )
 
 
 _LEGEND = (
     "Bands: leader epochs, as each replica's own batches name them. ▼ HW: high watermark of the checkpoint. LEO: log "
-    "end offset. ✗: a finding. Dashed: the bound below which replicas must agree. Offsets in order, not to scale."
+    "end offset. ★: newest epoch, then longest log. ✗: a finding. Dashed: the bound below which replicas must agree. "
+    "Offsets in order, not to scale."
 )
 
 
@@ -108,10 +113,12 @@ def _bands(replica: ReplicaSummary) -> list[tuple[int, int, int]]:
     return bands
 
 
-def _lane(partition: PartitionSummary, replica: ReplicaSummary, scale: _Scale, top: int) -> Safe:
+def _lane(
+    partition: PartitionSummary, replica: ReplicaSummary, scale: _Scale, top: int, taken: Sequence[float]
+) -> Safe:
     parts = [
         tag("text", f"replica {plain(replica.replica, 9)}", x=8, y=top + 13, class_="lane"),
-        tag("text", "reference" if replica.replica == partition.authority else "", x=8, y=top + 27, class_="small"),
+        tag("text", "★ newest" if replica.replica == partition.authority else "", x=8, y=top + 27, class_="small"),
     ]
     for epoch, start, end in _bands(replica):
         left, right = scale.x(start), scale.x(end)
@@ -120,16 +127,21 @@ def _lane(partition: PartitionSummary, replica: ReplicaSummary, scale: _Scale, t
         parts.append(tag("rect", x=left, y=top, width=width, height=BAR, class_=hue))
         label = f"epoch {epoch}" if width > _LETTER * 9 else str(epoch)
         if epoch >= 0 and width > _LETTER * (len(str(epoch)) + 0.6):
-            middle = round(left + width / 2, 1)
-            parts.append(tag("text", label, x=middle, y=top + 15, class_="epoch", text_anchor="middle"))
+            begin = left + (14 if any(abs(left - x) < 12 for x in taken) else 4)
+            parts.append(tag("text", label, x=round(begin, 1), y=top + 15, class_="epoch"))
     end_x = scale.x(replica.log_end)
     parts.append(tag("line", x1=end_x, y1=top - 3, x2=end_x, y2=top + BAR + 3, class_="leo"))
+    if replica.high_watermark is None:
+        parts.append(_below(f"LEO {replica.log_end}", end_x, top + BAR + 13))
+        return tag("g", *parts)
+    at = scale.x(replica.high_watermark)
+    parts.append(tag("path", d=f"M{at - 5} {top - 9}h10l-5 9z", class_="hw"))
+    if replica.high_watermark == replica.log_end:
+        parts.append(_below(f"HW = LEO {replica.log_end}", end_x, top + BAR + 13))
+        return tag("g", *parts)
     parts.append(_below(f"LEO {replica.log_end}", end_x, top + BAR + 13))
-    if replica.high_watermark is not None:
-        at = scale.x(replica.high_watermark)
-        parts.append(tag("path", d=f"M{at - 5} {top - 9}h10l-5 9z", class_="hw"))
-        away = abs(at - end_x) > _LETTER * 12
-        parts.append(_below(f"HW {replica.high_watermark}", at, top + BAR + (13 if away else 24)))
+    away = abs(at - end_x) > _LETTER * 14
+    parts.append(_below(f"HW {replica.high_watermark}", at, top + BAR + (13 if away else 25)))
     return tag("g", *parts)
 
 
