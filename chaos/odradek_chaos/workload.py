@@ -48,6 +48,7 @@ class Ledger:
         self.in_flight: dict[tuple[str, int], int] = {}
         self.acknowledged = 0
         self.failed = 0
+        self.on_ack: Callable[[str, int, int], None] | None = None  # told (topic, partition, offset)
         self._clock = clock
         self._keep = keep
         self._file: TextIO | None = path.open("w", encoding="utf-8", buffering=1 << 16) if path is not None else None
@@ -67,6 +68,8 @@ class Ledger:
         self.in_flight[topic, partition] -= 1
         self.acknowledged += 1
         self.progress.setdefault((topic, partition), PartitionProgress()).on_ack(now_ms)
+        if self.on_ack is not None:
+            self.on_ack(topic, partition, offset)
         self._add(Event(ACK, topic, partition, value, offset=offset, client=client, acks=acks, time_ms=now_ms))
 
     def error(self, topic: str, partition: int, value: bytes, client: str, *, definite: bool) -> None:

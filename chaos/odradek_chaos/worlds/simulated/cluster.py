@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
@@ -45,6 +45,8 @@ class SimCluster:
         self.clients: list[SimNode] = []
         self.crashes: list[Crash] = []
         self.nodes: dict[int, Node] = {}  # of the incarnation that ran last
+        self.after_step: Callable[[int], None] = lambda broker_id: None  # called after each callback of a broker
+        self.on_end: Callable[[int], None] = lambda broker_id: None  # and when its process has ended
         self._stops: dict[int, asyncio.Event] = {}
         self._base = replace(
             settings or BrokerSettings(),
@@ -86,7 +88,7 @@ class SimCluster:
                     self.crashes.append(Crash(broker_id, ports.incarnation, self.loop.now_us, error))
                 raise
 
-        machine.start(main)
+        machine.start(main, after_step=lambda: self.after_step(broker_id), on_end=lambda: self.on_end(broker_id))
 
     async def _until_failed_or_told(self, node: Node, stop: asyncio.Event) -> None:
         told = asyncio.ensure_future(stop.wait())
@@ -94,6 +96,8 @@ class SimCluster:
         if node.failed.done():
             node.failed.result()
         await node.stop()
+        if node.failed.done():
+            node.failed.exception()  # it failed while it stopped: whoever stopped it need not be told
 
     def start_all(self) -> None:
         for broker_id in self.machines:

@@ -34,6 +34,10 @@ class Load:
     def __init__(self, world: World) -> None:
         self.world = world
         self.ledger = Ledger(SimClock(world.loop, world.loop.fork_rng("ledger")))
+        if world.plan.options.acks == "all":
+            self.ledger.on_ack = lambda topic, partition, offset: world.watcher.acknowledged(
+                f"{topic}-{partition}", offset
+            )
         self.writers: list[Writer] = []
         self.positions: dict[int, int] = {}  # of the reader: partition to the next offset
         self.script: tuple[Send, ...] | None = None
@@ -180,6 +184,7 @@ class Load:
             sentence = f"the reader was given offset {offset} after {expected - 1}"
             self.world.report("skipped", sentence, partition=f"{TOPIC}-{partition}")
         self.positions[partition] = offset + 1
+        self.world.watcher.delivered(f"{TOPIC}-{partition}", offset)
 
     def _everybody_is_up(self) -> bool:
         brokers = self.world.cluster.newest_image().brokers

@@ -221,6 +221,8 @@ class SimLoop(EventLoop):
             self.events += 1
             self._trace = hash((self._trace, self.now_us, process.index))
             handle._run()
+            if process.after_step is not None:
+                process.after_step()
             if self.events % GC_INTERVAL_EVENTS == 0:
                 gc.collect()
             if self.events > last_event:

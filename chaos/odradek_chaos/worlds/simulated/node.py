@@ -52,6 +52,7 @@ class SimNode:
         self.failure: BaseException | None = None  # what the last incarnation died of by itself
         self._loop = loop
         self._fabric = fabric
+        self._on_end: Callable[[], None] | None = None
         self._process: Process | None = None
         self._ports: NodePorts | None = None
         self._task: asyncio.Task[None] | None = None
@@ -65,13 +66,23 @@ class SimNode:
         return self._process is not None and self._process.paused
 
     @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Of the process that runs; some may be done."""
+        return [] if self._process is None else self._process.tasks
+
+    @property
     def ports(self) -> NodePorts:
         """Of the incarnation that runs."""
         assert self._ports is not None, f"{self.name} does not run"
         return self._ports
 
-    def start(self, main: Main) -> NodePorts:
-        """Run `main` as a new process. When it returns or raises, the process has exited."""
+    def start(
+        self, main: Main, after_step: Callable[[], None] | None = None, on_end: Callable[[], None] | None = None
+    ) -> NodePorts:
+        """Run `main` as a new process. When it returns or raises, the process has exited.
+
+        `after_step` is called after each of its callbacks, `on_end` when it has ended, by whatever cause.
+        """
         assert self._process is None, f"{self.name} runs already"
         self._fabric.machine_on(self.name)
         self.incarnation += 1
@@ -79,6 +90,8 @@ class SimNode:
         loop = self._loop
         rng = random.Random(self.rng.getrandbits(64))
         process = loop.new_process(f"{self.name}.{self.incarnation}")
+        process.after_step = after_step
+        self._on_end = on_end
         ports = NodePorts(
             self.name,
             self.incarnation,
@@ -130,6 +143,8 @@ class SimNode:
             ports.network.vanished()
         ports.files.detach()
         self._loop.kill(process)
+        if self._on_end is not None:
+            self._on_end()
 
     def _exited(self, process: Process, task: asyncio.Task[None]) -> None:
         if task.cancelled() or self._process is not process:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 
@@ -27,7 +28,7 @@ class TimeLimit(SimulationError):
 class Process:
     """One incarnation of a node, as the loop sees it: a run queue that can be parked or dropped."""
 
-    __slots__ = ("alive", "index", "name", "paused", "queue", "ready", "tasks", "tasks_limit")
+    __slots__ = ("after_step", "alive", "index", "name", "paused", "queue", "ready", "tasks", "tasks_limit")
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
@@ -35,6 +36,7 @@ class Process:
         self.queue: deque[asyncio.Handle] = deque()
         self.paused = False
         self.alive = True
+        self.after_step: Callable[[], None] | None = None  # of whoever watches it
         self.ready = False  # whether it stands in the loop's list of runnable processes
         self.tasks: list[asyncio.Task[Any]] = []  # strong references; a task must not vanish while it waits
         self.tasks_limit = 64

@@ -22,9 +22,9 @@ from odradek_audit.history import DELIVER, History
 from odradek_audit.local import audit_disk
 
 from odradek_chaos.verify import verify
+from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.faults.catalogue import nemeses_of, replaying
-from odradek_chaos.worlds.simulated.invariants import Finding
 from odradek_chaos.worlds.simulated.load import Load, Record
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.options import Options, Plan, expand

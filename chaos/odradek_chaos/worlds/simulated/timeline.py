@@ -58,24 +58,25 @@ class Timeline:
         """Something that the world did, now."""
         self.moments.append(Moment(self._cluster.loop.now_us, broker_id, event, partition, dict(facts or {})))
 
-    def new_events(self) -> Iterator[Moment]:
-        """The lines that the brokers have written since the last call; they become part of the timeline."""
-        for broker_id, machine in self._cluster.machines.items():
+    def new_events_of(self, broker_id: int) -> list[Moment]:
+        """The lines that a broker has written since the last call; they become part of the timeline."""
+        machine = self._cluster.machines[broker_id]
+        if machine.incarnation != self._incarnations.get(broker_id) or broker_id not in self._files:
             if broker_id in self.hidden:
-                continue
-            if machine.incarnation != self._incarnations.get(broker_id) or broker_id not in self._files:
-                self._incarnations[broker_id] = machine.incarnation
-                found = machine.disk.find(EVENT_FILE)
-                if not isinstance(found, Inode):
-                    continue
-                self._files[broker_id] = found
-            inode = self._files[broker_id]
-            done, size = self._read[broker_id], len(inode.data)
-            if size == done:
-                continue
-            self._read[broker_id] = size
-            if size > done:  # smaller: a power loss took the end
-                yield from self._parse(broker_id, bytes(inode.data[done:size]))
+                return []
+            found = machine.disk.find(EVENT_FILE)
+            if not isinstance(found, Inode):
+                return []
+            self._incarnations[broker_id] = machine.incarnation
+            self._files[broker_id] = found
+            if len(found.data) < self._read[broker_id]:
+                self._read[broker_id] = 0  # another file: the disk is new
+        inode = self._files[broker_id]
+        done, size = self._read[broker_id], len(inode.data)
+        if size == done:
+            return []
+        self._read[broker_id] = size
+        return list(self._parse(broker_id, bytes(inode.data[done:size]))) if size > done else []
 
     def _parse(self, broker_id: int, text: bytes) -> Iterator[Moment]:
         for line in text.splitlines():

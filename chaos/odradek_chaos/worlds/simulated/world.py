@@ -11,17 +11,19 @@ from random import Random
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.calm import Calm
+from odradek_chaos.worlds.simulated.checks.bounds import queues_beyond_bounds
+from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster import SimCluster
-from odradek_chaos.worlds.simulated.invariants import Finding, Snapshot, all_invariants
 from odradek_chaos.worlds.simulated.kinds import LOSSES
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.operator import Operator
 from odradek_chaos.worlds.simulated.options import Plan
 from odradek_chaos.worlds.simulated.script import Strike
 from odradek_chaos.worlds.simulated.timeline import Timeline
+from odradek_chaos.worlds.simulated.watcher import Watcher
 
 TOPIC = "t"
-LOOK_EVERY_MS = 4
+LOOK_EVERY_MS = 50
 FINDINGS_KEPT = 20
 
 
@@ -46,7 +48,9 @@ class World:
         self.damaged: dict[tuple[int, str], None] = {}  # (broker, partition) whose bytes a fault changed
         self.client_names: list[str] = []  # of those that may be crashed
         self.on_client_crash: Callable[[str, int], None] = lambda name, down_ms: None
-        self.invariants = all_invariants()
+        self.watcher = Watcher(self)
+        self.cluster.after_step = self.watcher.after_step
+        self.cluster.on_end = self.watcher.end
         self.partitions = [TopicPartition(TOPIC, number) for number in range(plan.options.partitions)]
         self._reported: set[tuple[str, int, str]] = set()
         self._crashes_seen = 0
@@ -65,8 +69,8 @@ class World:
     # --- faults
 
     def fault(self, name: str, broker_id: int = 0, /, **facts: object) -> None:
-        """Note a fault that is about to strike, and look at everything once more before it does."""
-        self.look()
+        """Note a fault that is about to strike."""
+        self.look_for_crashes()
         self.faults[name] += 1
         self.loop.trace(f"fault {name} {broker_id}")
         self.timeline.note(f"!{name}", broker_id, facts=facts)
@@ -173,18 +177,13 @@ class World:
     # --- checks
 
     def watch(self) -> None:
-        """Look at the invariants every few virtual milliseconds from now on."""
-        self.look()
-        self.later(LOOK_EVERY_MS, self.watch)
-
-    def look(self) -> None:
-        moments, now = list(self.timeline.new_events()), Snapshot(self.cluster)
-        for invariant in self.invariants:
-            for broker_id, partition, sentence in invariant.on_events(moments) if moments else ():
-                self.report(invariant.name, sentence, broker_id, partition)
-            for broker_id, partition, sentence in invariant.look(now):
-                self.report(invariant.name, sentence, broker_id, partition)
+        """Look for what no step of a broker shows, every few virtual milliseconds from now on."""
         self.look_for_crashes()
+        for broker_id, node in self.cluster.running():
+            problem = queues_beyond_bounds(node, len(self.cluster.machines[broker_id].tasks))
+            if problem:
+                self.report("queues-bounded", problem, broker_id)
+        self.later(LOOK_EVERY_MS, self.watch)
 
     def look_for_crashes(self) -> None:
         crashes = self.cluster.crashes

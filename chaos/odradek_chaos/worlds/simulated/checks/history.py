@@ -1,0 +1,206 @@
+"""The logs of one partition on all simulated disks, read as they grow, and what was ever committed of them.
+
+The bytes are read by a reader of the checker's own: the accused does not lend his books to the auditor. Each batch is
+read once for each replica; a cut drops what was cut, and a new incarnation is read anew from its first byte.
+
+The first-commit table is the cheapest and best detector that a simulator has: the first replica that puts a batch
+below its high watermark writes it into the table, and every replica that does so later is compared with it.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from typing import NamedTuple
+
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.inodes import Directory, Inode
+
+# base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and max timestamp, producer id
+# and epoch, base sequence
+HEADER = struct.Struct(">qiibIhiqqqhi")
+PREFIX_BYTES = 12  # base offset and length, which the length does not count
+SEQUENCES = 1 << 31
+
+
+class Batch(NamedTuple):
+    """What matters of one batch. The last two say where it ends in the replica's own files."""
+
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    crc: int
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    segment: Inode | None = None
+    end_position: int = 0
+
+    @property
+    def identity(self) -> tuple[int, int, int, int]:
+        return self[:4]
+
+
+class LogView:
+    """The batches of one replica, in order. `producers`: producer id to (epoch, last sequence) at the end."""
+
+    def __init__(self, directory: str) -> None:
+        self.batches: list[Batch] = []
+        self.producers: dict[int, tuple[int, int]] = {}
+        self.committed = 0  # how many of the batches were held against the first-commit table
+        self._directory = directory
+        self._segment: Inode | None = None
+        self._position = 0
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].next_offset if self.batches else -1
+
+    def cut(self, offset: int) -> None:
+        """The replica dropped its records at `offset` and above."""
+        batches = self.batches
+        if not batches or batches[-1].next_offset <= offset:
+            return
+        while batches and batches[-1].next_offset > offset:
+            batches.pop()
+        self.committed = min(self.committed, len(batches))
+        self._segment, self._position = (batches[-1].segment, batches[-1].end_position) if batches else (None, 0)
+        self.producers.clear()
+        for batch in batches:
+            self._remember(batch)
+
+    def read(self, disk: SimDisk, log_end_offset: int, *, ahead: bool = False) -> list[Batch] | str:
+        """The batches that came since, up to the replica's log end; or what is wrong with them.
+
+        With `ahead` the log end may be ahead of what was written.
+        """
+        if log_end_offset < self.end_offset:
+            self.cut(log_end_offset)
+        new: list[Batch] = []
+        while self.end_offset < log_end_offset:
+            data = self._next_data(disk, log_end_offset)
+            if data is None:
+                if ahead or (not self.batches and self._first_base(disk) >= log_end_offset):
+                    break
+                return f"nothing at offset {self.end_offset}, below its log end offset {log_end_offset}"
+            base, length, epoch, _, crc, _, delta, _, _, pid, pepoch, sequence = HEADER.unpack_from(
+                data, self._position
+            )
+            if self.batches and base != self.end_offset:
+                return f"a batch of offset {base} where {self.end_offset} should be"
+            self._position += PREFIX_BYTES + length
+            last = (sequence + delta) % SEQUENCES if pid >= 0 else -1
+            batch = Batch(base, base + delta + 1, epoch, crc, pid, pepoch, last, self._segment, self._position)
+            self.batches.append(batch)
+            self._remember(batch)
+            new.append(batch)
+        return new
+
+    def at(self, offset: int) -> Batch | None:
+        """The batch that contains an offset."""
+        place = bisect_right(self.batches, offset, key=_base_offset) - 1
+        found = self.batches[place] if place >= 0 else None
+        return found if found is not None and found.next_offset > offset else None
+
+    def _remember(self, batch: Batch) -> None:
+        if batch.producer_id >= 0:
+            self.producers[batch.producer_id] = (batch.producer_epoch, batch.last_sequence)
+
+    def _first_base(self, disk: SimDisk) -> int:
+        """Where the files begin; an empty log has its end there."""
+        directory = disk.find(self._directory)
+        names = directory.entries if isinstance(directory, Directory) else ()
+        return int(min((name for name in names if name.endswith(".log")), default="0.log")[:-4])
+
+    def _next_data(self, disk: SimDisk, log_end_offset: int) -> bytearray | None:
+        """The bytes in which the next batch stands, at `_position`."""
+        segment = self._segment
+        if segment is not None and self._position + HEADER.size <= len(segment.data):
+            return segment.data
+        directory = disk.find(self._directory)
+        if not isinstance(directory, Directory):
+            return None
+        base = self.end_offset if self.batches else self._first_base(disk)
+        if base >= log_end_offset:
+            return None  # an empty log that begins later
+        name = f"{base:020d}.log"
+        found = directory.entries.get(name)
+        if not isinstance(found, Inode) or len(found.data) < HEADER.size:
+            return None
+        self._segment, self._position = found, 0
+        return found.data
+
+
+def _base_offset(batch: Batch) -> int:
+    return batch.base_offset
+
+
+class PartitionHistory:
+    """Everything that the replicas of one partition ever held. Methods return what is wrong, None for nothing."""
+
+    def __init__(self, directory: str) -> None:
+        self.committed_end = 0  # TrueHW: the largest high watermark that stood at the end of a batch
+        self.views: dict[int, LogView] = {}
+        self._directory = directory
+        self._committed: dict[int, tuple[int, int, int, int]] = {}  # base offset to the batch's identity
+        self._by_epoch: dict[tuple[int, int], tuple[int, int, int, int]] = {}  # (base offset, leader epoch)
+
+    def view(self, replica: int) -> LogView:
+        found = self.views.get(replica)
+        if found is None:
+            found = self.views[replica] = LogView(self._directory)
+        return found
+
+    def forget(self, replica: int) -> None:
+        """Read this replica anew: it comes from a disk that crashed, or was damaged."""
+        self.views.pop(replica, None)
+
+    def append(self, replica: int, disk: SimDisk, log_end_offset: int, *, ahead: bool = False) -> str | None:
+        """Read what came to a replica's log; equal offset and leader epoch must mean equal bytes (I-2)."""
+        new = self.view(replica).read(disk, log_end_offset, ahead=ahead)
+        if isinstance(new, str):
+            self.forget(replica)
+            return new
+        by_epoch = self._by_epoch
+        for batch in new:
+            identity = batch[:4]
+            known = by_epoch.setdefault((batch.base_offset, batch.leader_epoch), identity)
+            if known != identity:
+                return (
+                    f"offsets {batch.base_offset} to {batch.next_offset - 1} of epoch {batch.leader_epoch} have CRC "
+                    f"{batch.crc:08x}, and a batch of that offset and epoch had {known[3]:08x} and end {known[1]}"
+                )
+        return None
+
+    def commit(self, replica: int, high_watermark: int) -> str | None:
+        """Hold what lies newly below a replica's high watermark against the table (N3)."""
+        view = self.view(replica)
+        batches, place = view.batches, view.committed
+        while place < len(batches) and batches[place].next_offset <= high_watermark:
+            problem = self._enter(batches[place])
+            if problem is not None:
+                return problem
+            place += 1
+            view.committed = place
+        if place == len(batches) and view.end_offset < high_watermark and batches:
+            return f"nothing at offset {view.end_offset}, below its high watermark {high_watermark}"
+        return None
+
+    def is_committed(self, batch: Batch) -> bool:
+        """Whether this is the batch that was committed at its offset."""
+        return self._committed.get(batch.base_offset) == batch[:4]
+
+    def _enter(self, batch: Batch) -> str | None:
+        known = self._committed.get(batch.base_offset)
+        if known is None:
+            if batch.base_offset < self.committed_end:
+                return f"a batch begins at {batch.base_offset}, and none did when that offset was committed"
+            self._committed[batch.base_offset] = batch[:4]
+            self.committed_end = batch.next_offset
+            return None
+        if known == batch[:4]:
+            return None
+        return (
+            f"offsets {batch.base_offset} to {batch.next_offset - 1} hold a batch of epoch {batch.leader_epoch} with "
+            f"CRC {batch.crc:08x}; committed was one of epoch {known[2]} with CRC {known[3]:08x} and end {known[1]}"
+        )

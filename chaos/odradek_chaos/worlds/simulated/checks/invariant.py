@@ -1,0 +1,65 @@
+"""The base of all invariants, and what one that is broken says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from odradek_broker.core.metadata.image import MetadataImage
+
+from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
+from odradek_chaos.worlds.simulated.timeline import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken promise. `check` is kebab-case; `broker_id` is 0 when it is nobody's in particular."""
+
+    check: str
+    sentence: str
+    time_us: int
+    broker_id: int = 0
+    partition: str = ""
+
+    def __str__(self) -> str:
+        where = " ".join(part for part in (f"b{self.broker_id}" if self.broker_id else "", self.partition) if part)
+        return f"{self.check} at {self.time_us / 1e6:.6f} s{', ' + where if where else ''}: {self.sentence}"
+
+
+Violation = tuple[int, str, str]  # broker id, partition, sentence
+Violations = Iterator[Violation]
+
+
+class Invariant:
+    """One promise. Each method is told of one change right after the event that made it; `now` has it already.
+
+    An invariant reads and changes nothing but its own memory, and names the broker, the partition and the numbers.
+    """
+
+    name: ClassVar[str]
+    rules: ClassVar[str] = ""  # N-numbers and the invariants of the specification
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        """A replica changed; `before` is None when it has just got its first role in this incarnation."""
+        yield from ()
+
+    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+        """A node of the quorum changed."""
+        yield from ()
+
+    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+        """A broker applied committed metadata; `now.image` is the newest of all."""
+        yield from ()
+
+    def on_moment(self, now: Everything, moment: Moment) -> Violations:
+        """A broker wrote an event down, before it acts on it."""
+        yield from ()
+
+    def on_acknowledged(self, now: Everything, partition: str, offset: int) -> Violations:
+        """A client with acks=all was told that its record stands at an offset."""
+        yield from ()
+
+    def on_delivered(self, now: Everything, partition: str, offset: int) -> Violations:
+        """A reader was given a record."""
+        yield from ()

@@ -1,0 +1,152 @@
+"""Invariants of the in-sync replicas, as the controller has them and as leaders believe them to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
+
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.seen import Everything, ReplicaSeen
+
+
+def changed_partitions(image: MetadataImage, before: MetadataImage) -> Iterator[tuple[str, PartitionRegistration]]:
+    for topic in image.topics.values():
+        known = before.topics.get(topic.name)
+        for number, registration in topic.partitions.items():
+            if known is None or known.partitions.get(number) is not registration:
+                yield f"{topic.name}-{number}", registration
+
+
+class IsrWithinReplicas(Invariant):
+    """Leader in the ISR, ISR within the replicas, and nobody fenced in it but a last one without a leader."""
+
+    name = "isr-within-replicas"
+    rules = "N8, W-3, W-6, R-55"
+
+    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+        fencing = image.brokers != before.brokers
+        found = changed_partitions(image, MetadataImage() if fencing else before)
+        for partition, registration in found:
+            isr, replicas = registration.isr, registration.replicas
+            if not isr or any(member not in replicas for member in isr) or len(set(isr)) != len(isr):
+                yield 0, partition, f"ISR {list(isr)} of replicas {list(replicas)}"
+            if registration.leader >= 0 and registration.leader not in isr:
+                yield 0, partition, f"leader {registration.leader} is not in the ISR {list(isr)}"
+            if any(member in isr or member not in replicas for member in registration.eligible):
+                yield 0, partition, f"eligible {list(registration.eligible)} beside the ISR {list(isr)}"
+            fenced = [member for member in isr if member in image.brokers and image.brokers[member].fenced]
+            if fenced and (len(isr) > 1 or registration.leader >= 0):
+                yield 0, partition, f"fenced brokers {fenced} in the ISR {list(isr)}, leader {registration.leader}"
+
+
+class UncleanExclusion(Invariant):
+    """A broker that registers anew leaves every ISR in that same moment, unless it is the last; it may have lost
+    what it had."""
+
+    name = "unclean-exclusion"
+    rules = "N8, S-10, R-152"
+
+    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+        for member, registration in image.brokers.items():
+            known = before.brokers.get(member)
+            if known is None or known.incarnation_id == registration.incarnation_id:
+                continue
+            for topic in image.topics.values():
+                was = before.topics.get(topic.name)
+                for number, partition in topic.partitions.items():
+                    if was is None or was.partitions.get(number) is not partition or member not in partition.isr:
+                        continue  # it changed since, so it may have left and come back
+                    if len(partition.isr) > 1 or partition.leader >= 0:
+                        sentence = f"registered anew and is still in the ISR {list(partition.isr)}"
+                        yield member, f"{topic.name}-{number}", sentence
+
+
+class MaximalIsrSuperset(Invariant):
+    """The newest leader waits for everybody who is in the controller's ISR."""
+
+    name = "maximal-isr-superset"
+    rules = "N4, W-5, R-4, R-46"
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if not seen.is_leader or not now.is_newest(seen):
+            return
+        if before is not None and before.maximal_isr == seen.maximal_isr and before.is_leader:
+            return
+        registration = now.registration(seen.partition)
+        if registration is not None:
+            yield from self._compare(registration, seen)
+
+    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+        if image is not now.image:
+            return
+        for partition, registration in changed_partitions(image, before):
+            seen = now.replicas.get((registration.leader, partition))
+            if seen is not None and seen.is_leader:
+                yield from self._compare(registration, seen)
+
+    def _compare(self, registration: PartitionRegistration, seen: ReplicaSeen) -> Violations:
+        if registration.leader != seen.broker_id or registration.leader_epoch != seen.leader_epoch:
+            return
+        forgotten = [member for member in registration.isr if member not in seen.maximal_isr]
+        if forgotten:
+            sentence = f"waits for {list(seen.maximal_isr)}, and the controller's ISR is {list(registration.isr)}"
+            yield seen.broker_id, seen.partition, sentence
+
+
+class CandidateCompleteness(Invariant):
+    """Each running member of the ISR has all that was ever committed: anybody of them may be the next leader."""
+
+    name = "candidate-completeness"
+    rules = "S-1, S-2"
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if before is None or seen.log_end_offset < before.log_end_offset:
+            registration = now.registration(seen.partition)
+            if registration is not None:
+                yield from self._check(now, seen.partition, registration, seen.broker_id)
+        elif seen.is_leader and seen.high_watermark != before.high_watermark:
+            registration = now.registration(seen.partition)
+            for member in registration.isr if registration is not None else ():
+                assert registration is not None
+                yield from self._check(now, seen.partition, registration, member)
+
+    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+        if image is not now.image:
+            return
+        for partition, registration in changed_partitions(image, before):
+            for member in registration.isr:
+                yield from self._check(now, partition, registration, member)
+
+    def _check(self, now: Everything, partition: str, registration: PartitionRegistration, member: int) -> Violations:
+        seen, committed = now.replicas.get((member, partition)), now.committed_end(partition)
+        if seen is None or member not in registration.isr or seen.leader_epoch < registration.leader_epoch:
+            return
+        if seen.log_end_offset < committed:
+            sentence = f"in the ISR {list(registration.isr)} with log end offset {seen.log_end_offset}"
+            yield member, partition, f"{sentence}; committed is up to {committed}"
+
+
+class StrongIsr(Invariant):
+    """Below the newest leader's high watermark the logs of the controller's ISR are equal."""
+
+    name = "strong-isr"
+    rules = "W-2, G2"
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if not seen.is_leader or not now.is_newest(seen) or seen.high_watermark == 0:
+            return
+        if before is not None and before.high_watermark == seen.high_watermark:
+            return
+        history, registration = now.history(seen.partition), now.registration(seen.partition)
+        mine = history.view(seen.broker_id).at(seen.high_watermark - 1)
+        for member in registration.isr if registration is not None else ():
+            if mine is None or (member, seen.partition) not in now.replicas or member == seen.broker_id:
+                continue
+            theirs = history.view(member).at(seen.high_watermark - 1)
+            if theirs is not None and theirs[:4] != mine[:4]:
+                sentence = (
+                    f"has a batch of epoch {theirs.leader_epoch} at offset {theirs.base_offset}, leader "
+                    f"{seen.broker_id} one of epoch {mine.leader_epoch}, below its high watermark {seen.high_watermark}"
+                )
+                yield member, seen.partition, sentence

@@ -1,0 +1,158 @@
+"""Invariants of leaders and epochs: one leader for each, none older accepted, each with all that was committed."""
+
+from __future__ import annotations
+
+import json
+
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, ReplicaSeen
+from odradek_chaos.worlds.simulated.inodes import Inode
+from odradek_chaos.worlds.simulated.timeline import Moment
+
+
+class OneLeaderPerEpoch(Invariant):
+    """At most one broker leads a partition in a leader epoch, and one node the quorum in a quorum epoch, ever."""
+
+    name = "one-leader-per-epoch"
+    rules = "N1, N11, S-8, M-2, G1"
+
+    def __init__(self) -> None:
+        self._leaders: dict[tuple[str, int], int] = {}
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if seen.is_leader:
+            yield from self._lead(seen.partition, seen.leader_epoch, seen.broker_id)
+
+    def on_moment(self, now: Everything, moment: Moment) -> Violations:
+        if moment.event == "leader_elected" and moment.partition:
+            yield from self._lead(moment.partition, int(moment.facts["leader_epoch"]), moment.broker_id)
+
+    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+        if seen.is_leader:
+            yield from self._lead(METADATA, seen.epoch, seen.broker_id)
+
+    def _lead(self, partition: str, epoch: int, broker_id: int) -> Violations:
+        other = self._leaders.setdefault((partition, epoch), broker_id)
+        if other != broker_id:
+            yield broker_id, partition, f"leads in epoch {epoch}, in which broker {other} led"
+
+
+class EpochsNeverFall(Invariant):
+    """Leader epochs never fall in a node's life, the quorum epoch on its disk never, whatever happens."""
+
+    name = "epochs-never-fall"
+    rules = "N9, M-1"
+
+    def __init__(self) -> None:
+        self._on_disk: dict[int, int] = {}
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if before is not None and seen.leader_epoch < before.leader_epoch:
+            fell = f"leader epoch fell from {before.leader_epoch} to {seen.leader_epoch}"
+            yield seen.broker_id, seen.partition, fell
+
+    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+        if before is not None and 0 < seen.epoch < before.epoch:  # 0: it does not take part yet, or has left
+            yield seen.broker_id, METADATA, f"quorum epoch fell from {before.epoch} to {seen.epoch}"
+        if before is None or seen.epoch != before.epoch:
+            epoch = epoch_on_disk(now, seen.broker_id, durable=False)
+            known = self._on_disk.get(seen.broker_id, -1)
+            if epoch < known:
+                yield seen.broker_id, METADATA, f"quorum-state fell from epoch {known} to {epoch}"
+            self._on_disk[seen.broker_id] = max(epoch, known)
+
+
+def epoch_on_disk(now: Everything, broker_id: int, *, durable: bool) -> int:
+    """The epoch in a node's `quorum-state`, -1 when there is none."""
+    inode = now.disks[broker_id].find(f"{now.root}/{METADATA}/quorum-state")
+    if not isinstance(inode, Inode):
+        return -1
+    content = bytes(inode.durable() if durable else inode.data)
+    try:
+        return int(json.loads(content)["leaderEpoch"])
+    except (ValueError, KeyError):
+        return -1
+
+
+class EpochPersistedBeforeUse(Invariant):
+    """Who leads the quorum in an epoch has that epoch on its disk, flushed."""
+
+    name = "epoch-persisted-before-use"
+    rules = "N9, R-207"
+
+    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+        if not seen.is_leader or (before is not None and before.is_leader and before.epoch == seen.epoch):
+            return
+        if now.disks[seen.broker_id].lying or (seen.broker_id, METADATA) in now.damaged:
+            return
+        epoch = epoch_on_disk(now, seen.broker_id, durable=True)
+        if epoch < seen.epoch:
+            yield seen.broker_id, METADATA, f"leads in epoch {seen.epoch} with epoch {epoch} on its disk"
+
+
+class LeaderCompleteness(Invariant):
+    """A leader that is elected has every record that was ever committed."""
+
+    name = "leader-completeness"
+    rules = "N2, S-2"
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if not seen.is_leader or not now.is_newest(seen):
+            return
+        if before is not None and before.is_leader and before.leader_epoch == seen.leader_epoch:
+            return
+        history = now.history(seen.partition)
+        committed = history.committed_end
+        if seen.log_end_offset < committed:
+            sentence = f"elected in epoch {seen.leader_epoch} with log end offset {seen.log_end_offset}"
+            yield seen.broker_id, seen.partition, f"{sentence}; committed is up to {committed}"
+        elif committed:
+            batch = history.view(seen.broker_id).at(committed - 1)
+            if batch is not None and not history.is_committed(batch):
+                sentence = f"elected in epoch {seen.leader_epoch}, and what it has at offset {committed - 1}"
+                yield seen.broker_id, seen.partition, f"{sentence} is not what was committed there"
+
+
+class OlderEpochNeverAccepted(Invariant):
+    """A leader moves a follower's position only by a fetch of its own epoch: that follower has followed in it."""
+
+    name = "older-epoch-never-accepted"
+    rules = "N12, R-110, R-35"
+
+    def __init__(self) -> None:
+        self._followed: dict[tuple[str, int, int], None] = {}  # (partition, broker, leader epoch)
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if not seen.is_leader:
+            self._followed[seen.partition, seen.broker_id, seen.leader_epoch] = None
+            return
+        same_term = before is not None and before.is_leader and before.leader_epoch == seen.leader_epoch
+        for broker_id, remote in seen.remotes.items():
+            known = before.remotes.get(broker_id) if before is not None and same_term else None
+            if not same_term or known is None or known.log_end_offset == remote.log_end_offset:
+                continue
+            if (seen.partition, broker_id, seen.leader_epoch) not in self._followed:
+                sentence = (
+                    f"took the position {remote.log_end_offset} of broker {broker_id} in epoch {seen.leader_epoch}, "
+                    "in which that broker never followed"
+                )
+                yield seen.broker_id, seen.partition, sentence
+
+
+class StaleIncarnationNeverCounts(Invariant):
+    """Once a leader has heard of a broker's newer incarnation, nothing of an older one moves what it knows."""
+
+    name = "stale-incarnation-never-counts"
+    rules = "N15, R-38, KIP-903"
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if before is None or not (seen.is_leader and before.is_leader and before.leader_epoch == seen.leader_epoch):
+            return
+        for broker_id, remote in seen.remotes.items():
+            known = before.remotes.get(broker_id)
+            if known is not None and 0 <= remote.broker_epoch < known.broker_epoch:
+                sentence = (
+                    f"took a fetch of broker {broker_id} with broker epoch {remote.broker_epoch} after one with "
+                    f"{known.broker_epoch}"
+                )
+                yield seen.broker_id, seen.partition, sentence

@@ -1,0 +1,91 @@
+"""Invariants of what the logs hold: equal where they must be equal, and nothing committed ever changes."""
+
+from __future__ import annotations
+
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
+from odradek_chaos.worlds.simulated.timeline import Moment
+
+
+class LogMatching(Invariant):
+    """Offset and leader epoch determine the bytes, on all replicas, above the high watermark as well."""
+
+    name = "log-matching"
+    rules = "N6, I-2, I-3, S-8, G4"
+
+    def on_moment(self, now: Everything, moment: Moment) -> Violations:
+        if moment.event in ("truncated", "log_restarted") and moment.partition:
+            view = now.history(moment.partition).view(moment.broker_id)
+            view.cut(int(moment.facts["to"]) if moment.event == "truncated" else -1)
+        yield from ()
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        history = now.history(seen.partition)
+        if before is None:
+            history.forget(seen.broker_id)
+        if before is None or before.log_end_offset != seen.log_end_offset:
+            problem = history.append(seen.broker_id, now.disks[seen.broker_id], seen.log_end_offset)
+            if problem is not None:
+                yield seen.broker_id, seen.partition, problem
+
+
+class CommittedPrefixImmutable(Invariant):
+    """What was once below a high watermark stays, at its offset, with its epoch and bytes, on whoever has it there."""
+
+    name = "committed-prefix-immutable"
+    rules = "N3, W-1, S-3"
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if before is not None and before.high_watermark == seen.high_watermark:
+            return
+        problem = now.history(seen.partition).commit(seen.broker_id, seen.high_watermark)
+        if problem is not None:
+            yield seen.broker_id, seen.partition, problem
+
+
+class ProducerTableEqualsLog(Invariant):
+    """What a replica remembers of its producers is what a replay of its log gives."""
+
+    name = "producer-table-equals-log"
+    rules = "N13, R-243, R-247"
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if seen.producers is None or (before is not None and before.log_end_offset == seen.log_end_offset):
+            return
+        view = now.history(seen.partition).view(seen.broker_id)
+        if view.end_offset != seen.log_end_offset:
+            return
+        grew = before is not None and before.log_end_offset < seen.log_end_offset
+        changed = [view.batches[-1].producer_id] if grew else list(view.producers)
+        for producer_id in changed:
+            replayed = view.producers.get(producer_id)
+            if replayed is None:
+                continue
+            entry = seen.producers.get(producer_id)
+            remembered = None if entry is None else (entry.producer_epoch, entry.last_sequence)
+            if remembered != replayed:
+                sentence = (
+                    f"producer {producer_id} is remembered with epoch and sequence {remembered}, its log up to "
+                    f"{seen.log_end_offset} says {replayed}"
+                )
+                yield seen.broker_id, seen.partition, sentence
+
+
+class MetadataLogMatching(Invariant):
+    """The same for the metadata log: equal offset and quorum epoch mean equal bytes; committed records stay."""
+
+    name = "metadata-committed-equal"
+    rules = "N11, M-5, I-2"
+
+    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+        partition = "__cluster_metadata-0"
+        history = now.history(partition)
+        if before is None:
+            history.forget(seen.broker_id)
+        problem = None
+        if before is None or before[2:] != seen[2:]:
+            problem = history.append(seen.broker_id, now.disks[seen.broker_id], seen.log_end_offset, ahead=True)
+        if problem is None:
+            problem = history.commit(seen.broker_id, seen.high_watermark)
+        if problem is not None:
+            yield seen.broker_id, partition, problem

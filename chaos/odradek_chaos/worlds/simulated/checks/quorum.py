@@ -1,0 +1,88 @@
+"""Invariants of the metadata quorum: what is committed is on a majority, never goes, and means the same to all."""
+
+from __future__ import annotations
+
+from odradek_broker.core.metadata.image import MetadataImage
+
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen
+from odradek_chaos.worlds.simulated.inodes import Directory
+
+IMAGES_KEPT = 256
+
+
+class MajorityReachedHighWatermark(Invariant):
+    """A majority of the voters has everything below the quorum leader's high watermark."""
+
+    name = "majority-reached-high-watermark"
+    rules = "N11, M-3"
+
+    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+        if not seen.is_leader or (before is not None and before.high_watermark == seen.high_watermark):
+            return
+        have = [voter for voter, end in now.voter_ends.items() if end >= seen.high_watermark]
+        if 2 * len(have) <= len(now.voter_ends):
+            sentence = f"high watermark {seen.high_watermark}, and only voters {have} have it: {now.voter_ends}"
+            yield seen.broker_id, METADATA, sentence
+
+
+class MetadataHighWatermarkNeverFalls(Invariant):
+    """A quorum leader's high watermark never falls, and one that begins to move is past all that was committed."""
+
+    name = "metadata-high-watermark-never-falls"
+    rules = "N11, M-4"
+
+    def __init__(self) -> None:
+        self._largest = 0
+
+    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+        if not seen.is_leader or before is None or not before.is_leader or before.epoch != seen.epoch:
+            return
+        if seen.high_watermark < before.high_watermark:
+            yield seen.broker_id, METADATA, f"fell from {before.high_watermark} to {seen.high_watermark}"
+        elif seen.high_watermark > before.high_watermark:
+            if seen.high_watermark < self._largest:
+                sentence = f"rose to {seen.high_watermark} in epoch {seen.epoch}; an earlier leader had {self._largest}"
+                yield seen.broker_id, METADATA, sentence
+            self._largest = max(self._largest, seen.high_watermark)
+
+
+class MetadataImagesEqual(Invariant):
+    """All brokers understand the same prefix of the metadata log in the same way."""
+
+    name = "metadata-images-equal"
+    rules = "N11 (state machine safety)"
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[int, MetadataImage]] = {}
+
+    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+        first = self._first.get(image.offset)
+        if first is None:
+            if len(self._first) >= IMAGES_KEPT:
+                del self._first[next(iter(self._first))]
+            self._first[image.offset] = (broker_id, image)
+        elif first[1] is not image and (first[1].topics, first[1].brokers) != (image.topics, image.brokers):
+            sentence = f"its image at offset {image.offset} is not that of broker {first[0]}"
+            yield broker_id, METADATA, sentence
+
+
+class SnapshotAtLogStart(Invariant):
+    """A metadata log that does not begin at 0 has a snapshot where it begins."""
+
+    name = "snapshot-at-log-start"
+    rules = "M-6"
+
+    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+        if before is not None and before.log_end_offset == seen.log_end_offset:
+            return
+        directory = now.disks[seen.broker_id].find(f"{now.root}/{METADATA}")
+        if not isinstance(directory, Directory):
+            return
+        first = min((name for name in directory.entries if name.endswith(".log")), default="0.log")
+        start = int(first[:-4])
+        snapshots = [
+            int(name[:20]) for name in directory.entries if name.endswith(".checkpoint") and name[:20].isdigit()
+        ]
+        if start > 0 and not any(offset >= start for offset in snapshots):
+            yield seen.broker_id, METADATA, f"begins at {start}, and has snapshots at {snapshots}"

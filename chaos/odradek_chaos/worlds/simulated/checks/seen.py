@@ -1,0 +1,91 @@
+"""What a checker that sees everybody knows: plain values of the running brokers, gathered as they change.
+
+Invariants look at these and at nothing else, so that a test can make them by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
+from odradek_broker.core.partition.producers import ProducerStates
+
+from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
+from odradek_chaos.worlds.simulated.disk import SimDisk
+
+METADATA = "__cluster_metadata-0"
+
+
+class RemoteSeen(NamedTuple):
+    """What a leader knows of one follower."""
+
+    log_end_offset: int
+    broker_epoch: int
+
+
+@dataclass(slots=True)
+class ReplicaSeen:
+    """One replica on a running broker that has a role. `leader_epoch` is that of its role."""
+
+    broker_id: int
+    incarnation: int
+    partition: str
+    leader_epoch: int
+    log_end_offset: int
+    high_watermark: int
+    is_leader: bool = False
+    leader: int = -1  # whom it follows, or itself
+    isr: tuple[int, ...] = ()  # as a leader: what it believes to be committed
+    maximal_isr: tuple[int, ...] = ()
+    partition_epoch: int = -1
+    min_isr: int = 1
+    remotes: dict[int, RemoteSeen] = field(default_factory=dict)
+    producers: ProducerStates | None = None
+
+
+class QuorumSeen(NamedTuple):
+    """One node of the quorum."""
+
+    broker_id: int
+    incarnation: int
+    epoch: int
+    high_watermark: int
+    log_end_offset: int
+    is_leader: bool
+
+
+@dataclass(slots=True)
+class Everything:
+    """The present state of all who run. `replicas` is by (broker, partition)."""
+
+    disks: dict[int, SimDisk] = field(default_factory=dict)
+    replicas: dict[tuple[int, str], ReplicaSeen] = field(default_factory=dict)
+    quorum: dict[int, QuorumSeen] = field(default_factory=dict)
+    voter_ends: dict[int, int] = field(default_factory=dict)  # last known log end of each voter, dead ones included
+    image: MetadataImage = field(default_factory=MetadataImage)
+    histories: dict[str, PartitionHistory] = field(default_factory=dict)
+    newest_epochs: dict[str, int] = field(default_factory=dict)  # newest leader epoch that anybody ever knew
+    damaged: dict[tuple[int, str], None] = field(default_factory=dict)
+    flushes_before_ack: bool = False
+    root: str = "/data"
+
+    def history(self, partition: str) -> PartitionHistory:
+        found = self.histories.get(partition)
+        if found is None:
+            found = self.histories[partition] = PartitionHistory(f"{self.root}/{partition}")
+        return found
+
+    def committed_end(self, partition: str) -> int:
+        """TrueHW: everything below was once below a high watermark."""
+        found = self.histories.get(partition)
+        return found.committed_end if found is not None else 0
+
+    def registration(self, partition: str) -> PartitionRegistration | None:
+        topic, _, number = partition.rpartition("-")
+        found = self.image.topics.get(topic)
+        return found.partitions.get(int(number)) if found is not None else None
+
+    def is_newest(self, seen: ReplicaSeen) -> bool:
+        """Whether nobody has ever known a newer leader epoch than this replica is in."""
+        return seen.leader_epoch >= self.newest_epochs.get(seen.partition, -1)

@@ -1,0 +1,136 @@
+"""Invariants of the high watermark: who raises it, who has what lies below it, and what clients are told and given."""
+
+from __future__ import annotations
+
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.seen import Everything, ReplicaSeen
+from odradek_chaos.worlds.simulated.timeline import Moment
+
+
+class HighWatermarkNeverFalls(Invariant):
+    """The high watermark of a leader never falls within its epoch, and nobody's passes his log end offset."""
+
+    name = "high-watermark-never-falls"
+    rules = "N5, S-6, S-9, R-22"
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if seen.high_watermark > seen.log_end_offset:
+            sentence = f"high watermark {seen.high_watermark} above log end offset {seen.log_end_offset}"
+            yield seen.broker_id, seen.partition, sentence
+        if before is None or not (seen.is_leader and before.is_leader):
+            return
+        if before.leader_epoch == seen.leader_epoch and seen.high_watermark < before.high_watermark:
+            fell = f"from {before.high_watermark} to {seen.high_watermark} in leader epoch {seen.leader_epoch}"
+            yield seen.broker_id, seen.partition, fell
+
+
+class FollowerHighWatermarkBound(Invariant):
+    """A follower's high watermark is never above what some leader had."""
+
+    name = "follower-high-watermark-bound"
+    rules = "S-9, R-27"
+
+    def __init__(self) -> None:
+        self._largest: dict[str, int] = {}
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        largest = self._largest.get(seen.partition, 0)
+        if seen.is_leader:
+            if seen.high_watermark > largest:
+                self._largest[seen.partition] = seen.high_watermark
+        elif seen.high_watermark > largest:
+            sentence = f"follows with high watermark {seen.high_watermark}; no leader ever had more than {largest}"
+            yield seen.broker_id, seen.partition, sentence
+
+
+class HighWatermarkOnEveryIsrMember(Invariant):
+    """Whoever is in the newest leader's maximal ISR, or in the controller's ISR, and runs, has all below its high
+    watermark."""
+
+    name = "high-watermark-on-every-isr-member"
+    rules = "N4, W-4, R-20"
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if not seen.is_leader or not now.is_newest(seen):
+            return
+        if before is not None and (before.high_watermark, before.maximal_isr) == (
+            seen.high_watermark,
+            seen.maximal_isr,
+        ):
+            return
+        registration = now.registration(seen.partition)
+        members = set(seen.maximal_isr)
+        if registration is not None and registration.leader_epoch == seen.leader_epoch:
+            members.update(registration.isr)
+        for member in sorted(members):
+            replica = now.replicas.get((member, seen.partition))
+            if replica is not None and replica.log_end_offset < seen.high_watermark:
+                sentence = (
+                    f"in the ISR {sorted(members)} with log end offset {replica.log_end_offset}, and leader "
+                    f"{seen.broker_id} has high watermark {seen.high_watermark}"
+                )
+                yield member, seen.partition, sentence
+
+
+class DurableOnEveryIsrMember(Invariant):
+    """With odradek.fsync=before-ack every running member of the maximal ISR has on its disk what is committed."""
+
+    name = "durable-on-every-isr-member"
+    rules = "N10, R-238"
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if not now.flushes_before_ack or not seen.is_leader or not now.is_newest(seen) or seen.high_watermark == 0:
+            return
+        if before is not None and before.high_watermark == seen.high_watermark:
+            return
+        history = now.history(seen.partition)
+        for member in seen.maximal_isr:
+            if (member, seen.partition) not in now.replicas or (member, seen.partition) in now.damaged:
+                continue
+            batch = history.view(member).at(seen.high_watermark - 1)
+            if batch is not None and batch.segment is not None and batch.segment.durable_size < batch.end_position:
+                sentence = (
+                    f"offset {seen.high_watermark - 1} is below the high watermark of leader {seen.broker_id} and not "
+                    f"flushed here: {batch.segment.durable_size} bytes are, the batch ends at {batch.end_position}"
+                )
+                yield member, seen.partition, sentence
+
+
+class TruncateSafe(Invariant):
+    """Nobody who is in the ISR drops what was once committed."""
+
+    name = "truncate-safe"
+    rules = "N7, S-7"
+
+    def on_moment(self, now: Everything, moment: Moment) -> Violations:
+        if moment.event != "truncated" or not moment.partition:
+            return
+        to, committed = int(moment.facts["to"]), now.committed_end(moment.partition)
+        registration = now.registration(moment.partition)
+        if to < committed and registration is not None and moment.broker_id in registration.isr:
+            sentence = f"truncates to {to} while in the ISR {list(registration.isr)}; committed is up to {committed}"
+            yield moment.broker_id, moment.partition, sentence
+
+
+class AcknowledgedBelowHighWatermark(Invariant):
+    """A client hears of an acks=all record only when it is below the high watermark of a leader."""
+
+    name = "acknowledged-below-high-watermark"
+    rules = "N10, S-3, R-14"
+
+    def on_acknowledged(self, now: Everything, partition: str, offset: int) -> Violations:
+        committed = now.committed_end(partition)
+        if offset >= committed:
+            yield 0, partition, f"offset {offset} was acknowledged, and only offsets below {committed} were committed"
+
+
+class ReadBelowHighWatermark(Invariant):
+    """No reader is given what was never below a high watermark."""
+
+    name = "read-below-high-watermark"
+    rules = "S-11, G3, R-229"
+
+    def on_delivered(self, now: Everything, partition: str, offset: int) -> Violations:
+        committed = now.committed_end(partition)
+        if offset >= committed:
+            yield 0, partition, f"offset {offset} was delivered, and only offsets below {committed} were committed"

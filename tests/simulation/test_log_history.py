@@ -1,0 +1,123 @@
+"""The logs as the checker reads them, and the first-commit table: each change of what was committed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_proto.records import encode_batch, read_header, stamped_prefix
+
+DIRECTORY = "/data/t-0"
+FIRST, SECOND = 1, 2
+PRODUCER = 42
+PREFIX = 16  # base offset, length and leader epoch: what a leader stamps
+
+
+def batch(offset: int, epoch: int, value: bytes) -> bytes:
+    data = encode_batch([(0, None, value, ())])
+    header = read_header(data)
+    return bytes(stamped_prefix(offset, header.length, epoch)) + bytes(data[PREFIX:])
+
+
+def disk(*batches: bytes, segment: int = 0, found: SimDisk | None = None) -> SimDisk:
+    """A replica's disk with these batches in one segment file."""
+    disk = found or SimDisk(random.Random(1))
+    files = SimFiles(disk, SimLoop(1), random.Random(2))
+    files.makedirs(DIRECTORY)
+    file = files.open(f"{DIRECTORY}/{segment:020d}.log", create=True)
+    file.pwritev(batches, 0)
+    file.close()
+    return disk
+
+
+def numbered(offset: int, sequence: int) -> bytes:
+    """A batch of an idempotent producer."""
+    data = encode_batch([(0, None, b"x", ())], producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence)
+    header = read_header(data)
+    return bytes(stamped_prefix(offset, header.length, 1)) + bytes(data[PREFIX:])
+
+
+A, B, C = batch(0, 1, b"a"), batch(1, 1, b"b"), batch(2, 1, b"c")
+
+
+def look(history: PartitionHistory, replica: int, disk: SimDisk, end: int, high_watermark: int) -> str | None:
+    """What the watcher does when a replica has changed."""
+    return history.append(replica, disk, end) or history.commit(replica, high_watermark)
+
+
+def test_equal_logs_are_fine_however_far_each_has_come() -> None:
+    """A follower's high watermark comes later, and segments may be cut elsewhere."""
+    history = PartitionHistory(DIRECTORY)
+    assert look(history, FIRST, disk(A, B, C), 3, 2) is None
+    assert look(history, SECOND, disk(C, segment=2, found=disk(A, B)), 3, 3) is None
+    assert look(history, FIRST, disk(A, B, C), 3, 3) is None
+    assert history.committed_end == 3
+
+
+def test_what_stands_above_the_high_watermark_may_differ() -> None:
+    """A tail that nobody committed is truncated one day."""
+    history = PartitionHistory(DIRECTORY)
+    assert look(history, FIRST, disk(A, B), 2, 2) is None
+    assert look(history, SECOND, disk(A, batch(1, 0, b"x")), 2, 1) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [batch(1, 1, b"x"), batch(1, 2, b"b"), batch(2, 1, b"b")],
+    ids=["other bytes", "other epoch", "other offset"],
+)
+def test_another_committed_batch_is_reported(other: bytes) -> None:
+    """Bytes, leader epoch and offset all belong to what was committed."""
+    history = PartitionHistory(DIRECTORY)
+    assert look(history, FIRST, disk(A, B), 2, 2) is None
+    assert look(history, SECOND, disk(A, other), 2, 2) is not None
+
+
+def test_other_bytes_of_one_offset_and_epoch_are_reported_above_the_high_watermark_too() -> None:
+    """Two brokers led in one epoch, or a copy was changed (I-2)."""
+    history = PartitionHistory(DIRECTORY)
+    assert look(history, FIRST, disk(A, B), 2, 1) is None
+    assert look(history, SECOND, disk(A, batch(1, 1, b"x")), 2, 1) is not None
+
+
+def test_an_end_or_a_high_watermark_above_the_log_is_reported() -> None:
+    """Nobody may speak of what he does not have."""
+    assert look(PartitionHistory(DIRECTORY), FIRST, disk(A), 2, 0) is not None
+    assert look(PartitionHistory(DIRECTORY), FIRST, disk(A), 1, 2) is not None
+
+
+def test_a_log_end_that_runs_ahead_of_the_writes_is_fine_where_it_may() -> None:
+    """The quorum's core counts a record before the disk has it; what is committed it must have."""
+    history = PartitionHistory(DIRECTORY)
+    assert history.append(FIRST, disk(A), 2, ahead=True) is None
+    assert history.commit(FIRST, 2) is not None
+
+
+def test_an_empty_log_that_begins_later_is_fine() -> None:
+    """A replica whose leader has deleted the beginning starts where the leader does (R-84)."""
+    assert look(PartitionHistory(DIRECTORY), FIRST, disk(segment=7), 7, 7) is None
+
+
+def test_a_replica_is_compared_anew_when_it_was_cut() -> None:
+    """A truncation below the committed end shows when the place is filled with something else."""
+    history = PartitionHistory(DIRECTORY)
+    assert look(history, FIRST, disk(A, B), 2, 2) is None
+    history.view(FIRST).cut(1)
+    rewritten = disk(A, batch(1, 3, b"y"))
+    history.forget(FIRST)
+    assert look(history, FIRST, rewritten, 2, 2) is not None
+
+
+def test_a_cut_takes_the_producers_back() -> None:
+    """What a replay of the log gives is what the log that is left says (R-247)."""
+    history = PartitionHistory(DIRECTORY)
+    first, second = numbered(0, 0), numbered(1, 1)
+    assert history.append(FIRST, disk(first, second), 2) is None
+    view = history.view(FIRST)
+    assert view.producers == {PRODUCER: (0, 1)}
+    view.cut(1)
+    assert view.producers == {PRODUCER: (0, 0)}
