@@ -6,6 +6,7 @@ The five invariants of tests/broker/quorum_simulation are checked after every ef
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
@@ -15,6 +16,7 @@ from tests.broker.quorum_simulation.node import Node, QuorumFault
 from tests.broker.quorum_simulation.world import Faults, QuorumWorld
 
 SEEDS_PER_TEST = 25
+SMALL_SNAPSHOTS = {"snapshot_max_bytes": 200, "retention_bytes": 500, "fetch_max_bytes": 120}
 PAUSES_MS = (1, 5, 20, 100, 400, 1_500)
 
 
@@ -68,9 +70,9 @@ def one_fault(world: QuorumWorld, rng: random.Random, number: int) -> int:
     return 0
 
 
-def history(voters: int, observers: int, seed: int) -> QuorumWorld:
+def history(voters: int, observers: int, seed: int, config: Mapping[str, int] | None = None) -> QuorumWorld:
     """A minute or so of trouble, and then peace until everything has settled."""
-    world = QuorumWorld(voters, observers, seed=seed, faults=Faults(loss=0.05, max_delay_ms=20))
+    world = QuorumWorld(voters, observers, seed=seed, faults=Faults(loss=0.05, max_delay_ms=20), config=config)
     rng = random.Random(f"history {seed}")
     world.start()
     appended = 0
@@ -94,6 +96,20 @@ def test_a_quorum_stays_sound_and_recovers(voters: int, observers: int, first_se
             history(voters, observers, seed)
         except (QuorumFault, TimeoutError) as error:
             raise AssertionError(f"voters={voters} observers={observers} seed={seed}: {error}") from error
+
+
+@pytest.mark.parametrize("first_seed", range(0, 100, SEEDS_PER_TEST))
+@pytest.mark.parametrize(("voters", "observers"), [(3, 1), (5, 0)])
+def test_a_quorum_stays_sound_while_its_logs_are_cut(voters: int, observers: int, first_seed: int) -> None:
+    """RA-14 with a snapshot after every other batch: M-6 holds as well, and what a snapshot brings is committed (M-5)."""
+    installed = 0
+    for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
+        try:
+            world = history(voters, observers, seed, SMALL_SNAPSHOTS)
+        except (QuorumFault, TimeoutError, AssertionError) as error:
+            raise AssertionError(f"voters={voters} observers={observers} seed={seed}: {error}") from error
+        installed += world.installs
+    assert installed > SEEDS_PER_TEST, "a history in which nobody is sent a snapshot proves nothing"
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

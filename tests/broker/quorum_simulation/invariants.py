@@ -97,3 +97,15 @@ class CommittedRecordsAgree:
             demand(known == batch.data, f"node {node.node_id}: another batch at {offset} than was committed")
             offset = batch.header.next_offset
         demand(offset == effect.new, f"node {node.node_id}: high watermark {effect.new} inside a batch")
+
+
+class SnapshotAtLogStart:
+    """M-6: a log that does not begin at 0 begins at the end of a snapshot that its node has."""
+
+    def check(self, nodes: Mapping[int, Node], node: Node, effect: Effect) -> None:
+        start = node.disk.start
+        found = [each.end_offset for each in node.disk.snapshots]
+        demand(
+            start == 0 or start in found, f"node {node.node_id}: the log starts at {start}, snapshots end at {found}"
+        )
+        demand(node.disk.first_offset <= start, f"node {node.node_id}: nothing between {start} and the first batch")

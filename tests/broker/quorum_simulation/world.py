@@ -17,11 +17,11 @@ from odradek_broker.core.quorum.messages import (
     Answer,
     Effect,
     FetchAnswer,
+    FetchSnapshotAnswer,
     NotLeader,
     QuorumConfig,
-    Reply,
-    ReplyRecords,
     Send,
+    SnapshotId,
     Token,
     Unanswered,
 )
@@ -34,8 +34,9 @@ from tests.broker.quorum_simulation.invariants import (
     Invariant,
     MajorityReachedHighWatermark,
     OneLeaderPerEpoch,
+    SnapshotAtLogStart,
 )
-from tests.broker.quorum_simulation.node import Disk, Node, StoredBatch
+from tests.broker.quorum_simulation.node import Disk, Node, QuorumFault, StoredBatch
 
 REQUEST_TIMEOUT_MS = 2_000  # quorum.request.timeout.ms
 
@@ -63,7 +64,16 @@ class Call:
 class QuorumWorld:
     """Some voters and observers, all down at first. Node ids count from 1; observers follow the voters."""
 
-    def __init__(self, voters: int, observers: int = 0, *, seed: int = 0, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        voters: int,
+        observers: int = 0,
+        *,
+        seed: int = 0,
+        faults: Faults | None = None,
+        config: Mapping[str, int] | None = None,
+    ) -> None:
+        """`config` is what the nodes' `QuorumConfig` has besides."""
         self.rng = random.Random(seed)
         self.faults = faults or Faults()
         self.now_ms = 0
@@ -75,15 +85,18 @@ class QuorumWorld:
             MajorityReachedHighWatermark(),
             HighWatermarkNeverFalls(),
             self.committed,
+            SnapshotAtLogStart(),
         ]
         self.on_effect: Callable[[Node, Effect], None] = lambda node, effect: None
+        self.installs = 0  # snapshots that a node took over from another one
+        self.damage = False  # the next piece of a snapshot arrives with a bit turned over
         self._cut: dict[tuple[int, int], None] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
         self._calls: dict[Call, None] = {}
         ids = tuple(range(1, voters + 1))
         self.nodes: dict[int, Node] = {
-            node_id: Node(QuorumConfig(node_id, ids), self, random.Random(self.rng.random()))
+            node_id: Node(QuorumConfig(node_id, ids, **(config or {})), self, random.Random(self.rng.random()))
             for node_id in range(1, voters + observers + 1)
         }
 
@@ -253,12 +266,21 @@ class QuorumWorld:
         call.peer_life = peer.life
         peer.carry_out(peer.core.on_request(call.send.request, call, self.now_ms))
 
-    def reply(self, node: Node, reply: Reply | ReplyRecords, batches: Sequence[StoredBatch]) -> None:
-        answer: Answer = reply.answer
+    def installed(self, node: Node, snapshot: SnapshotId) -> None:
+        """What a snapshot brought is what was committed, all of it (M-5)."""
+        self.installs += 1
+        known = sorted(offset for offset in self.committed.committed if offset < snapshot.end_offset)
+        expected = b"".join(self.committed.committed[offset] for offset in known)
+        if node.disk.snapshots[snapshot][4:] != expected:
+            raise QuorumFault(f"node {node.node_id}: the snapshot at {snapshot.end_offset} is not what was committed")
+
+    def reply(self, node: Node, token: Token, answer: Answer, batches: Sequence[StoredBatch]) -> None:
         if isinstance(answer, FetchAnswer) and batches:
             data = b"".join(batch.data for batch in batches)
             answer = replace(answer, batches=data, headers=[batch.header for batch in batches])
-        token: Token = reply.token
+        if isinstance(answer, FetchSnapshotAnswer) and answer.data and self.damage:
+            self.damage = False
+            answer = replace(answer, data=bytes([answer.data[0] ^ 1]) + answer.data[1:])
         assert isinstance(token, Call)
         call = token
         if not self._lost(node.node_id, call.sender.node_id):

@@ -1,11 +1,15 @@
 """The commands of a quorum's transcript: some voters, a network that obeys, and the words they exchange.
 
-quorum voters=3 observers=0 seed=1     a new quorum; nodes count from 1, all down
+quorum voters=3 observers=0 seed=1     a new quorum; nodes count from 1, all down. For stories of snapshots:
+    snapshot=300 retention=600 piece=100   bytes between two, of log and snapshots that are kept, and of one fetch
 start [1 2]       boot these nodes, or all that are down      crash 1       kill -9
 part 1 [2]        cut these nodes off from the others         heal          all links work again
 append 1 m1 m2    one batch, at node 1                        resign 1      give up the leadership
 settle            run until one leader leads and everybody knows what it knows
 leads [not 1]     run until a node leads (another one than node 1)
+damage            the next piece of a snapshot arrives with a bit turned over
+installs 2        run until node 2 has got a snapshot
+fetches 2         run until node 2 has got the first piece of one
 run 500           let so many milliseconds pass
 
 Said is what changes a node (transitions, high watermarks, leaders that it hears of); every time is since the command.
@@ -19,6 +23,9 @@ from odradek_broker.core.quorum.messages import Effect, HighWatermarkAdvanced, L
 
 from tests.broker.quorum_simulation.node import Node
 from tests.broker.quorum_simulation.world import QuorumWorld
+
+
+CONFIG = {"snapshot": "snapshot_max_bytes", "retention": "retention_bytes", "piece": "fetch_max_bytes"}
 
 
 class QuorumStage:
@@ -48,7 +55,9 @@ class QuorumStage:
             role = type(core.role).__name__.lower()
             known = core.role.high_watermark if isinstance(core.role, Leader) else log.high_watermark
             high = "none" if known is None else str(known)
-            lines.append(f"n{node_id} {role} epoch={core.state.epoch} leo={log.log_end_offset} hw={high}")
+            kept = ",".join(str(each.end_offset) for each in node.disk.snapshots)
+            cut = f" start={log.log_start_offset} snapshots={kept}" if kept else ""
+            lines.append(f"n{node_id} {role} epoch={core.state.epoch} leo={log.log_end_offset} hw={high}{cut}")
         return lines
 
     def _saw(self, node: Node, effect: Effect) -> None:
@@ -67,7 +76,8 @@ class QuorumStage:
     def _on_quorum(self, *words: str) -> None:
         options = {"voters": 3, "observers": 0, "seed": 1}
         options |= {name: int(value) for name, value in (word.split("=") for word in words)}
-        self._world = QuorumWorld(options["voters"], options["observers"], seed=options["seed"])
+        config = {CONFIG[name]: value for name, value in options.items() if name in CONFIG}
+        self._world = QuorumWorld(options["voters"], options["observers"], seed=options["seed"], config=config)
         self._world.on_effect = self._saw
         self._since_ms = 0
 
@@ -103,6 +113,18 @@ class QuorumStage:
             self._world.run_until(lambda: self._world.leader() is not None)
         else:
             self._world.run_until(self._world.replaced(old))
+
+    def _on_damage(self) -> None:
+        self._world.damage = True
+
+    def _on_installs(self, node_id: str) -> None:
+        node = self._world.nodes[int(node_id)]
+        before = node.disk.start
+        self._world.run_until(lambda: node.disk.start > before)
+
+    def _on_fetches(self, node_id: str) -> None:
+        node = self._world.nodes[int(node_id)]
+        self._world.run_until(lambda: len(node.disk.part) > 0)
 
     def _on_run(self, duration_ms: str) -> None:
         self._world.run_for(int(duration_ms))
