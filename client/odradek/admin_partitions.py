@@ -105,8 +105,11 @@ class PartitionAdmin(AdminCalls):
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """The reassignments that are on their way, of all partitions when none is named."""
+        named = None if partitions is None else list(partitions)
+        if named == []:
+            return {}
         request = admin_pb2.ListPartitionReassignmentsRequest()
-        for topic, number in partitions or ():
+        for topic, number in named or ():
             request.partitions.add(topic=topic, partition=number)
         kind = admin_pb2.ListPartitionReassignmentsResponse
         answer = await self._ask("ListPartitionReassignments", request, kind)

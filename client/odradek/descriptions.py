@@ -110,6 +110,11 @@ class PartitionReassignment:
     removing_replicas: Sequence[int]
 
     @property
+    def original(self) -> Sequence[int]:
+        """What a cancellation goes back to."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding_replicas)
+
+    @property
     def target(self) -> Sequence[int]:
         return tuple(replica for replica in self.replicas if replica not in self.removing_replicas)
 

@@ -20,7 +20,7 @@ R = TypeVar("R")
 WATCH_PAUSE_S = 0.5
 
 
-def ask(bootstrap: str | None, timeout: float, question: Callable[[Admin], Awaitable[R]]) -> R:
+def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin], Awaitable[R]]) -> R:
     """Run one question to the cluster with an admin client of its own."""
 
     async def work() -> R:

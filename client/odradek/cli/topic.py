@@ -1,4 +1,4 @@
-"""`odradek topic`: create, list, describe, delete, elect."""
+"""`odradek topic`: create, list, describe, delete; alter, reassign and elect have files of their own."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek.cli.cluster import ask
-from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed, did_you_mean
+from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
-from odradek.cli.parsing import parse_partition, parse_settings
+from odradek.cli.parsing import parse_settings
 from odradek.cli.screen import Screen
+from odradek.cli.topic_alter import alter
+from odradek.cli.topic_elect import elect
+from odradek.cli.topic_reassign import reassign
 
 if TYPE_CHECKING:
     from odradek import Admin, ConfigEntry, TopicDescription
 
 app = typer.Typer(
-    help="Create, list, describe and delete topics.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+    help="Create, list, describe, change and delete topics.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
@@ -199,36 +205,9 @@ def delete(
     Screen(quiet=quiet).say(f"deleted {', '.join(names)}")
 
 
-@app.command("elect")
-def elect(
-    partitions: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC/PARTITION]...", help="Default: all.")
-    ] = None,
-    unclean: Annotated[
-        bool, typer.Option("--unclean", help="Let a replica lead that is not in sync: records may be lost.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="With --unclean: yes, records may be lost.")] = False,
-    bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-) -> None:
-    """Give leadership back to the preferred replica, the first of each partition's list."""
-    if unclean and not yes:
-        raise CommandFailed(
-            "an unclean election may lose records", hint="add --yes if that is what you want", exit_code=USAGE
-        )
-    chosen = [parse_partition(text) for text in partitions] if partitions else None
-    found = ask(bootstrap, timeout, lambda admin: admin.elect_leaders("unclean" if unclean else "preferred", chosen))
-    rows = [
-        {"partition": f"{partition.topic}/{partition.partition}", "result": str(error) if error else "elected"}
-        for partition, error in sorted(found.items())
-    ]
-    screen = Screen(output, as_json)
-    screen.show_rows(rows, {"partition": "PARTITION", "result": "RESULT"})
-    if not rows and screen.for_people:
-        screen.say("nothing to do: every preferred replica leads")
-    raise typer.Exit(FAILED if any(found.values()) else FINE)
+app.command("alter")(alter)
+app.command("reassign")(reassign)
+app.command("elect")(elect)
 
 
 async def _topics(admin: Admin, names: list[str] | None) -> list[TopicDescription]:

@@ -27,7 +27,8 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
         "server": "Run one broker or controller; show its settings.",
     },
     "Records": {
-        "topic": "Create, list, describe and delete topics.",
+        "topic": "Create, list, describe, change and delete topics.",
+        "config": "Show and change the settings of topics and brokers.",
         "produce": "Write records: lines, files, JSON, or generated ones.",
         "consume": "Read records.",
     },
