@@ -6,7 +6,7 @@ truncation mode is no part of the draw: the same seed meets the same faults in e
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from random import Random
 
 from odradek_broker.core.partition.messages import TruncationMode
@@ -18,6 +18,7 @@ AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
 HEAVY = ("rolling", "rolling-hard", "crash-all", "quorum-loss", "blackout", "client-crash")  # with a pace of their own
 SELDOM = 2.5
 CORE_SHARE = 0.25  # of the seeds
+SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
 SMALLEST_PACE_MS, LARGEST_PACE_MS = 400, 2_500  # mean time between two strikes of one nemesis
 
 
@@ -45,6 +46,7 @@ class Options:
     chance: str = "drawn"  # which chance points of the product strike: those that the seed draws, all or none
     core: str = "drawn"  # whether one machine stays broken while the others must be well: drawn, always or never
     strict: bool = False  # report what is not owed, too
+    metadata_snapshots: str = "drawn"  # small: every few records, so that nodes are sent one; drawn, small or never
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.nemeses if name not in ALL_NEMESES]
@@ -61,6 +63,8 @@ class Options:
             raise ValueError(f"chance must be drawn, all or none, not {self.chance!r}")
         if self.core not in ("drawn", "always", "never"):
             raise ValueError(f"core must be drawn, always or never, not {self.core!r}")
+        if self.metadata_snapshots not in ("drawn", "small", "never"):
+            raise ValueError(f"metadata snapshots must be drawn, small or never, not {self.metadata_snapshots!r}")
 
     @property
     def promises(self) -> Promises:
@@ -130,7 +134,7 @@ def expand(rng: Random, options: Options) -> Plan:
     }
     core = rng.random() < CORE_SHARE
     low = rng.choice((0.05, 0.2, 1.0))
-    return Plan(
+    plan = Plan(
         options=options,
         settings=settings,
         paces_ms={name: paces[name] for name in (options.nemeses or drawn)},
@@ -138,6 +142,20 @@ def expand(rng: Random, options: Options) -> Plan:
         write_pause_ms=rng.uniform(15, 100),
         in_flight=rng.choice((1, 5, 50)),
         core=core if options.core == "drawn" else options.core == "always",
+    )
+    small, chosen = rng.choice(SMALL_SNAPSHOTS), rng.random() < 0.5
+    if options.metadata_snapshots == "small" or (options.metadata_snapshots == "drawn" and chosen):
+        return replace(plan, settings=_with_snapshots(settings, small))
+    return plan
+
+
+def _with_snapshots(settings: BrokerSettings, every_bytes: int) -> BrokerSettings:
+    """A snapshot of the metadata after so many bytes of it, and little more than the last one is kept."""
+    return replace(
+        settings,
+        metadata_log_max_record_bytes_between_snapshots=every_bytes,
+        metadata_max_retention_bytes=4 * every_bytes,
+        metadata_log_segment_bytes=every_bytes,
     )
 
 
