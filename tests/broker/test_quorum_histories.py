@@ -101,7 +101,7 @@ def test_a_quorum_stays_sound_and_recovers(voters: int, observers: int, first_se
 @pytest.mark.parametrize("first_seed", range(0, 100, SEEDS_PER_TEST))
 @pytest.mark.parametrize(("voters", "observers"), [(3, 1), (5, 0)])
 def test_a_quorum_stays_sound_while_its_logs_are_cut(voters: int, observers: int, first_seed: int) -> None:
-    """RA-14 with a snapshot after every other batch: M-6 holds as well, and what a snapshot brings is committed (M-5)."""
+    """RA-14 with a snapshot after every other batch: M-6 holds, too, and what a snapshot brings is committed (M-5)."""
     installed = 0
     for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
         try:

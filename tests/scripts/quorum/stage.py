@@ -24,7 +24,6 @@ from odradek_broker.core.quorum.messages import Effect, HighWatermarkAdvanced, L
 from tests.broker.quorum_simulation.node import Node
 from tests.broker.quorum_simulation.world import QuorumWorld
 
-
 CONFIG = {"snapshot": "snapshot_max_bytes", "retention": "retention_bytes", "piece": "fetch_max_bytes"}
 
 
