@@ -156,7 +156,8 @@ def _content(part: Bytes, other: Bytes | None) -> Safe:
     begin = max(0, first - 8) if first > _SHOWN_VALUE - 4 else 0
     end = min(len(content), max(begin + _SHOWN_VALUE, min(last, begin + _SHOWN_VALUE)))
     first, last = max(first, begin), min(last, end)
-    lead = "…" if part.start + begin > 0 else ""
+    skipped = part.start + begin
+    lead = tag("span", f"{skipped:,} bytes, then …", class_="cut") if skipped else Safe("")
     left = part.size - part.start - end
     tail = f"… +{left:,} bytes" if left > 0 else ""
     if other is None or first >= last:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from odradek_audit.findings import CHECKS, Finding, Severity
 from odradek_audit.report.exhibit_html import wrong_offsets
-from odradek_audit.report.markup import count, plural
+from odradek_audit.report.markup import count, plain, plural
 from odradek_audit.report.model import Report
 
 GRAVITY = (
@@ -55,7 +55,7 @@ def verdict_sentence(report: Report) -> str:
 
 def place_of(finding: Finding) -> str:
     """The partition, for people; empty for what belongs to none."""
-    return f"{finding.topic}-{finding.partition}" if finding.partition >= 0 else ""
+    return f"{plain(finding.topic, 80)}-{finding.partition}" if finding.partition >= 0 else ""
 
 
 def headline(finding: Finding) -> str:

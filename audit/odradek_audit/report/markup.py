@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable
 from html import escape
 
-TEXT_LIMIT = 240
+NAME_LIMIT = 160
 SENTENCE_LIMIT = 900
 _VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that a reader would not see, or that change how the rest is shown."""
@@ -25,7 +25,7 @@ class Safe(str):
     __slots__ = ()
 
 
-def plain(text: str, limit: int = TEXT_LIMIT) -> str:
+def plain(text: str, limit: int = SENTENCE_LIMIT) -> str:
     """Text with invisible characters as escapes, cut to a length; still to be escaped."""
     cut = text[:limit]
     result = "".join(_visible(character) for character in cut)
@@ -49,7 +49,7 @@ def plain_bytes(content: bytes) -> str:
     return plain(content.decode("utf-8", "backslashreplace"), limit=len(content) * 4 + 1)
 
 
-def shown(value: object, limit: int = TEXT_LIMIT) -> Safe:
+def shown(value: object, limit: int = SENTENCE_LIMIT) -> Safe:
     """Any value as escaped text."""
     if isinstance(value, Safe):
         return value
@@ -79,11 +79,11 @@ def _attribute(key: str, value: object) -> str:
 
 def name(text: str) -> Safe:
     """A name out of a log directory, set apart so that right-to-left letters in it move nothing else."""
-    return tag("bdi", text)
+    return tag("bdi", shown(text, NAME_LIMIT))
 
 
 def code(text: object) -> Safe:
-    return tag("code", text)
+    return tag("code", shown(text, NAME_LIMIT))
 
 
 def count(number: int) -> str:

@@ -112,13 +112,13 @@ def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anch
         return join([tag("h2", "Findings", id="findings"), tag("p", "None."), _sample_timelines(report)])
     parts = [tag("h2", "Findings, partition by partition", id="findings")]
     summaries = {(each.topic, each.partition): each for each in report.partitions}
+    totals = Counter((finding.topic, finding.partition) for finding in ordered)
     opened = OPENED
     for number, key in enumerate(dict.fromkeys((finding.topic, finding.partition) for finding in whole)):
         mine = [finding for finding in whole if (finding.topic, finding.partition) == key]
-        total = sum(1 for finding in ordered if (finding.topic, finding.partition) == key)
         summary = summaries.get(key)
         title = join([name(key[0]), f"-{key[1]}"]) if key[1] >= 0 else Safe("Log directories")
-        parts.append(tag("h3", title, f": {plural(total, 'finding')}"))
+        parts.append(tag("h3", title, f": {plural(totals[key], 'finding')}"))
         if summary is not None and number < TIMELINES:
             parts.append(timeline(summary, [(finding, anchors[id(finding)]) for finding in mine], legend=not number))
         for finding in mine:

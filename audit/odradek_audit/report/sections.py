@@ -25,7 +25,7 @@ def compared(report: Report) -> Safe:
         _tile(size(report.read_bytes), f"read in {report.seconds:.1f} s" if report.seconds >= 0.1 else "read"),
     ]
     if report.history_events is not None:
-        tiles.append(_tile(count(acknowledged), "acknowledgements checked"))
+        tiles.append(_tile(count(acknowledged), "acks=all records checked"))
     rows = [
         tag("tr", tag("th", name(replica), scope="row"), tag("td", code(path)))
         for replica, path in report.replicas.items()

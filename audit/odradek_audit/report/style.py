@@ -60,7 +60,7 @@ padding:1px 8px;border-radius:5px;border:1px solid var(--bad);color:var(--bad);w
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px;margin:12px 0}
 .tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px}
 .tile b{display:block;font-size:23px;line-height:1.25;font-variant-numeric:tabular-nums}
-.tile span{color:var(--quiet);font-size:14px}
+.tile span{overflow-wrap:normal;color:var(--quiet);font-size:14px}
 .not li{margin:4px 0}
 .scroll{overflow-x:auto;max-width:100%}
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}

@@ -64,7 +64,7 @@ def timeline(partition: PartitionSummary, findings: Sequence[tuple[Finding, str]
             if finding.replica == replica.replica
         )
     parts.append(_axis(scale, height))
-    title = f"Leader epochs of {plain(partition.topic)}-{partition.partition}, a lane for each replica"
+    title = f"Leader epochs of {plain(partition.topic, 80)}-{partition.partition}, a lane for each replica"
     picture = tag(
         "svg",
         tag("title", title),

@@ -1,0 +1,319 @@
+"""report.html as text: what it says first, what it must never contain, and how large it may become."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from odradek_audit.findings import CHECKS, Finding
+from odradek_audit.history import ACK, SEND, Event, History
+from odradek_audit.local import audit
+from odradek_audit.planting import plant
+from odradek_audit.report import Report
+from odradek_audit.report.files import write_report
+from odradek_audit.report.guarantees import rows_for
+from odradek_audit.report.markup import Safe, plain, shown, tag
+from odradek_audit.report.page import page
+from odradek_audit.sample import SampleBatch, SampleLog, SamplePartition
+from odradek_proto.records import encode_batch
+from odradek_proto.topics import TopicPartition
+
+WriteCluster = Callable[..., dict[str, Path]]
+PARTITION = TopicPartition("t", 0)
+ELEMENTS = """
+    html head meta link title style body a header h1 main section div p ul li h2 h3 h4 table thead tbody tr th td
+    caption details summary bdi code b em span mark article figure figcaption pre footer svg g rect line path text
+    circle
+"""
+ATTRIBUTES = """
+    charset http-equiv content name rel href lang class id role aria-label aria-hidden tabindex title open scope
+    rowspan viewbox x y x1 y1 x2 y2 cx cy r d width height text-anchor
+"""
+HOSTILE = (
+    b"<script>alert(1)</script>",
+    b"</svg><img src=x onerror=alert(1)>",
+    b"\"' onmouseover=alert(1) x='",
+    "\u202egnp.exe\u2066\u200b\ufeff".encode(),
+    b"nul\x00esc\x1b[31mbell\x07",
+    b"<style>*{display:none}</style><!--",
+    b"\xff\xfe\xed\xa0\x80",
+    b"]]><?xml &lt;",
+)
+
+
+class Elements(HTMLParser):
+    """Which elements, attributes and links a page has, and its visible text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: Counter[str] = Counter()
+        self.attributes: set[str] = set()
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.text: list[str] = []
+        self.others: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == [], self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements[tag] += 1
+        self.attributes.update(name for name, _ in attrs)
+        self.links.extend(value or "" for name, value in attrs if name in ("href", "src"))
+        self.ids.extend(value or "" for name, value in attrs if name == "id")
+        if tag not in ("meta", "link"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        if not self._open or self._open[-1] != "style":
+            self.text.append(data)
+
+    def handle_comment(self, data: str) -> None:
+        self.others.append(data)
+
+    def handle_pi(self, data: str) -> None:
+        self.others.append(data)
+
+    def unknown_decl(self, data: str) -> None:
+        self.others.append(data)
+
+
+def check_is_inert(text: str) -> Elements:
+    """Nothing but our own elements and attributes, links into the page alone, and no character that cannot be seen."""
+    found = Elements(text)
+    assert set(found.elements) <= set(ELEMENTS.split()), found.elements
+    assert found.attributes <= set(ATTRIBUTES.split()), found.attributes
+    assert all(link == "data:," or link.startswith("#") for link in found.links), found.links
+    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
+    assert len(found.ids) == len(set(found.ids))
+    assert found.others == []
+    assert found.elements["style"] == 1
+    assert not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]", text
+    )
+    return found
+
+
+def damaged_report(write_cluster: WriteCluster, log: SampleLog) -> Report:
+    """Three replicas, one record of replica 2 changed."""
+    replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3)
+    plant("change-record", replicas["2"], PARTITION, random.Random(3))
+    return audit(replicas)
+
+
+# --- What it says -----------------------------------------------------------------------------------------------------
+
+
+def test_verdict_names_replica_and_offset_before_anything_else(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """Who is wrong, compared with whom, and where, in the first sentence."""
+    report = damaged_report(write_cluster, log)
+    text = " ".join("".join(check_is_inert(page(report)).text).split())
+    offset = report.findings[0].offset
+    assert re.search(r"FINDINGS ?Replica 2 holds another record than replicas 1 and 3 at offset \d+ in t-0\.", text)
+    assert text.index("FINDINGS") < text.index(f"offset {offset}") < text.index("What was compared")
+    assert "Suspected cause: this copy was changed after it was written" in text
+    assert "Compared with replica 1, because 2 of 3 replicas hold the same bytes." in text
+
+
+def test_differing_record_is_marked_beside_the_right_one(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """The wrong cell has a sign and a mark, its row a class of its own, and equal copies are called so."""
+    report = damaged_report(write_cluster, log)
+    text = page(report)
+    offset = report.findings[0].offset
+    row = re.search(rf'<tr class="here"><th scope="row">{offset}</th>(.*?)</tr>', text)
+    assert row is not None
+    cells = re.findall(r"<td[^>]*>.*?</td>", row[1])
+    assert [("≠" in cell, "<mark>" in cell) for cell in cells] == [(True, True), (False, True), (False, False)]
+    assert text.count('<tr class="here"><th') == 1
+    assert "= same bytes as the reference" in re.sub("<[^>]+>", "", text).replace("&#x27;", "'")
+
+
+def test_agreeing_replicas_say_what_was_not_looked_at(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """SURVIVED says what was compared; without a history it says what that leaves open."""
+    text = " ".join("".join(Elements(page(audit(write_cluster(log, log, log)))).text).split())
+    assert "SURVIVED" in text
+    assert "520 records compared on 3 replicas: all are equal." in text
+    assert "No history of clients was given" in text
+
+
+def test_missing_replica_and_inconclusive_run_are_said(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """A partition that one broker does not have, and an audit that compared nothing."""
+    other = TopicPartition("u", 1)
+    replicas = write_cluster(
+        {PARTITION: SamplePartition(log)}, {PARTITION: SamplePartition(log), other: SamplePartition(log)}
+    )
+    text = " ".join("".join(Elements(page(audit(replicas))).text).split())
+    assert "No directory, so nothing to compare: u-1 on replica 1." in text
+    alone = " ".join("".join(Elements(page(audit({"1": replicas["1"]}))).text).split())
+    assert "INCONCLUSIVE" in alone
+    assert "Too little was compared" in alone
+
+
+def test_page_is_the_same_for_the_same_report(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """No clock, no chance, no order of a set."""
+    report = damaged_report(write_cluster, log)
+    assert page(report) == page(replace(report))
+
+
+def test_policy_allows_this_style_sheet_and_nothing_else(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """The content security policy names the sheet's hash, and neither script nor network."""
+    text = page(audit(write_cluster(log, log)))
+    sheet = re.search("<style>(.*?)</style>", text, re.DOTALL)
+    policy = re.search('http-equiv="Content-Security-Policy" content="(.*?)"', text)
+    assert sheet is not None
+    assert policy is not None
+    digest = base64.b64encode(hashlib.sha256(sheet[1].encode()).digest()).decode()
+    assert policy[1].replace("&#39;", "'").split("; ") == [
+        "default-src 'none'", f"style-src 'sha256-{digest}'", "img-src data:", "base-uri 'none'", "form-action 'none'"
+    ]  # fmt: skip
+    assert "url(" not in sheet[1]
+    assert "style=" not in text
+
+
+@pytest.mark.parametrize(
+    ("configuration", "expected"),
+    [
+        ({}, 5),
+        ({"acks": "all"}, 3),
+        ({"acks": "-1", "min.insync.replicas": "3", "odradek.fsync": "never"}, 1),
+        ({"acks": "1", "min.insync.replicas": "2"}, 1),
+        ({"odradek.fsync": "before-ack"}, 3),
+    ],
+)
+def test_configuration_selects_what_was_owed(configuration: dict[str, str], expected: int) -> None:
+    """What is not known leaves all of its rows standing."""
+    assert len(rows_for(configuration)) == expected
+
+
+# --- Hostile content --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", HOSTILE)
+@pytest.mark.parametrize("kind", ["log-matching", "crc-mismatch"])
+def test_hostile_records_add_no_element(write_cluster: WriteCluster, content: bytes, kind: str) -> None:
+    """Tags, quotes, control characters and reversed text in values are shown as text and escapes."""
+    log = SampleLog().append([b"ok-0" + content, content, b"ok-2"]).append([b"tail"])
+    bad = SampleLog().append([b"ok-0" + content, content + b"!", b"ok-2"]).append([b"tail"])
+    replicas = write_cluster(log, bad if kind == "log-matching" else log, log)
+    if kind == "crc-mismatch":
+        path = replicas["2"] / "t-0" / f"{0:020d}.log"
+        data = bytearray(path.read_bytes())
+        data[data.index(content) + len(content) - 1] ^= 0x01
+        path.write_bytes(data)
+    report = audit(replicas)
+    assert [finding.check for finding in report.findings] == [kind]
+    check_is_inert(page(report))
+
+
+def test_hostile_names_and_history_add_no_element(write_cluster: WriteCluster, log: SampleLog, tmp_path: Path) -> None:
+    """Topics, clients and values of a history, replica names and paths: the same door."""
+    name = "<script>alert(1)</script>\u202e\x00\"'"
+    replicas = write_cluster(log, log)
+    (tmp_path / "<b>").mkdir()
+    (tmp_path / "b1").rename(tmp_path / "<b>" / "b1")
+    history = History(
+        [
+            Event(SEND, "t", 0, b"<script>gone</script>", client=name),
+            Event(ACK, "t", 0, b"<script>gone</script>", 3, client=name),
+            Event(SEND, name, 0, b"x", client=name),
+            Event(ACK, name, 0, b"x", 0, client=name),
+        ]
+    )
+    report = audit({name: tmp_path / "<b>" / "b1", "2": replicas["2"]}, history=history)
+    report.configuration = {name: name}
+    found = check_is_inert(page(report))
+    assert {finding.check for finding in report.findings} >= {"acknowledged-lost"}
+    assert "<script>alert(1)</script>\\u202e\\x00" in "".join(found.text)
+
+
+@pytest.mark.parametrize("what", ["key", "value", "header"])
+def test_megabyte_of_anything_is_cut(write_cluster: WriteCluster, what: str) -> None:
+    """A page stays small whatever a record holds, and says how much was left out."""
+
+    def log(last: bytes) -> SampleLog:
+        large = b"<" * (1 << 20) + last
+        key, value = large if what == "key" else b"k", large if what == "value" else b"v"
+        headers = ((large.decode(), b"h"),) if what == "header" else ()
+        data = encode_batch([(1, key, value, headers)], base_offset=0, leader_epoch=0)
+        return SampleLog([SampleBatch(0, 0, 0, 1, bytes(data))], 1)
+
+    report = audit(write_cluster(log(b"a"), log(b"b")))
+    assert [finding.check for finding in report.findings] == ["log-matching"]
+    assert len(report.findings[0].to_json()) < 20_000
+    text = page(report)
+    check_is_inert(text)
+    assert len(text) < 60_000
+    assert ("headers differ" if what == "header" else "1,048,552 bytes, then …") in text
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("plain", "plain"),
+        ("a\x00b", "a\\x00b"),
+        ("\u202e", "\\u202e"),
+        ("\ud800", "\\ud800"),
+        ("\U000e0001", "\\U000e0001"),
+        ("ünïcödé 漢字", "ünïcödé 漢字"),
+        ("\n\t\r", "\\x0a\\x09\\x0d"),
+        ("\u2028", "\\u2028"),
+    ],
+)
+def test_what_cannot_be_seen_is_written_as_an_escape(given: str, expected: str) -> None:
+    """Control, format, private, surrogate and unassigned characters; letters of all scripts stay."""
+    assert plain(given) == expected
+
+
+def test_only_our_own_markup_goes_in_as_it_is() -> None:
+    """Content and attributes are escaped; what a tag made is not escaped again."""
+    made = tag("p", "<b>", tag("code", "&"), title='"<>', hidden=None, open=True, class_="x")
+    assert made == '<p title="&quot;&lt;&gt;" open class="x">&lt;b&gt;<code>&amp;</code></p>'
+    assert shown(made) is made
+    assert isinstance(made, Safe)
+
+
+# --- Size -------------------------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_findings_make_a_small_page(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """Some of each check are shown whole, the rest are counted, and it says where all of them are."""
+    report = damaged_report(write_cluster, log)
+    example = report.findings[0]
+    names = sorted(CHECKS)
+    report.findings = [
+        replace(example, check=names[number % len(names)], partition=number % 97, offset=number, end_offset=number + 1)
+        for number in range(10_000)
+    ]
+    began = time.process_time()
+    text = page(report)
+    assert time.process_time() - began < 20
+    assert len(text.encode()) < 3_000_000
+    found = check_is_inert(text)
+    assert found.elements["article"] == 60
+    said = "".join(found.text)
+    assert "9,940 more findings" in said
+    assert "All of them are in findings.jsonl and findings.parquet" in said
+
+
+def test_files_are_written_and_read_back(write_cluster: WriteCluster, log: SampleLog, tmp_path: Path) -> None:
+    """Findings come back from JSON with their exhibits; without the page there is no page."""
+    report = damaged_report(write_cluster, log)
+    assert "report.html" in write_report(report, tmp_path / "out")
+    lines = (tmp_path / "out" / "findings.jsonl").read_text().splitlines()
+    assert [Finding.from_json(line) for line in lines] == report.findings
+    assert report.findings[0].exhibit is not None
+    write_report(report, tmp_path / "bare", html=False)
+    assert not (tmp_path / "bare" / "report.html").exists()
