@@ -8,86 +8,20 @@ at that offset once; epochs and offsets rise; producer state is that of the log;
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from odradek_broker.core.partition.epochs import EpochCache
 from odradek_broker.core.partition.producers import ProducerStates
-from odradek_broker.storage.directory import LOCK, LogDirectory
+from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_proto.records import read_header
-from odradek_proto.transport.ports import Buffer, File
 
+from tests.broker.crashing_disk import CrashingFiles, PowerLost
 from tests.broker.log_bench import ORDERS, START_MS, batch, read_all
 
 TOPIC_ID = bytes(range(16))
-
-
-class PowerLost(Exception):
-    """The machine stopped."""
-
-
-class CrashingFiles(SimFiles):
-    """A disk that stops before the change number `steps`, and counts changes."""
-
-    def __init__(self, disk: SimDisk, steps: int) -> None:
-        super().__init__(disk, SimLoop(), random.Random(0))
-        self.left = steps
-        self.steps = 0
-
-    def step(self) -> None:
-        self.steps += 1
-        if self.left <= 0:
-            raise PowerLost
-        self.left -= 1
-
-    def open(self, path: str, *, create: bool = False) -> File:
-        if create and not self.exists(path):
-            self.step()
-        opened = super().open(path, create=create)
-        return opened if path.endswith(LOCK) else CrashingFile(self, opened)
-
-    def rename(self, source: str, target: str) -> None:
-        self.step()
-        super().rename(source, target)
-
-    def remove(self, path: str) -> None:
-        self.step()
-        super().remove(path)
-
-    def fsync_dir(self, path: str) -> None:
-        self.step()
-        super().fsync_dir(path)
-
-
-class CrashingFile:
-    """One file of it."""
-
-    def __init__(self, files: CrashingFiles, file: File) -> None:
-        self._files = files
-        self._file = file
-        self.pread = file.pread
-        self.size = file.size
-        self.close = file.close
-
-    @property
-    def path(self) -> str:
-        return self._file.path
-
-    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        self._files.step()
-        return self._file.pwritev(buffers, offset)
-
-    def truncate(self, size: int) -> None:
-        self._files.step()
-        self._file.truncate(size)
-
-    def fsync(self) -> None:
-        self._files.step()
-        self._file.fsync()
 
 
 class Story:
