@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
-from odradek_proto.transport.ports import NetworkError, PeerUnavailable, Stream, TimerHandle
+from odradek_proto.transport.ports import NetworkError, PeerUnavailable, Stream, StreamClosed, TimerHandle
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.config import ConsumerConfig
@@ -127,6 +128,8 @@ class FetchLink:
             read_committed=config.isolation_level == "read_committed",
         )
         wanted: dict[TopicPartition, None] = {}
+        if chance("consumer-fetches-little", 0.1):
+            header.max_bytes = 1
         for state in self._states():
             if state.outstanding is not None and state.outstanding[0] == self.broker_id:
                 wanted[state.name] = None
@@ -161,7 +164,10 @@ class FetchLink:
     async def _read(self, stream: Stream) -> None:
         try:
             while True:
-                self._take(await stream.recv())
+                message = await stream.recv()
+                if chance("consumer-redials", 0.005):
+                    raise StreamClosed(f"{stream.peer}: lost by chance")
+                self._take(message)
                 self._failures = 0
         except NetworkError as end:
             self._ended = end

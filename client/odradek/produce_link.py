@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.ports import DeadlineExceeded, NetworkError, PeerUnavailable, Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
@@ -111,6 +112,8 @@ class ProduceLink:
         sender, clock = self._sender, self._cluster.clock
         while self._ended is None:
             room = self._credit - self._unanswered
+            if chance("produce-request-small", 0.1):
+                room = min(room, 1)
             batches, effects = sender.drain(self.broker_id, clock.now_ms(), room, self._credit)
             if effects:
                 self._carry_out(effects)
@@ -147,7 +150,10 @@ class ProduceLink:
     async def _read(self, stream: Stream) -> None:
         try:
             while True:
-                self._take(await stream.recv())
+                message = await stream.recv()
+                if chance("acknowledgement-lost", 0.01):
+                    raise StreamClosed(f"{stream.peer}: lost by chance")
+                self._take(message)
         except NetworkError as end:
             self._ended = end
             self._event.set()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.chance import chance, reached
 from odradek_proto.transport.ports import Buffer, Files
 
 from odradek_broker.runtime.hosted import HostedReplica
@@ -47,6 +48,7 @@ class ColdReads:
         if len(self._reads) >= MAX_READS:
             self._line[tp] = None
             return
+        reached("cold-read")
         read = self._reads[tp] = ColdRead(hosted.role)
         task = asyncio.ensure_future(self._read(read, hosted, offset, max_bytes, limit))
         self._tasks.add(task)
@@ -54,6 +56,8 @@ class ColdReads:
 
     async def _read(self, read: ColdRead, hosted: HostedReplica, offset: int, max_bytes: int, limit: int) -> None:
         try:
+            if chance("cold-read-late", 0.1):
+                await self._files.offload(lambda: None)
             read.found = await self._files.offload(lambda: hosted.log.read(offset, max_bytes, limit))
         except LogCorrupted as error:
             read.found = error

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import Buffer, Clock, Files, Stream, StreamClosed, TimerHandle
 from odradek_proto.v1 import broker_pb2 as pb
@@ -263,7 +264,8 @@ class FetchSession:
         if (high_watermark, log_start_offset) == (wanted.told_high_watermark, wanted.told_log_start):
             return
         if wanted.deadline_ms is None:
-            wanted.deadline_ms = self._clock.now_ms() + self._max_wait_ms
+            wait_ms = 0 if chance("fetch-wait-ends-early", 0.1) else self._max_wait_ms
+            wanted.deadline_ms = self._clock.now_ms() + wait_ms
             self._arm_timer(wanted.deadline_ms)
 
     def _arm_timer(self, deadline_ms: int) -> None:
@@ -322,11 +324,13 @@ class FetchSession:
         header = pb.FetchAnswerHeader()
         buffers: list[Buffer] = []
         budget = min(self._max_bytes, self._allowance.next_bytes)
+        if chance("fetch-answer-small", 0.1):
+            budget = 1
         total = 0
         now_ms = self._clock.now_ms()
         while self._ready:
             tp = next(iter(self._ready))
-            if total >= budget or len(header.partitions) >= MAX_ANSWERED:
+            if total >= budget or len(header.partitions) >= MAX_ANSWERED or self._leaves_the_rest(header):
                 self._wakeup.set()
                 break
             del self._ready[tp]
@@ -336,6 +340,9 @@ class FetchSession:
             return None
         self._credit -= sum(map(len, buffers))  # `total` also holds what did not fit and was not sent
         return pack_frame(header.SerializeToString(), buffers)
+
+    def _leaves_the_rest(self, header: pb.FetchAnswerHeader) -> bool:
+        return bool(header.partitions) and chance("fetch-answer-partial", 0.1)
 
     def _answer(
         self,

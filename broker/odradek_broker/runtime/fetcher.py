@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader, CorruptBatch, check_batch
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream, TimerHandle
 from odradek_proto.v1 import broker_pb2 as pb
@@ -162,6 +163,8 @@ class Fetcher:
     async def _receive(self, stream: Stream) -> None:
         while True:
             message = await stream.recv()
+            if chance("fetcher-redials", 0.003):
+                return  # and this answer is lost
             try:
                 self.on_answers(message)
             except FrameError:  # a leader that speaks so is asked anew, after a back-off
@@ -193,6 +196,10 @@ class Fetcher:
         )
         ready, self._ready = self._ready, {}
         for tp in ready:
+            if header.partitions and chance("fetch-request-partial", 0.1):
+                self._ready[tp] = None  # with the next message
+                self._wakeup.set()
+                continue
             hosted = self._partitions.get(tp)
             follower = hosted.follower if hosted is not None else None
             if hosted is None or follower is None or hosted.offline is not None:

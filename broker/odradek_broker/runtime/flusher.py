@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Files
 
 from odradek_broker.runtime.counters import Counters, measured
@@ -52,6 +53,8 @@ class Flusher:
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
+            if chance("flush-late", 0.05):
+                await self._clock.sleep(50)
             batch, self._dirty = list(self._dirty), {}
             for hosted in batch:
                 try:

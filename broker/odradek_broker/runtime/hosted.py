@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import PREFIX_SIZE, BatchHeader, CorruptBatch, check_batch, stamped_prefix
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.chance import chance, reached
 from odradek_proto.transport.ports import Buffer, TimerHandle
 
 from odradek_broker.core.metadata.image import PartitionRegistration
@@ -152,6 +153,10 @@ class HostedReplica:
         if decision.header is not None and not self._append_as_leader(leader, decision.header, batch, now_ms):
             answer(ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline or "the disk is full"))
             return
+        if decision.duplicate:
+            reached("duplicate-answered")
+        if chance("produce-times-out-early", 0.01):
+            timeout_ms = 1
         self._answer_when_due(leader, decision, acks, now_ms + timeout_ms, answer)
 
     def _append_as_leader(self, leader: LeaderPartition, header: BatchHeader, batch: memoryview, now_ms: int) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock
 from odradek_proto.v1 import controller_pb2
 
@@ -83,7 +84,11 @@ class IsrChannel:
 
     async def _send_all(self) -> None:
         while self._waiting:
+            if chance("isr-proposal-late", 0.2):
+                await self._clock.sleep(30)
             batch = list(self._waiting)[:MAX_ITEMS]
+            if chance("isr-proposals-one-by-one", 0.3):
+                batch = batch[:1]
             self._in_flight = {key: self._waiting.pop(key) for key in batch}
             answers = await self._exchange(list(self._in_flight.values()))
             answered, self._in_flight = self._in_flight, {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Files
 
 from odradek_broker.runtime.hosted import HostedReplica
@@ -59,15 +60,20 @@ class Maintenance:
         return run
 
     async def _check_isrs(self) -> None:
-        self._replicas.check_isrs()
+        if not chance("isr-check-late", 0.2):
+            self._replicas.check_isrs()
 
     async def checkpoint_high_watermarks(self) -> None:
         """R-31: all partitions of the directory in one file."""
+        if chance("high-watermark-checkpoint-late", 0.3):
+            return
         marks = {tp: hosted.state.high_watermark for tp, hosted in self._replicas.replicas.items()}
         await finish(self._files, lambda: self._directory.write_high_watermarks(marks))
 
     async def checkpoint_recovery_points(self) -> None:
         """R-238: never ahead of the fsync that it stands for."""
+        if chance("recovery-point-checkpoint-late", 0.3):
+            return
         # On the loop: in a thread it could overtake a truncation, and say more than is there.
         self._directory.write_recovery_points()
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import HEADER_SIZE
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, split_frame
 from odradek_proto.transport.ports import Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
@@ -156,6 +157,10 @@ class ProduceSession:
             await self._due.wait()
             self._due.clear()
             message, self._answers = self._answers, pb.ProduceAnswers()
+            if len(message.answers) > 1 and chance("produce-answers-partial", 0.3):
+                self._answers.answers.extend(message.answers[1:])
+                del message.answers[1:]
+                self._due.set()
             leaving = len(message.answers)
             try:
                 await self._stream.send(message.SerializeToString())

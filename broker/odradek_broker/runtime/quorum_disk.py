@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Files
 
 from odradek_broker.core.quorum.messages import QuorumState, Snapshot, SnapshotId
@@ -67,6 +68,9 @@ class QuorumDisk:
 
     async def _run_flush(self) -> None:
         flush = measured(self.log.flush, self._counters.metadata_fsyncs, self._counters.timer)
+        if chance("quorum-flush-late", 0.02):
+            await self._files.offload(lambda: None)
+            await self._files.offload(lambda: None)
         offset = await self._files.offload(flush)
         again, self._flush_again = self._flush_again, False
         self.flushing = False

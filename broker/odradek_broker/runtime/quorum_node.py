@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Files, Handlers, Network, TimerHandle
 from odradek_proto.v1 import admin_pb2
 from odradek_proto.values import replace
@@ -359,6 +360,8 @@ class QuorumNode:
 
     def _on_timer(self) -> None:
         self._timer = None
+        if self.is_leader and chance("quorum-leader-resigns", 0.01):
+            self._step(lambda core, now_ms: core.resign(now_ms))
         self._step(lambda core, now_ms: core.on_time(now_ms))
 
     def _look_for_goodbyes(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Stream, StreamClosed
 from odradek_proto.v1 import controller_pb2
 
@@ -78,6 +79,8 @@ class SessionStream:
             if self._sent_ms is None and now_ms >= self._next_ms:
                 self._sent_ms = now_ms
                 self._next_ms = now_ms + self._interval_ms()
+                if chance("session-redials", 0.01):
+                    return
                 await self._stream.send(self._heartbeat().SerializeToString())
             if self._sent_ms is None:
                 until_ms = self._next_ms

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Sequence
 
 from odradek_proto.records import BatchHeader, Buffer
+from odradek_proto.transport.chance import chance
 
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.cache import slice_buffers
@@ -52,6 +53,8 @@ class AppendableLog(DurableLog):
             self._undo(before, error)
         self._end_offset = end
         self._tail.enter(headers, buffers, size, end)
+        if chance("cache-forgets", 0.02):
+            self._tail.clear()
 
     def _must_roll(self, active: Segment, headers: Sequence[BatchHeader], size: int, end: int) -> bool:
         """Whether these batches do not all belong into the active segment (R-225)."""
@@ -62,6 +65,8 @@ class AppendableLog(DurableLog):
             return True
         if not active.size:
             return False
+        if chance("segment-rolls-early", 0.01):
+            return True
         if (len(active.index) + len(headers)) * 12 > settings.segment_index_bytes:
             return True  # 12: an entry of the time index, the larger one
         timestamp = headers[-1].max_timestamp

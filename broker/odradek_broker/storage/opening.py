@@ -13,6 +13,7 @@ from odradek_proto.formats import (
 )
 from odradek_proto.records import CorruptBatch
 from odradek_proto.topics import TopicPartition, topic_id_to_text
+from odradek_proto.transport.chance import chance, reached
 from odradek_proto.transport.ports import Files
 from odradek_proto.values import Value
 
@@ -115,8 +116,9 @@ class _Opening:
         segments, epochs = self._segments, self._epochs
         log_start = max(log_start_offset, segments.first.base_offset)
         recovery = Recovery()
-        believed = clean and load_clean(segments, self._content)
+        believed = clean and not chance("clean-stop-disbelieved", 0.3) and load_clean(segments, self._content)
         if self._content.bases and not believed:
+            reached("log-recovered")
             recovery = self._recover(recovery_point, log_start)
         elif not self._content.bases:
             epochs.clear()

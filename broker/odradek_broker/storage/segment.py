@@ -16,6 +16,7 @@ from odradek_proto.formats import (
     segment_file_name,
 )
 from odradek_proto.records import HEADER_SIZE, BatchHeader, Buffer, CorruptBatch, read_header
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Files
 
 from odradek_broker.storage.errors import LogCorrupted
@@ -104,7 +105,7 @@ class Segment:
             self.max_timestamp_offset = last_offset
         if not position:
             self.first_timestamp = timestamp
-        if self.unindexed_bytes > self.interval:
+        if self.unindexed_bytes > self.interval or (position and chance("index-entry-early", 0.05)):
             self.index.append(last_offset, position)
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
             self.unindexed_bytes = 0
