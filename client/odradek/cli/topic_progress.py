@@ -81,7 +81,7 @@ def row(
 ) -> dict[str, Any]:
     replicas, error, state = moment.replicas[partition], refused.get(partition), "different"
     if error is not None:
-        state = f"refused: {error.message}"
+        state = error.message.partition(": ")[2]  # the partition stands in the first column
     elif partition in moment.ongoing:
         state = f"on its way, {moment.left[partition]} records to copy" if partition in moment.left else "on its way"
     elif replicas == plan[partition]:

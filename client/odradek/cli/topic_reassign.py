@@ -190,7 +190,8 @@ async def _execute(admin: Admin, screen: Screen, plan: Plan, wait: bool) -> int:
         partition: tuple(ongoing[partition].original) if partition in ongoing else replicas
         for partition, replicas in before.items()
     }
-    screen.say(f"to go back: {as_line(stable)}")
+    if screen.for_people:
+        screen.say(f"to go back: {as_line(stable)}")
     refused = {
         partition: error
         for partition, error in (await admin.alter_partition_reassignments(plan)).items()

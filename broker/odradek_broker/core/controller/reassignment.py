@@ -47,7 +47,7 @@ def alter_partition_reassignments(
         result = answer.partitions.add(topic=item.topic, partition=item.partition)
         try:
             if (item.topic, item.partition) in twice:
-                raise Refusal(ErrorCode.INVALID_REQUEST, f"{item.topic}-{item.partition} is named more than once")
+                raise Refusal(ErrorCode.INVALID_REQUEST, "the partition is named more than once")
             record = _reassign(image, settings, item, request.keep_replication_factor)
         except Refusal as refusal:
             result.error_code, result.error_message = refusal.error, refusal.message
@@ -81,7 +81,7 @@ def _reassign(
     topic = image.topics.get(item.topic)
     current = image.partition(TopicPartition(item.topic, item.partition))
     if topic is None or current is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {item.topic}-{item.partition}")
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
     unclean_allowed = unclean_election_allowed(image, settings, topic.name)
     target = PartitionTarget(
         acceptable=image.is_active,
@@ -89,16 +89,15 @@ def _reassign(
         elr_enable=settings.elr_enable,
         min_insync_replicas=min_insync_replicas(image, settings, topic.name),
     )
-    where = f"{topic.name}-{item.partition}"
     if item.replicas:
-        wanted = _checked(image, tuple(item.replicas), current, where, keep_factor)
+        wanted = _checked(image, tuple(item.replicas), current, keep_factor)
         replicas, reassignment = _towards(wanted, original_replicas(current))
     elif current.reassigning:
         replicas, reassignment = original_replicas(current), Reassignment()
     else:
-        raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{where} is not being reassigned")
+        raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned")
     target = replace(target, replicas=replicas, reassignment=reassignment)
-    target = _with_isr(current, target, where, unclean_allowed)
+    target = _with_isr(current, target, unclean_allowed)
     return change_partition(topic.topic_id, item.partition, current, target)
 
 
@@ -113,18 +112,18 @@ def target_replicas(current: PartitionRegistration) -> tuple[int, ...]:
 
 
 def _checked(
-    image: MetadataImage, wanted: tuple[int, ...], current: PartitionRegistration, where: str, keep_factor: bool
+    image: MetadataImage, wanted: tuple[int, ...], current: PartitionRegistration, keep_factor: bool
 ) -> tuple[int, ...]:
     """A target that can be. Fenced brokers may be in it, as in Kafka: they may come back."""
     if len(set(wanted)) < len(wanted):
-        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{where}: {list(wanted)} names a broker twice")
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{list(wanted)} names a broker twice")
     unknown = sorted(broker_id for broker_id in wanted if broker_id not in image.brokers)
     if unknown:
-        reason = f"{where}: no broker {', '.join(map(str, unknown))} is registered"
+        reason = f"no broker {', '.join(map(str, unknown))} is registered"
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     factor = len(target_replicas(current))
     if keep_factor and len(wanted) != factor:
-        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"{where}: {factor} replicas would become {len(wanted)}")
+        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas would become {len(wanted)}")
     return wanted
 
 
@@ -135,9 +134,7 @@ def _towards(wanted: tuple[int, ...], original: tuple[int, ...]) -> tuple[tuple[
     return (*wanted, *removing), Reassignment(adding, removing)
 
 
-def _with_isr(
-    current: PartitionRegistration, target: PartitionTarget, where: str, unclean_allowed: bool
-) -> PartitionTarget:
+def _with_isr(current: PartitionRegistration, target: PartitionTarget, unclean_allowed: bool) -> PartitionTarget:
     """The target with the ISR that is left when replicas that were being added leave at once."""
     replicas = target.replicas
     assert replicas
@@ -150,7 +147,7 @@ def _with_isr(
         return replace(target, isr=isr)
     leaving = [replica for replica in current.isr if replica not in isr]
     if not unclean_allowed:
-        reason = f"{where}: without {', '.join(map(str, leaving))} the in-sync replicas would be {list(isr)}, and " + (
+        reason = f"without {', '.join(map(str, leaving))} the in-sync replicas would be {list(isr)}, and " + (
             f"min.insync.replicas asks for {needed}" if isr else "only an unclean election could give it a leader"
         )
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

@@ -119,16 +119,13 @@ def _judge_advertised(addresses: Addresses, one: Advertised) -> list[Finding]:
 
 def _remedy(addresses: Addresses, one: Advertised, otherwise: str) -> str:
     """An address of the same broker that does answer here, if there is one."""
+    if addresses.dialled[one.address].outcome in (Outcome.MUTE, Outcome.STARTING):
+        return otherwise  # the address is right, the broker is not well
+    advertise = f"set advertised.listeners of broker {one.broker} to an address that this machine can reach"
     other = addresses.answering_for(one.broker)
     if other is not None:
-        return (
-            f"use {other.listener}'s address {other.address} (-b {other.address}), or set advertised.listeners of "
-            f"broker {one.broker} to an address that this machine can reach"
-        )
-    return (
-        f"set advertised.listeners of broker {one.broker} to an address that this machine can reach, best on a "
-        f"listener of its own ({otherwise})"
-    )
+        return f"use {other.listener}'s address {other.address} (-b {other.address}), or {advertise}"
+    return f"{otherwise}; or {advertise}"
 
 
 def _outcome(outcome: Outcome, address: str) -> tuple[str, str]:
@@ -141,13 +138,13 @@ def _outcome(outcome: Outcome, address: str) -> tuple[str, str]:
         ),
         Outcome.REFUSED: (
             f"nobody listens at {address}",
-            "is the broker up, is this its client listener's port, and is the port published?",
+            "is the broker up, is this the port of a client listener, and is it published?",
         ),
         Outcome.NO_ROUTE: (f"there is no way to {address} from here", "check the network and the address"),
         Outcome.SILENT: (f"{address} does not answer", "a firewall, or a machine that is off or frozen"),
         Outcome.MUTE: (
             f"{address} takes the connection and says nothing",
-            "the process is frozen (SIGSTOP, swapping) or does not speak first, as a server of another kind",
+            "the process is frozen (SIGSTOP, swapping), or it is a server of another kind",
         ),
         Outcome.STARTING: (
             f"the broker at {address} is not ready: it has not heard from a controller since its start",

@@ -142,7 +142,7 @@ def _judge_replicas(topic: pb.TopicMetadata, min_isr: int) -> list[Finding]:
             problem(
                 "min-isr-above-replicas", topic.topic,
                 f"{topic.topic}: {MIN_ISR}={min_isr}, but only {factor} replicas: acks=all is always refused",
-                f"odradek topic alter is not there yet: create it with {min_isr} replicas or set {MIN_ISR} lower",
+                f"give it {min_isr} replicas, or set {MIN_ISR} lower",
             )
         ]  # fmt: skip
     under = [each.partition for each in topic.partitions if 0 < len(each.isr) < min_isr]
@@ -156,7 +156,11 @@ def _judge_replicas(topic: pb.TopicMetadata, min_isr: int) -> list[Finding]:
                 "bring the missing replicas back: `odradek cluster status` shows which",
             )
         )  # fmt: skip
-    behind = [each for each in topic.partitions if len(each.isr) < len(each.replicas) and each.partition not in under]
+    behind = [
+        each
+        for each in topic.partitions
+        if each.leader_id >= 0 and len(each.isr) < len(each.replicas) and each.partition not in under
+    ]
     if behind:
         missing = sorted({replica for each in behind for replica in each.replicas if replica not in each.isr})
         findings.append(
