@@ -1,0 +1,201 @@
+"""`odradek doctor` on real sockets and real brokers: who answers at an address, and how the command ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.cli.checkup.dialling import Outcome, dial
+from odradek.cli.current import remember
+from odradek_broker.commands import checks
+from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.processes import free_ports
+from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.grpc_options import GrpcOptions
+from odradek_proto.transport.ports import CallContext, Handlers
+from odradek_proto.transport.reaching import Reached, reach
+
+Run = Callable[..., Any]
+TIMEOUT_MS = 700
+READY_S = 20
+
+
+def outcome_of(address: str) -> Outcome:
+    async def ask() -> Outcome:
+        network = GrpcNetwork(GrpcOptions(connect_timeout_ms=5_000))
+        try:
+            return (await dial(network, address, TIMEOUT_MS)).outcome
+        finally:
+            await network.close()
+
+    return asyncio.run(ask())
+
+
+def test_addresses_that_nobody_answers_at() -> None:
+    """A name that is none, a port that refuses, what is no address at all."""
+    assert outcome_of("no-such-host.invalid:50051") is Outcome.UNRESOLVED
+    assert outcome_of(f"127.0.0.1:{free_ports(1)[0]}") is Outcome.REFUSED
+    assert outcome_of(f"localhost:{free_ports(1)[0]}") is Outcome.REFUSED
+    assert [outcome_of(text) for text in ("x", "x:y", ":1", "x:0", "x:70000", "")] == [Outcome.NO_ADDRESS] * 6
+    assert outcome_of("a..b:1") is Outcome.UNRESOLVED
+
+
+def test_a_server_that_takes_connections_and_says_nothing_is_mute() -> None:
+    """As a frozen process: its kernel accepts for it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert outcome_of(f"127.0.0.1:{server.getsockname()[1]}") is Outcome.MUTE
+
+
+def test_a_server_of_another_protocol_is_not_grpc() -> None:
+    """It answers in its own language, or hangs up."""
+
+    async def ask() -> Outcome:
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        network = GrpcNetwork()
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            found = await dial(network, f"127.0.0.1:{port}", TIMEOUT_MS)
+            await network.close()
+            return found.outcome
+
+    assert asyncio.run(ask()) is Outcome.NOT_GRPC
+
+
+def test_grpc_servers_that_are_no_brokers_for_clients() -> None:
+    """A stranger, the controllers' listener, and a broker that has not heard of its controller yet."""
+
+    async def never(request: bytes, context: CallContext) -> bytes:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    async def ask() -> list[Outcome]:
+        network = GrpcNetwork()
+        served = [
+            Handlers(services=["shop.v1.Cart"]),
+            Handlers(services=["odradek.v1.Quorum"]),
+            Handlers(unary={"/odradek.v1.Broker/Metadata": never}, services=["odradek.v1.Broker"]),
+        ]
+        servers = [await network.serve("127.0.0.1:0", handlers) for handlers in served]
+        for server in servers:
+            server.set_serving(False)
+        found = [(await dial(network, server.address, TIMEOUT_MS)).outcome for server in servers]
+        await network.close()
+        for server in servers:
+            await server.stop()
+        return found
+
+    assert asyncio.run(ask()) == [Outcome.STRANGER, Outcome.CONTROLLER, Outcome.STARTING]
+
+
+def test_a_resolver_that_hangs_costs_the_deadline_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look-up is abandoned; nothing waits for its thread, the end of the program included."""
+    import threading
+
+    release = threading.Event()
+
+    def hang(*_: object, **__: object) -> list[Any]:
+        release.wait(60)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    started = time.monotonic()
+    try:
+        assert asyncio.run(reach("somewhere:1", 100)) is Reached.UNRESOLVED
+        assert time.monotonic() - started < 5
+    finally:
+        release.set()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, home: Path) -> Iterator[LocalCluster]:
+    """Three brokers, remembered as the cluster that was started last."""
+    made = LocalCluster.create(tmp_path / "cluster", brokers=3, settings={"odradek.create.topics": "orders:3:3"})
+    made.start_all()
+    remember(made.directory)
+    try:
+        yield made
+    finally:
+        made.kill_all()
+
+
+@pytest.mark.cluster
+def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: Run) -> None:
+    """Well, then with a dead broker, without a majority, and gone: exit codes 0, 3, 3, 4."""
+    wait = odradek_process("topic", "list", "-b", cluster.bootstrap)
+    deadline = time.monotonic() + READY_S
+    while "orders" not in wait.out and time.monotonic() < deadline:
+        wait = odradek_process("topic", "list", "-b", cluster.bootstrap)
+
+    well = odradek_process("doctor", "--json")
+    report = json.loads(well.out)
+    assert (well.code, report["problems"], report["healthy"]) == (0, 0, True), well.out
+    assert report["cluster_id"] == cluster.cluster_id
+    assert [row["answered_by"] for row in report["addresses"]] == [1, 2, 3]
+
+    cluster.kill(1)
+    found = found_by(odradek_process, 3)
+    assert {"dead-process"} <= found <= {"dead-process", "broker-down", "advertised-address", "under-replicated",
+                                         "voter-silent", "no-majority"}  # fmt: skip
+    assert {"broker-down", "advertised-address"} & found  # the others may not have noticed yet
+
+    cluster.pause(2)
+    found = found_by(odradek_process, 3)
+    assert {"dead-process", "frozen-process", "no-majority"} <= found
+    people = odradek_process("doctor", "--timeout", "0.5")
+    assert people.code == 3
+    assert "takes the connection and says nothing" in people.out or "broker 2 is down" in people.out
+
+    cluster.resume(2)
+    cluster.kill_all()
+    assert found_by(odradek_process, 4) == {"bootstrap-address", "dead-process"}
+
+
+def found_by(odradek_process: Run, code: int) -> set[str]:
+    """The checks that found a problem."""
+    outcome = odradek_process("doctor", "--json", "--timeout", "1")
+    assert outcome.code == code, outcome
+    return {finding["check"] for finding in json.loads(outcome.out)["findings"] if finding["level"] == "problem"}
+
+
+def test_without_a_cluster_only_the_machine_is_looked_at(odradek: Run) -> None:
+    """Nothing is dialled, and that is said."""
+    outcome = odradek("doctor")
+    assert outcome.code in (0, 3)
+    assert "no cluster was named" in outcome.out
+
+
+def test_a_settings_file_is_checked_as_a_broker_would(odradek: Run, tmp_path: Path) -> None:
+    """What a broker refuses is a problem, what it does not use a note."""
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=1\nnum.io.threads=8\nlisteners=GRPC://0.0.0.0:50051\n")
+    outcome = odradek("doctor", "-c", str(file), "--json")
+    assert outcome.code == 3
+    (finding,) = [each for each in json.loads(outcome.out)["findings"] if each["check"] == "settings"]
+    assert "set advertised.listeners=GRPC://HOST:PORT" in finding["says"]
+
+
+def test_variables_that_are_no_settings_are_noted() -> None:
+    """Those of other programs, and misspelt ones with the nearest name."""
+    variables = {"KAFKA_HEAP_OPTS": "-Xmx1g", "ODRADEK_MIN_INSYNC_REPLCAS": "2", "PATH": "/bin"}
+    asked = {"directory": None, "config": None, "environment": variables}
+    (finding,) = checks.findings(asked)
+    assert (finding["level"], finding["check"]) == ("note", "settings")
+    assert "ODRADEK_MIN_INSYNC_REPLCAS (did you mean min.insync.replicas?)" in finding["says"]
+    assert checks.findings({**asked, "environment": {"PATH": "/bin"}}) == []
+
+
+def test_a_local_cluster_that_is_gone_is_a_problem(tmp_path: Path) -> None:
+    """Its directory was removed, or holds something else."""
+    (finding,) = checks.of_local_cluster(tmp_path)
+    assert (finding["level"], finding["check"]) == ("problem", "local-cluster")
