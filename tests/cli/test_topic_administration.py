@@ -1,0 +1,194 @@
+"""`odradek topic alter|reassign|elect` and `odradek config` as they are typed, with what they print, line by line.
+
+The words after `$ odradek` in the story below are run against a cluster of four brokers; `-> 1` is the exit code, and
+what goes to standard error is marked by `!`. `pytest --rewrite` accepts new output.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek import NewTopic
+from odradek.cli import failures
+from odradek.cli.topic_plan import current_plan, parse_brokers, plan_as_json, read_plan, select, spread
+from odradek.descriptions import PartitionDescription, TopicDescription
+from odradek.sync import Admin
+from odradek_broker.testing import Cluster
+from odradek_proto.topics import TopicPartition
+
+Run = Callable[..., Any]
+COMMANDS = """
+import contextlib, io, json, sys
+from odradek.cli.main import main
+for line in sys.stdin:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(json.loads(line))
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
+"""
+STORY = Path(__file__).parent / "topic_administration.txt"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Cluster]:
+    """Four brokers, with two partitions of `orders` on the first three."""
+    with Cluster(4, settings={"min.insync.replicas": 1}) as running:
+        with Admin(running.bootstrap) as admin:
+            assignments = {0: [1, 2, 3], 1: [2, 3, 1]}
+            admin.create_topics([NewTopic("orders", assignments=assignments)])
+        running.wait_until_in_sync("orders")
+        monkeypatch.setenv("ODRADEK_BOOTSTRAP", running.bootstrap)
+        yield running
+
+
+class Shell:
+    """One process that runs command after command: a new one for each would cost more than all that they do."""
+
+    def __init__(self, directory: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=directory
+        )
+
+    def run(self, line: str) -> list[str]:
+        """What a line prints, marked, and its exit code if that is not 0. Progress depends on the hour: left out."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(shlex.split(line)[2:]) + "\n")
+        self._process.stdin.flush()
+        code, out, err = json.loads(self._process.stdout.readline())
+        said = [f"! {words}" for words in err.splitlines() if "on their way" not in words]
+        return [*said, *filter(None, out.splitlines()), *([f"-> {code}"] if code else [])]
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture
+def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
+    """In a directory with a plan."""
+    plan = {"version": 1, "partitions": [
+        {"topic": "orders", "partition": 1, "replicas": [4, 3], "log_dirs": ["any", "any"]}
+    ]}  # fmt: skip
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    opened = Shell(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_the_story_of_an_administrator(cluster: Cluster, shell: Shell, request: pytest.FixtureRequest) -> None:
+    """Every command prints what the story says, and ends with its code."""
+    told, happened = STORY.read_text(), []
+    for line in told.splitlines():
+        if not line or line.startswith("#"):
+            happened.append(line)
+        elif line.startswith("$ "):
+            happened += [line, *shell.run(line)]
+            cluster.wait_until_told()
+    text = "\n".join(happened) + "\n"
+    if request.config.getoption("--rewrite", default=False):
+        STORY.write_text(text)
+        return
+    assert text == told
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("topic", "reassign"), "which partitions, and to whom?"),
+        (("topic", "reassign", "--topic", "orders"), "which partitions, and to whom?"),
+        (("topic", "reassign", "--topic", "orders", "--to", "1,1"), "none twice"),
+        (("topic", "reassign", "--topic", "orders", "--to", "one"), "broker ids"),
+        (("topic", "reassign", "--generate"), "--brokers 1,2,3"),
+        (("topic", "reassign", "--cancel", "--verify"), "exclude each other"),
+        (("topic", "reassign", "--cancel", "--to", "1"), "--to is for carrying out"),
+        (("topic", "reassign", "--file", "/nowhere/plan.json", "--topic", "orders"), "--file says everything"),
+        (("topic", "alter", "orders"), "nothing to change"),
+        (("topic", "alter", "orders", "--config", "retention"), "expected key=value"),
+        (("topic", "elect", "--preferred", "--unclean"), "exclude each other"),
+        (("topic", "elect", "--all", "orders/0"), "exclude each other"),
+        (("config", "describe"), "--broker default"),
+        (("config", "describe", "--topic", "orders", "--broker", "1"), "--broker default"),
+        (("config", "alter", "--topic", "orders"), "nothing to change"),
+        (("config", "alter", "--broker", "one", "a=b"), "a broker's id, or default"),
+    ],
+)
+def test_wrong_usage_of_administration_is_explained(odradek: Run, words: tuple[str, ...], said: str) -> None:
+    """It ends with code 2 before any cluster is asked."""
+    outcome = odradek(*words)
+    assert outcome.code == failures.USAGE, outcome
+    assert said in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[", "is not JSON"),
+        ("[]", "not a plan of version 1"),
+        ('{"version": 2, "partitions": []}', "not a plan of version 1"),
+        ('{"version": 1, "partitions": [{"topic": "t", "partition": 0}]}', "partition 0 of the list"),
+        ('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "without replicas"),
+        ('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": ["1"]}]}', "wrong"),
+        (
+            '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/disk2"]}]}',
+            "one log directory",
+        ),
+        (
+            '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]},'
+            ' {"topic": "t", "partition": 0, "replicas": [2]}]}',
+            "stands there twice",
+        ),
+    ],
+)
+def test_a_plan_that_is_none_is_refused_with_the_place(tmp_path: Path, text: str, said: str) -> None:
+    """A wrong plan is a usage error that names the file."""
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(failures.CommandFailed, match=said) as refused:
+        read_plan(path)
+    assert refused.value.exit_code == failures.USAGE
+    assert str(path) in str(refused.value)
+
+
+def topic(name: str, *replicas: tuple[int, ...]) -> TopicDescription:
+    partitions = [PartitionDescription(number, each[0], 0, 0, each, each, ()) for number, each in enumerate(replicas)]
+    return TopicDescription(name, "id", False, partitions)
+
+
+def test_a_plan_survives_its_file(tmp_path: Path) -> None:
+    """What is written as a plan is read as the same plan, in Kafka's form."""
+    plan = current_plan([topic("orders", (1, 2), (2, 3)), topic("pay-ments", (3,))])
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan_as_json(plan)))
+    assert read_plan(path) == plan
+    assert json.loads(path.read_text())["partitions"][0] == {"topic": "orders", "partition": 0, "replicas": [1, 2]}
+
+
+def test_words_choose_partitions() -> None:
+    """A topic stands for all of its partitions, TOPIC/PARTITION for one, nothing is chosen twice."""
+    topics = [topic("orders", (1,), (1,)), topic("payments", (1,))]
+    chosen = select(["orders/1", "payments", "orders"], topics)
+    assert chosen == [TopicPartition("orders", 1), TopicPartition("payments", 0), TopicPartition("orders", 0)]
+    for word, said in (("ordres", "did you mean 'orders'"), ("orders/2", "partitions 0 to 1, not 2")):
+        with pytest.raises(failures.CommandFailed, match=said):
+            select([word], topics)
+
+
+def test_a_generated_plan_spreads_leaders_and_followers() -> None:
+    """Every broker leads as often and holds as many replicas; the factor stays or is the one that is asked for."""
+    current = current_plan([topic("orders", *[(1, 2, 3)] * 12)])
+    plan = spread(current, parse_brokers("2,3,4,5", "--brokers"), None)
+    leaders = [replicas[0] for replicas in plan.values()]
+    held = [replica for replicas in plan.values() for replica in replicas]
+    assert {leaders.count(broker) for broker in (2, 3, 4, 5)} == {3}
+    assert {held.count(broker) for broker in (2, 3, 4, 5)} == {9}
+    assert all(len(set(replicas)) == 3 for replicas in plan.values())
+    assert {len(replicas) for replicas in spread(current, (2, 3), 1).values()} == {1}
+    with pytest.raises(failures.CommandFailed, match="3 replicas, and --brokers names 2"):
+        spread(current, (2, 3), None)
