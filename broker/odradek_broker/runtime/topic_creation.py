@@ -51,13 +51,19 @@ class TopicCreation:
         self._say = say
 
     async def run(self) -> None:
-        """Return when every topic exists or was refused for good."""
-        wanted = list(self._topics)
-        while wanted := [topic for topic in wanted if topic.name not in self._feed.image.topics]:
-            await self._wait_for_brokers(max(self._replicas(topic) for topic in wanted))
-            wanted = await self._create([topic for topic in wanted if topic.name not in self._feed.image.topics])
+        """Return when every topic exists or was refused for good. One that needs more brokers holds up no other."""
+        wanted = self._missing(self._topics)
+        while wanted:
+            await self._wait_for_brokers(min(map(self._replicas, wanted)))
+            active = active_brokers(self._feed.image)
+            asked = [topic for topic in self._missing(wanted) if self._replicas(topic) <= active]
+            again = await self._create(asked)
+            wanted = [topic for topic in self._missing(wanted) if topic not in asked or topic in again]
             if wanted:
                 await self._clock.sleep(RETRY_MS)
+
+    def _missing(self, topics: Sequence[StartupTopic]) -> list[StartupTopic]:
+        return [topic for topic in topics if topic.name not in self._feed.image.topics]
 
     def _replicas(self, topic: StartupTopic) -> int:
         return topic.replicas if topic.replicas > 0 else self._default_replicas
