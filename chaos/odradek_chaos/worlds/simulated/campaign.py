@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from time import monotonic, process_time
 
 from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES
+from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import SeedResult, run_seed
 
@@ -31,9 +32,12 @@ class SeedSummary:
     cpu_s: float
     events: int
     faults: dict[str, int]
+    points: dict[str, int]
+    branches: dict[str, int]
     acknowledged: int
     compared: int
     recovered_ms: int
+    costs: tuple[str, ...]  # names of the checks that found what is not owed
     checks: tuple[str, ...]  # names of the checks that found something
     report: str  # the failure as a text; empty when there is none
 
@@ -51,6 +55,9 @@ class Campaign:
     acknowledged: int = 0
     compared: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    points: Counter[str] = field(default_factory=Counter)  # chance points of the product
+    branches: Counter[str] = field(default_factory=Counter)  # rare branches of the product
+    costs: Counter[str] = field(default_factory=Counter)  # seeds with what is not owed under their faults
     checks: Counter[str] = field(default_factory=Counter)
     worst_recovery_ms: int = 0
     failed_seeds: list[int] = field(default_factory=list)
@@ -64,6 +71,9 @@ class Campaign:
         self.acknowledged += summary.acknowledged
         self.compared += summary.compared
         self.faults.update(summary.faults)
+        self.points.update(summary.points)
+        self.branches.update(summary.branches)
+        self.costs.update(summary.costs)
         self.checks.update(summary.checks)
         self.worst_recovery_ms = max(self.worst_recovery_ms, summary.recovered_ms)
         if summary.checks:
@@ -77,16 +87,32 @@ class Campaign:
         return self.virtual_ms / 1000 / self.cpu_s if self.cpu_s else 0.0
 
     def unreached(self) -> list[str]:
-        """Kinds of faults that the options allow and that never struck."""
-        return [name for name in (self.options.nemeses or SAFE_NEMESES) if not self.faults[name]]
+        """Kinds of faults, chance points and rare branches that the options allow and that were never reached."""
+        faults = [name for name in (self.options.nemeses or SAFE_NEMESES) if not self.faults[name]]
+        points = [] if self.options.chance == "none" else [name for name in POINTS if not self.points[name]]
+        return [*faults, *points, *(name for name in BRANCHES if not self.branches[name])]
+
+    def reach(self) -> dict[str, dict[str, int]]:
+        """How often each was reached: what ought to be, and what was besides."""
+        kinds = dict.fromkeys(self.options.nemeses or SAFE_NEMESES, 0)
+        return {
+            "faults": {**kinds, **dict(sorted(self.faults.items()))},
+            "chance points": {name: self.points[name] for name in POINTS},
+            "rare branches": {name: self.branches[name] for name in BRANCHES},
+        }
 
     def lines(self) -> Iterator[str]:
-        faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
         yield f"{self.seeds} seeds, {self.virtual_ms / 1000:.0f} virtual seconds, {self.events} events"
-        yield f"{sum(self.faults.values())} faults: {faults}"
+        for title, counted in self.reach().items():
+            named = ", ".join(f"{count} {name}" for name, count in counted.items())
+            yield f"{sum(counted.values())} {title}: {named}"
+        if missed := self.unreached():
+            yield f"NOT REACHED: {', '.join(missed)}"
         yield f"{self.acknowledged} records acknowledged, {self.compared} compared between replicas"
         yield f"longest recovery after the faults: {self.worst_recovery_ms} ms"
         yield f"{self.wall_s:.1f} s, {self.cpu_s:.1f} s of CPU, {self.speed:.1f} times real time per core"
+        if self.costs:
+            yield "not owed: " + ", ".join(f"{count} seeds with {name}" for name, count in sorted(self.costs.items()))
         if self.failed_seeds:
             found = ", ".join(f"{count} {name}" for name, count in sorted(self.checks.items()))
             yield f"{len(self.failed_seeds)} seeds with findings ({found}): {', '.join(map(str, self.failed_seeds))}"
@@ -109,6 +135,9 @@ def summarize(result: SeedResult, cpu_s: float) -> SeedSummary:
         cpu_s=cpu_s,
         events=result.events,
         faults=result.faults,
+        points=result.points,
+        branches=result.branches,
+        costs=tuple(sorted(result.costs)),
         acknowledged=result.acknowledged,
         compared=result.compared,
         recovered_ms=result.recovered_ms,

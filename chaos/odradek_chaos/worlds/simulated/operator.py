@@ -38,7 +38,7 @@ class Operator:
 
     def replace_copy(self, broker_id: int, partition: str, down_ms: int) -> None:
         """The copy of this broker is damaged: nothing is held against it until it is replaced."""
-        self._world.damaged[broker_id, partition] = None
+        self._world.damaged[broker_id, partition] = -1
         self._replacements.append(Replacement(broker_id, partition, down_ms))
 
     def look(self) -> None:
@@ -76,7 +76,7 @@ class Operator:
         directory = machine.disk.directory(LOG_DIRECTORY)
         directory.change((waiting.partition, None))
         directory.fsync()
-        world.damaged.pop((broker_id, waiting.partition), None)
+        world.damaged[broker_id, waiting.partition] = machine.incarnation
         world.mend(waiting.down_ms, lambda: world.start(broker_id))
 
     def _restart_who_serves_not(self) -> None:

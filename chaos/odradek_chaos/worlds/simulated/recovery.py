@@ -58,6 +58,7 @@ def break_one_for_ever(world: World) -> int:
     broken = rng.choice(expendable)
     world.heal(besides=broken)
     world.faults[f"core-{way}"] += 1
+    world.luck.reached("core-phase")
     world.note("!core", broken, way=way)
     machine, fabric = world.cluster.machines[broken], world.cluster.fabric
     machine.resume()

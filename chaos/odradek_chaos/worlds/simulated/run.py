@@ -20,6 +20,7 @@ from typing import Any
 
 from odradek_audit.history import DELIVER, History
 from odradek_audit.local import audit_disk
+from odradek_proto.transport.chance import decided_by
 
 from odradek_chaos.verify import verify
 from odradek_chaos.worlds.simulated.checks.invariant import Finding
@@ -70,6 +71,9 @@ class SeedResult:
     recovered_ms: int = -1  # from the end of the faults to full ISRs and an acknowledgement of every partition
     findings: list[Finding] = field(default_factory=list)
     costs: dict[str, int] = field(default_factory=dict)  # checks that found what is not owed under these faults
+    chances: tuple[str, ...] = ()  # chance points that may strike under this seed
+    points: dict[str, int] = field(default_factory=dict)  # and how often each did
+    branches: dict[str, int] = field(default_factory=dict)  # rare branches of the product that were taken
     strikes: tuple[Strike, ...] = ()
     sends: tuple[Send, ...] = ()
 
@@ -87,6 +91,7 @@ class SeedResult:
             partition = first.partition if first.partition.rpartition("-")[2].isdigit() else ""
             lines += ["", *self.timeline.around(first.time_us, partition=partition), ""]
         lines += [f"{name} = {value}" for name, value in self.plan.describe().items()]
+        lines.append(f"chance points = {', '.join(self.chances) or 'none'}")
         lines += ["", f"again: {self.command}"]
         return "\n".join(lines)
 
@@ -104,7 +109,7 @@ def run_seed(
     world.goes_on = to_the_end
     result = SeedResult(seed, plan, world.timeline, findings=world.findings)
     load = Load(world)
-    with _listening(world):
+    with _listening(world), decided_by(world.luck):
         try:
             loop.run(_story(world, load, result, script), limit_s=TIME_LIMIT_S)
         except Stopped:
@@ -116,6 +121,8 @@ def run_seed(
     for context in loop.unhandled:
         world.report("unhandled-exception", f"{context.get('message')}: {context.get('exception')!r}")
     result.faults = dict(sorted(world.faults.items()))
+    result.points, result.branches = dict(world.luck.points), dict(world.luck.branches)
+    result.chances = tuple(world.luck.drawn())
     result.strikes, result.sends, result.costs = tuple(world.strikes), tuple(load.sends), dict(world.costs)
     result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
     loop.close()

@@ -115,9 +115,8 @@ class Watcher:
     # --- what changed
 
     def _see_replica(self, broker_id: int, partition: str, hosted: HostedReplica) -> None:
-        if (broker_id, partition) in self.now.damaged:
+        if self._is_beyond_repair(broker_id, partition):
             self.now.history(partition).forget(broker_id)
-            self.now.replicas.pop((broker_id, partition), None)
             return
         seen = self._replica(broker_id, partition, hosted)
         before = self.now.replicas.get((broker_id, partition))
@@ -127,6 +126,16 @@ class Watcher:
             newest[partition] = seen.leader_epoch
         for invariant in self._on_replica:
             self._report(invariant, invariant.on_replica(self.now, seen, before))
+
+    def _is_beyond_repair(self, broker_id: int, partition: str) -> bool:
+        """Whether this replica was opened on damaged bytes. One that ran already goes on with what it had read."""
+        key = (broker_id, partition)
+        if key not in self.now.damaged:
+            return False
+        if 0 <= self.now.damaged[key] < self._incarnations[broker_id]:
+            del self.now.damaged[key]  # the copy was replaced, and this is the new one
+            return False
+        return key not in self.now.replicas
 
     def _replica(self, broker_id: int, partition: str, hosted: HostedReplica) -> ReplicaSeen:
         role, state = hosted.role, hosted.state
@@ -157,15 +166,15 @@ class Watcher:
         assert quorum is not None
         before = self.now.quorum.get(broker_id)
         epoch, high_watermark, end = quorum.epoch, quorum.high_watermark, quorum.log_end_offset
-        is_leader = quorum.is_leader
+        is_leader, start = quorum.is_leader, quorum.log_start_offset
         if before is None:
             if epoch == 0:
                 return
-        elif before[2:] == (epoch, high_watermark, end, is_leader):
+        elif before[2:] == (epoch, high_watermark, end, is_leader, start):
             return
         if (broker_id, METADATA) in self.now.damaged:
             return
-        seen = QuorumSeen(broker_id, self._incarnations[broker_id], epoch, high_watermark, end, is_leader)
+        seen = QuorumSeen(broker_id, self._incarnations[broker_id], epoch, high_watermark, end, is_leader, start)
         self.now.quorum[broker_id] = seen
         if epoch:
             self.now.voter_ends[broker_id] = end
@@ -188,6 +197,7 @@ class Watcher:
             self._report(invariant, invariant.on_image(self.now, broker_id, image, compared))
 
     def _tell_moment(self, moment: Moment) -> None:
+        self._world.reach.on_moment(moment)
         for invariant in self._on_moment:
             self._report(invariant, invariant.on_moment(self.now, moment))
 

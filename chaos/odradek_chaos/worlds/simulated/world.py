@@ -16,8 +16,10 @@ from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster import SimCluster
 from odradek_chaos.worlds.simulated.kinds import LOSSES
 from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.luck import Luck
 from odradek_chaos.worlds.simulated.operator import Operator
 from odradek_chaos.worlds.simulated.options import Plan
+from odradek_chaos.worlds.simulated.reach import Reach
 from odradek_chaos.worlds.simulated.script import Strike
 from odradek_chaos.worlds.simulated.timeline import Timeline
 from odradek_chaos.worlds.simulated.watcher import Watcher
@@ -39,13 +41,16 @@ class World:
         self.timeline = Timeline(self.cluster)
         self.calm = Calm(self)
         self.operator = Operator(self)
+        self.luck = Luck(loop, plan.options.chance)
+        self.reach = Reach(self, self.luck.reached)
         self.faulty = False
         self.goes_on = False  # past findings
         self.faults: Counter[str] = Counter()
         self.strikes: list[Strike] = []
         self.findings: list[Finding] = []
         self.costs: Counter[str] = Counter()  # checks that found what was not owed
-        self.damaged: dict[tuple[int, str], None] = {}  # (broker, partition) whose bytes a fault changed
+        # (broker, partition) whose bytes a fault changed, and the last incarnation before the copy was replaced, or -1
+        self.damaged: dict[tuple[int, str], int] = {}
         self.client_names: list[str] = []  # of those that may be crashed
         self.on_client_crash: Callable[[str, int], None] = lambda name, down_ms: None
         self.watcher = Watcher(self)
@@ -155,7 +160,7 @@ class World:
 
     def heal(self, besides: int = 0) -> None:
         """End all faults: links work, everybody runs, disks are sound. One machine may be left as it is."""
-        self.faulty = False
+        self.faulty = self.luck.strikes_now = False
         self.note("!heal")
         self._kept_down.clear()
         fabric = self.cluster.fabric

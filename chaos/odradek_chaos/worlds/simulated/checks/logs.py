@@ -77,11 +77,22 @@ class MetadataLogMatching(Invariant):
     name = "metadata-committed-equal"
     rules = "N11, M-5, I-2"
 
+    def on_moment(self, now: Everything, moment: Moment) -> Violations:
+        if moment.event == "snapshot_installed":  # the log goes on where the snapshot ends
+            now.history("__cluster_metadata-0").forget(moment.broker_id)
+        yield from ()
+
     def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
         partition = "__cluster_metadata-0"
         history = now.history(partition)
         if before is None:
             history.forget(seen.broker_id)
+        if seen.log_start_offset > max(history.view(seen.broker_id).end_offset, 0):
+            history.forget(seen.broker_id)  # a snapshot replaces its log, as soon as the disk is that far
+            if history.append(seen.broker_id, now.disks[seen.broker_id], seen.log_end_offset, ahead=True):
+                return
+            if history.view(seen.broker_id).end_offset < seen.log_start_offset:
+                return
         problem = None
         if before is None or before[2:] != seen[2:]:
             problem = history.append(seen.broker_id, now.disks[seen.broker_id], seen.log_end_offset, ahead=True)

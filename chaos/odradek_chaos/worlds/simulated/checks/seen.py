@@ -53,6 +53,7 @@ class QuorumSeen(NamedTuple):
     high_watermark: int
     log_end_offset: int
     is_leader: bool
+    log_start_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -66,7 +67,7 @@ class Everything:
     image: MetadataImage = field(default_factory=MetadataImage)
     histories: dict[str, PartitionHistory] = field(default_factory=dict)
     newest_epochs: dict[str, int] = field(default_factory=dict)  # newest leader epoch that anybody ever knew
-    damaged: dict[tuple[int, str], None] = field(default_factory=dict)
+    damaged: dict[tuple[int, str], int] = field(default_factory=dict)  # and the incarnation that was replaced, or -1
     flushes_before_ack: bool = False
     root: str = "/data"
 

@@ -38,7 +38,7 @@ class FollowerHighWatermarkBound(Invariant):
         if seen.is_leader:
             if seen.high_watermark > largest:
                 self._largest[seen.partition] = seen.high_watermark
-        elif seen.high_watermark > largest:
+        elif seen.high_watermark > largest and all(partition != seen.partition for _, partition in now.damaged):
             sentence = f"follows with high watermark {seen.high_watermark}; no leader ever had more than {largest}"
             yield seen.broker_id, seen.partition, sentence
 

@@ -151,7 +151,7 @@ class FlipAny(Damage):
         path = found[int(places[0] * len(found))]
         self.world.fault(self.name, broker_id, path=path, offset=flip(disk, path, places[1], places[2]))
         self.world.excuse(broker_id)
-        self.world.damaged[broker_id, path.split("/")[2]] = None
+        self.world.damaged[broker_id, path.split("/")[2]] = -1
         if places[3] < 0.5:
             self.world.kill(broker_id, choice["down_ms"], self.name)
 

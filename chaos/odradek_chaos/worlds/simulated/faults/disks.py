@@ -98,10 +98,11 @@ class SwapDisks(Nemesis):
             await asyncio.sleep(choice["wrong_ms"] / 1000)
         finally:
             for broker_id in (one, other):
-                if self.cluster.machines[broker_id].is_running:
-                    sentence = "runs on the disk of another broker"
+                node = self.cluster.nodes.get(broker_id)
+                if self.cluster.machines[broker_id].is_running and node is not None and node.addresses():
+                    sentence = "listens on the disk of another broker"
                     self.world.report("wrong-disk-accepted", sentence, broker_id)
-                    self.cluster.machines[broker_id].kill()
+                self.cluster.machines[broker_id].kill()
             self._swap(one, other)
             for broker_id in (one, other):
                 self.world.end_outage(broker_id, choice["down_ms"])
