@@ -33,7 +33,7 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
         "consume": "Read records.",
     },
     "Evidence": {
-        "chaos": "Kill, freeze and restart brokers; run campaigns of seeded faults.",
+        "chaos": "Kill, freeze, cut off and restart brokers; run campaigns of seeded faults.",
         "log": "Read the files of a log directory, Apache Kafka's too.",
         "audit": "Find out whether replicas agree and what was lost.",
     },
