@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from odradek_proto.formats import LOG_SUFFIX, parse_segment_file_name
 from odradek_proto.transport.ports import Files
 
-from odradek_broker.core.partition.messages import ReplicaLog
 from odradek_broker.core.quorum.messages import Snapshot, SnapshotId
 from odradek_broker.runtime.quorum_log import METADATA_PARTITION, METADATA_TOPIC_ID, QuorumLog
 from odradek_broker.storage.log import Log
@@ -70,15 +69,15 @@ def open_quorum_log(
     _demand_complete(directory, first_base, found, damaged)
     for snapshot, _ in damaged:
         snapshots.set_aside(snapshot)
-    kept = [each for each in found if first_base is None or each.end_offset >= first_base]
-    log_start = _log_start(first_base, kept)
+    begins = first_base if first_base is not None else (found[-1].end_offset if found else 0)
+    kept = [each for each in found if each.end_offset >= begins]
     log = Log.open(
         files,
         directory,
         METADATA_PARTITION,
         settings=settings,
         topic_id=METADATA_TOPIC_ID,
-        log_start_offset=log_start,
+        log_start_offset=begins,
         clean=False,
         wall_ms=wall_ms,
     )
@@ -114,30 +113,24 @@ def _demand_complete(
     )
 
 
-def _log_start(first_base: int | None, kept: Sequence[SnapshotId]) -> int:
-    """The end of the oldest snapshot that the log reaches back to; 0 for a log that was never cut."""
-    if first_base == 0 or not kept:
-        return 0
-    return kept[-1].end_offset if first_base is None else kept[0].end_offset
-
-
 def _fit(log: Log, kept: list[SnapshotId]) -> None:
-    """Make log and snapshots speak of the same records. The newest snapshot is right in any case: it was committed."""
+    """Make log and snapshots speak of the same records. The newest snapshot is right in any case: it was committed.
+
+    The log starts at the end of the oldest snapshot, unless it was never cut. Epochs are known for all records that are
+    left, and those go by whole segments.
+    """
     state, newest = log.state, kept[-1]
     end = newest.end_offset
     below = state.epochs.epoch_for_offset(end - 1) if end > state.log_start_offset else newest.epoch
     if end > state.log_end_offset or below != newest.epoch:
         log.restart_at(end)
-        _restarted(state, end)
-    if state.log_start_offset == newest.end_offset:
-        del kept[:-1]
-    if state.log_start_offset == state.log_end_offset == kept[0].end_offset:
+        state.log_start_offset = state.log_end_offset = end
         state.epochs.clear()
-        state.epochs.assign(kept[0].epoch, kept[0].end_offset)  # of the last record below
+        del kept[:-1]
+    elif state.log_start_offset > 0:
+        state.log_start_offset = kept[0].end_offset
+        log.advance_log_start(state.log_start_offset)
+    if not state.epochs.entries and state.log_end_offset == end:
+        state.epochs.assign(newest.epoch, end)  # of the last record below, which a fetch and a vote name
         log.write_epochs(state.epochs.entries)
     state.high_watermark = max(state.high_watermark, end)
-
-
-def _restarted(state: ReplicaLog, offset: int) -> None:
-    state.log_start_offset = state.log_end_offset = state.high_watermark = state.flushed_offset = offset
-    state.epochs.clear()

@@ -96,10 +96,9 @@ class Snapshots:
         `.ms`. One snapshot always stays.
         """
         member, config, kept = self._member, self._member.config, self._member.snapshots
-        log_start = member.log.log_start_offset
-        left = [segment for segment in segments if segment.end_offset > log_start]
+        left = [segment for segment in segments if segment.end_offset > member.log.log_start_offset]
         total = sum(segment.size for segment in left) + sum(each.size for each in kept)
-        before = len(kept)
+        before, gone_below = len(kept), 0
         while len(kept) > 1:
             too_large = 0 <= config.retention_bytes < total
             too_old = 0 <= config.retention_ms < wall_ms - kept[0].timestamp
@@ -107,15 +106,19 @@ class Snapshots:
                 break
             total -= kept.pop(0).size
             while left and left[0].end_offset <= kept[0].id.end_offset:
+                gone_below = left[0].end_offset
                 total -= left.pop(0).size
         if len(kept) < before:
-            self._start_log_at(kept[0].id)
+            self._start_log_at(kept[0].id, gone_below)
 
-    def _start_log_at(self, snapshot: SnapshotId) -> None:
+    def _start_log_at(self, snapshot: SnapshotId, gone_below: int) -> None:
+        """Epochs stay known as far as there are records, which go by whole segments."""
         member, log = self._member, self._member.log
         member.tell("metadata_log_start_moved", "R-200", to=snapshot.end_offset, before=log.log_start_offset)
         log.log_start_offset = snapshot.end_offset
-        if log.epochs.truncate_from_start(snapshot.end_offset):
+        if log.log_end_offset == snapshot.end_offset:
+            gone_below = snapshot.end_offset  # the last segment goes, too
+        if log.epochs.truncate_from_start(gone_below):
             member.emit(WriteEpochs(log.epochs.entries))
         member.emit(StartLogAt(snapshot))
 
