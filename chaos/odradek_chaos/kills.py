@@ -91,6 +91,7 @@ class Plan:
     writers: int = 2
     in_flight: int = 60  # per writer and partition
     fault: str = "kill"  # of odradek_chaos.worlds.real.FAULTS
+    topic: str = TOPIC
     stall_others_ms: int = 0
 
 
@@ -116,7 +117,7 @@ class KillHarness:
         async with Admin(self._cluster.bootstrap, bootstrap_timeout_ms=30_000) as admin:
             self._admin = admin
             await self._until(self._all_unfenced, "all brokers to be unfenced")
-            await admin.create_topics([NewTopic(TOPIC, plan.partitions, min(3, len(self._cluster.nodes)))])
+            await admin.create_topics([NewTopic(plan.topic, plan.partitions, min(3, len(self._cluster.nodes)))])
             await self._until(self._whole, "the topic to have its full ISR")
             writers, tasks = await self._start_writers()
             try:
@@ -149,7 +150,7 @@ class KillHarness:
             await producer.start()
             writers.append(
                 Writer(
-                    producer, self._ledger, self._clock, TOPIC, plan.partitions, f"w{index}",
+                    producer, self._ledger, self._clock, plan.topic, plan.partitions, f"w{index}",
                     acks="all" if plan.acks == "all" else 1, in_flight=plan.in_flight,
                 )
             )  # fmt: skip
@@ -214,7 +215,7 @@ class KillHarness:
 
     async def _victims(self, target: str) -> tuple[list[int], int]:
         """The brokers to kill, and how many partitions they lead."""
-        partitions = (await self._admin.describe_topics([TOPIC]))[0].partitions
+        partitions = (await self._admin.describe_topics([self._plan.topic]))[0].partitions
         if target == "all":
             return list(self._cluster.nodes), len(partitions)
         if target == "controller":
@@ -236,7 +237,7 @@ class KillHarness:
         return len(brokers) == len(self._cluster.nodes) and not any(broker.fenced for broker in brokers)
 
     async def _whole(self) -> bool:
-        topics = await self._admin.describe_topics([TOPIC])
+        topics = await self._admin.describe_topics([self._plan.topic])
         return all(len(item.isr) == len(item.replicas) for topic in topics for item in topic.partitions)
 
     async def _until(self, condition: Condition, what: str) -> None:
@@ -256,7 +257,7 @@ class KillHarness:
         records = []
         consumer: Consumer[bytes, bytes] = Consumer(self._cluster.bootstrap, auto_offset_reset="earliest")
         async with consumer:
-            consumer.assign([TopicPartition(TOPIC, index) for index in range(self._plan.partitions)])
+            consumer.assign([TopicPartition(self._plan.topic, index) for index in range(self._plan.partitions)])
             async for batch in consumer.batches(until="end"):
                 records += [(each.topic, each.partition, each.offset, each.value or b"") for each in batch]
         return records
