@@ -317,3 +317,21 @@ def test_files_are_written_and_read_back(write_cluster: WriteCluster, log: Sampl
     assert report.findings[0].exhibit is not None
     write_report(report, tmp_path / "bare", html=False)
     assert not (tmp_path / "bare" / "report.html").exists()
+
+
+def test_records_lost_in_a_row_are_told_as_one_loss(write_cluster: WriteCluster) -> None:
+    """Three lost records are one line and one card; the files keep three findings, and the numbers say three."""
+    values = [b"a", b"b", b"c", b"d"]
+    history = History(
+        event
+        for offset, value in enumerate(values)
+        for event in (Event(SEND, "t", 0, value), Event(ACK, "t", 0, value, offset, client="w"))
+    )
+    short = SampleLog().append(values[:1], epoch=1)
+    report = audit(write_cluster(short, short), history=history)
+    assert [finding.check for finding in report.findings] == ["acknowledged-lost"] * 3
+    found = check_is_inert(page(report))
+    assert found.elements["article"] == 1
+    said = " ".join("".join(found.text).split())
+    assert "3 records acknowledged with acks=all at offsets 1 to 3 in t-0 are lost" in said
+    assert "3 findings in 1 partition." in said

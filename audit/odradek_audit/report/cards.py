@@ -8,6 +8,7 @@ from odradek_audit.findings import CHECKS, Finding
 from odradek_audit.report.exhibit_html import exhibit_html
 from odradek_audit.report.headlines import headline, place_of
 from odradek_audit.report.markup import SENTENCE_LIMIT, Safe, code, join, name, shown, tag
+from odradek_audit.report.runs import weight
 
 FIRST = 6
 """Findings that are named right below the verdict."""
@@ -23,7 +24,7 @@ def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: i
     """The worst findings, each a link to its card."""
     if not findings:
         return Safe("")
-    if total == 1:
+    if len(findings) == 1:
         link = tag("a", "Show the evidence ↓", href=f"#{anchors[id(findings[0])]}")
         return tag("p", check_badge(findings[0]), " ", link)
     rows = [
@@ -34,8 +35,9 @@ def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: i
         )
         for finding in findings[:FIRST]
     ]
-    if total > FIRST:
-        rows.append(tag("li", tag("a", f"and {total - FIRST:,} more", href="#findings")))
+    left = total - sum(weight(finding) for finding in findings[:FIRST])
+    if left:
+        rows.append(tag("li", tag("a", f"and {left:,} more", href="#findings")))
     return tag("ul", *rows, class_="first", aria_label="The worst findings")
 
 

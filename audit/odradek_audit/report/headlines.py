@@ -8,6 +8,7 @@ from odradek_audit.findings import CHECKS, Finding, Severity
 from odradek_audit.report.exhibit_html import wrong_offsets
 from odradek_audit.report.markup import count, plain, plural
 from odradek_audit.report.model import Report
+from odradek_audit.report.runs import merge_runs, weight
 
 GRAVITY = (
     "acknowledged-lost",
@@ -42,7 +43,7 @@ def verdict_sentence(report: Report) -> str:
     """Why the verdict is what it is, in one sentence or two."""
     if report.findings:
         partitions = {(finding.topic, finding.partition) for finding in report.findings}
-        worst = min(report.findings, key=gravity)
+        worst = merge_runs(sorted(report.findings, key=gravity))[0]
         found = f"{plural(len(report.findings), 'finding')} in {plural(len(partitions), 'partition')}."
         return f"{headline(worst)} {found}" if len(report.findings) > 1 else headline(worst)
     compared = f"{plural(report.compared_records, 'record')} compared on {plural(len(report.replicas), 'replica')}"
@@ -121,11 +122,14 @@ def _lost(finding: Finding, where: str) -> str:
         return f"A record {told} is nowhere in the log{where}."
     if finding.evidence.get("records", 0) > 1:
         return f"{count(finding.evidence['records'])} records {told} are lost{where}: no replica has the partition."
-    record = f"The record {told} at offset {finding.offset}{where} is lost"
+    one = weight(finding) == 1
+    what = "The record" if one else f"{count(weight(finding))} records"
+    record = f"{what} {told} at {_offsets(finding)}{where} {'is' if one else 'are'} lost"
     held = finding.evidence.get("held_by", [])
     if held:
-        return f"{record}: only replica {', '.join(held)} still has it, and replica {finding.replica}'s log counts."
-    return f"{record}: replica {finding.replica}, whose log counts, does not hold it."
+        it = "it" if one else "them"
+        return f"{record}: only replica {', '.join(held)} still has {it}, and the newest log is replica {finding.replica}'s."
+    return f"{record}: replica {finding.replica}, whose log is the newest, does not have {'it' if one else 'them'}."
 
 
 def _duplicated(finding: Finding, where: str) -> str:

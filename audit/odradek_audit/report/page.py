@@ -16,6 +16,7 @@ from odradek_audit.report.cards import card, first_list
 from odradek_audit.report.headlines import VERDICTS, gravity, verdict_sentence
 from odradek_audit.report.markup import Safe, join, name, plural, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
+from odradek_audit.report.runs import merge_runs, weight
 from odradek_audit.report.sections import compared, guarantees, not_compared, notes, partition_numbers
 from odradek_audit.report.style import style_hash, style_sheet
 from odradek_audit.report.timeline import timeline
@@ -50,13 +51,13 @@ def page(report: Report) -> str:
 
 
 def _body(report: Report) -> Safe:
-    ordered = sorted(report.findings, key=gravity)
+    ordered = merge_runs(sorted(report.findings, key=gravity))
     shown_whole = _whole(ordered)
     anchors = {id(finding): f"finding-{number}" for number, finding in enumerate(shown_whole, start=1)}
     main = tag(
         "main",
         _verdict(report),
-        first_list(shown_whole, anchors, len(report.findings)),
+        first_list(shown_whole, anchors, sum(weight(finding) for finding in ordered)),
         tag("h2", "What was compared", id="compared"),
         compared(report),
         tag("h3", "What was not"),
@@ -112,7 +113,7 @@ def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anch
         return join([tag("h2", "Findings", id="findings"), tag("p", "None."), _sample_timelines(report)])
     parts = [tag("h2", "Findings, partition by partition", id="findings")]
     summaries = {(each.topic, each.partition): each for each in report.partitions}
-    totals = Counter((finding.topic, finding.partition) for finding in ordered)
+    totals = Counter((finding.topic, finding.partition) for finding in report.findings)
     opened = OPENED
     for number, key in enumerate(dict.fromkeys((finding.topic, finding.partition) for finding in whole)):
         mine = [finding for finding in whole if (finding.topic, finding.partition) == key]
@@ -136,7 +137,7 @@ def _rest(ordered: list[Finding], anchors: dict[int, str]) -> Safe:
             left.setdefault(finding.check, []).append(finding)
     if not left:
         return Safe("")
-    parts = [tag("h3", f"{plural(sum(map(len, left.values())), 'more finding')}")]
+    parts = [tag("h3", f"{plural(sum(weight(each) for some in left.values() for each in some), 'more finding')}")]
     for check, findings in left.items():
         lines = [tag("li", shown(finding.sentence, 300)) for finding in findings[:LINES_PER_CHECK]]
         unsaid = len(findings) - len(lines)

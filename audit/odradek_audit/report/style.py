@@ -86,7 +86,7 @@ padding:16px 18px;margin:14px 0;scroll-margin-top:12px}
 .exhibit .standing{display:block;font-weight:500}
 .exhibit th.accused{border-bottom-color:var(--bad)}.exhibit th.accused .standing{color:var(--bad)}
 .exhibit th.reference{border-bottom:3px double var(--ref)}.exhibit th.reference .standing{color:var(--ref)}
-.records td,.records tbody th{font-size:13.5px}
+.records td,.records tbody th{font-size:13.5px}.records tbody th{white-space:nowrap}
 .records .key{display:block;color:var(--quiet);font-size:12.5px}.records .key::before{content:"key "}
 .records .value,.records .rest{display:block;word-break:break-all}
 .records tr.here th{font-weight:800}.records tr.here th::before{content:"▶ "}
