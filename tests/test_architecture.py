@@ -30,7 +30,8 @@ ALLOWED = {
 INSIDE_BROKER = {  # prefix of the importer -> prefixes that it must not import
     "odradek_broker.core": ("odradek_broker.storage", "odradek_broker.runtime", "odradek_broker.rpc"),
     "odradek_broker.storage": ("odradek_broker.runtime", "odradek_broker.rpc"),
-    "odradek_broker.runtime": ("odradek_broker.rpc",),
+    "odradek_broker.runtime": ("odradek_broker.rpc", "odradek_broker.metrics"),
+    "odradek_broker.metrics": ("odradek_broker.rpc",),
 }
 WORLDLY = {"time", "os", "threading", "socket", "subprocess", "grpc", "secrets", "uuid", "datetime", "signal"}
 PURE = {  # trees and files that may not touch the world at all, adapters and command lines aside
@@ -38,6 +39,10 @@ PURE = {  # trees and files that may not touch the world at all, adapters and co
     "broker/odradek_broker/storage": WORLDLY | {"asyncio"},
     "broker/odradek_broker/runtime": WORLDLY,
     "broker/odradek_broker/rpc": WORLDLY,
+    **{
+        f"broker/odradek_broker/metrics/{name}.py": WORLDLY
+        for name in ("families", "times", "replicas", "traffic", "cluster", "health")  # http and listener are adapters
+    },
     "broker/odradek_broker/broker.py": WORLDLY,
     "broker/odradek_broker/node.py": WORLDLY,
     "client/odradek/core": WORLDLY | {"asyncio"},

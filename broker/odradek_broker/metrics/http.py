@@ -83,8 +83,10 @@ class HttpServer:
         if server is None:
             return
         server.close()
-        for connection in tuple(self.connections):
+        open_ones = tuple(self.connections)
+        for connection in open_ones:
             connection.cut()
+        await asyncio.gather(*(connection.ended.wait() for connection in open_ones))
         await server.wait_closed()
 
 
@@ -92,6 +94,7 @@ class _Connection(asyncio.Protocol):
     """One request and its answer."""
 
     def __init__(self, server: HttpServer) -> None:
+        self.ended = asyncio.Event()
         self._server = server
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_REQUEST_BYTES)
         self._transport: asyncio.Transport | None = None
@@ -109,6 +112,7 @@ class _Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(self._server.patience_s, self.cut)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
         self._server.connections.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()

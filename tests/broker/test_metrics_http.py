@@ -1,0 +1,208 @@
+"""The small HTTP server: what it answers, and whom it cuts off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
+from odradek_broker.metrics import http
+from odradek_broker.metrics.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES, HttpServer, Request, Response
+
+WAIT_S = 10
+SHORT_S = 0.2
+LARGE = 64 << 20  # more than the sockets of both sides hold
+
+
+async def echo(request: Request) -> Response:
+    if request.path == "/large":
+        return Response(200, "text/plain", bytes(LARGE))
+    if request.path == "/fails":
+        raise RuntimeError("on purpose")
+    return Response(200, "text/plain", f"{request.path} {request.query} {request.accept}".encode())
+
+
+def run(story: Callable[[HttpServer], Awaitable[None]], *, patience_s: float = WAIT_S) -> list[BaseException]:
+    """Serve while the story is told; returns what handlers raised."""
+    errors: list[BaseException] = []
+
+    async def main() -> None:
+        server = await HttpServer.listen("127.0.0.1:0", echo, errors.append, patience_s=patience_s)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await story(server)
+        finally:
+            await server.stop()
+        assert not server.connections
+
+    asyncio.run(main())
+    return errors
+
+
+async def open_to(server: HttpServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = server.address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def say(server: HttpServer, request: bytes) -> bytes:
+    """Everything that comes back until the connection ends."""
+    reader, writer = await open_to(server)
+    writer.write(request)
+    try:
+        return await rest_of(reader)
+    finally:
+        writer.close()
+
+
+async def rest_of(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the end, which may be a reset."""
+    received = bytearray()
+    with contextlib.suppress(ConnectionResetError):
+        while data := await reader.read(1 << 16):
+            received += data
+    return bytes(received)
+
+
+def get(path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "host: here", *headers, "", ""]).encode()
+
+
+def test_a_request_is_answered_and_the_connection_ends() -> None:
+    """Path, query and Accept reach the handler; the answer has a length and says that it was the last."""
+
+    async def story(server: HttpServer) -> None:
+        answer = await say(server, get("/metrics?view=cluster", "accept: text/plain", "accept: other"))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert body == b"/metrics view=cluster text/plain,other"
+        assert b"content-length: 38\r\n" in head
+        assert b"connection: close" in head
+
+    assert run(story) == []
+
+
+def test_a_request_may_come_byte_by_byte() -> None:
+    """However a request is cut into packets, it is the same request."""
+
+    async def story(server: HttpServer) -> None:
+        reader, writer = await open_to(server)
+        for byte in get("/slowly"):
+            writer.write(bytes([byte]))
+            await writer.drain()
+        assert (await reader.read()).endswith(b"/slowly  ")
+        writer.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"HEAD /metrics HTTP/1.1\r\nhost: here\r\n\r\n", b"200"),
+        (b"DELETE /metrics HTTP/1.1\r\nhost: here\r\n\r\n", b"405"),
+        (b"POST /metrics HTTP/1.1\r\nhost: here\r\ncontent-length: 3\r\n\r\nabc", b"400"),
+        (b"GET /fails HTTP/1.1\r\nhost: here\r\n\r\n", b"500"),
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nhost: here\r\nx: " + b"x" * (2 * MAX_REQUEST_BYTES), b"431"),
+    ],
+)
+def test_what_is_no_plain_get_gets_its_status(request_bytes: bytes, status: bytes) -> None:
+    """Other methods, bodies, malformed and oversized requests, and a handler that fails."""
+
+    async def story(server: HttpServer) -> None:
+        answer = await say(server, request_bytes)
+        assert answer.split()[1] == status, answer
+        if request_bytes.startswith(b"HEAD"):
+            assert answer.endswith(b"\r\n\r\n")
+
+    errors = run(story)
+    assert [str(error) for error in errors] == (["on purpose"] if status == b"500" else [])
+
+
+def test_a_second_request_on_a_connection_is_not_answered() -> None:
+    """One request to a connection: what comes behind it is not read."""
+
+    async def story(server: HttpServer) -> None:
+        answer = await say(server, get("/one") + get("/two"))
+        assert answer.count(b"HTTP/1.1") == 1
+        assert answer.endswith(b"/one  ")
+
+    run(story)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\n"])
+def test_whoever_does_not_finish_a_request_is_cut_off(said: bytes) -> None:
+    """A silent connection and half a request end when the patience does, without an answer."""
+
+    async def story(server: HttpServer) -> None:
+        assert await say(server, said) == b""
+
+    run(story, patience_s=SHORT_S)
+
+
+def test_whoever_does_not_read_the_answer_is_cut_off() -> None:
+    """An answer that nobody takes is held no longer than the patience, and the others are answered meanwhile."""
+
+    async def story(server: HttpServer) -> None:
+        reader, writer = await open_to(server)
+        writer.write(get("/large"))
+        assert await reader.readexactly(8) == b"HTTP/1.1"
+        cast(asyncio.Transport, writer.transport).pause_reading()
+        assert (await say(server, get("/small"))).endswith(b"/small  ")
+        assert await say(server, b"") == b""  # cut when its patience ended, so that of the other one has ended, too
+        cast(asyncio.Transport, writer.transport).resume_reading()
+        assert len(await rest_of(reader)) < LARGE
+        writer.close()
+
+    run(story, patience_s=SHORT_S)
+
+
+def test_more_connections_than_the_bound_are_refused_at_once() -> None:
+    """The connection beyond the bound ends before it has said anything; when one of the others goes, there is room."""
+
+    async def story(server: HttpServer) -> None:
+        idle = [await open_to(server) for _ in range(MAX_CONNECTIONS)]
+        assert await say(server, get("/full")) == b""
+        idle.pop()[1].close()
+        answer = b""
+        while not answer:  # the server may hear of the new one before it hears of the end of the old
+            answer = await say(server, get("/room"))
+        assert answer.endswith(b"/room  ")
+        for _, writer in idle:
+            writer.close()
+
+    run(story)
+
+
+def test_stop_ends_whoever_is_connected() -> None:
+    """A server that stops waits for nobody; its port is free at once."""
+
+    async def story(server: HttpServer) -> None:
+        reader, writer = await open_to(server)
+        assert (await say(server, get("/here"))).endswith(b"/here  ")
+        assert len(server.connections) == 1
+        await server.stop()
+        assert await rest_of(reader) == b""
+        writer.close()
+        again = await HttpServer.listen(server.address, echo, lambda error: None)
+        await again.stop()
+
+    run(story)
+
+
+def test_a_taken_port_is_named() -> None:
+    """Whoever starts a second server there reads which address it was."""
+
+    async def story(server: HttpServer) -> None:
+        with pytest.raises(OSError, match=f"cannot listen on HTTP://{server.address}"):
+            await HttpServer.listen(server.address, echo, lambda error: None)
+
+    run(story)
+
+
+def test_the_bounds_are_those_of_the_page() -> None:
+    """docs/metrics.md names them."""
+    assert (http.MAX_CONNECTIONS, http.MAX_REQUEST_BYTES, http.PATIENCE_S) == (64, 16 * 1024, 10.0)
