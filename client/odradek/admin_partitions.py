@@ -14,6 +14,7 @@ from odradek.client import raise_for
 from odradek.descriptions import PartitionReassignment
 from odradek.errors import BrokerError
 
+ANSWER_MS = 500
 ElectionType = Literal["preferred", "unclean"]
 
 
@@ -41,7 +42,8 @@ class PartitionAdmin(AdminCalls):
     async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Raise log start offsets: what lies below is gone (-1: all below the high watermark).
 
-        Returns the new log start offsets. The leader of each partition is asked. Raises the first partition's error.
+        Returns the smallest log start offsets of the live replicas, once all of them have moved. The leader of each
+        partition is asked. Raises the first partition's error.
         """
         cluster = self._require_running()
         timeout_ms = self._config.request_timeout_ms
@@ -49,7 +51,8 @@ class PartitionAdmin(AdminCalls):
         for (topic, number), offset in offsets.items():
             partition = TopicPartition(topic, number)
             await cluster.partitions_of(topic, self._config.default_api_timeout_ms)
-            request = broker_pb2.DeleteRecordsRequest(timeout_ms=timeout_ms)
+            waits_ms = max(timeout_ms - ANSWER_MS, timeout_ms // 2)  # of the leader for its followers: it must answer
+            request = broker_pb2.DeleteRecordsRequest(timeout_ms=waits_ms)
             request.partitions.add(topic=topic, partition=number, offset=offset)
 
             async def ask(

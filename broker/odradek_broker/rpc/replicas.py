@@ -1,10 +1,14 @@
 """DescribeReplicas and DeleteRecords: what this broker's replicas hold, and the cutting of their beginning.
 
 - DescribeReplicas answers from memory for every replica hosted here, leaders with what they know of the others.
-- DeleteRecords: the leader only; answered when its log start has moved (followers take it with their next fetch).
+- DeleteRecords: the leader only; answered when its log start offset and those of all replicas on live brokers have
+  moved (R-125), or with REQUEST_TIMED_OUT: then the leader's has, and the others take it with their next fetches.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -60,6 +64,8 @@ class ReplicaService:
     async def delete_records(self, request: bytes, context: CallContext) -> bytes:
         message = pb.DeleteRecordsRequest.FromString(request)
         response = pb.DeleteRecordsResponse()
+        deadline = asyncio.get_running_loop().time() + max(message.timeout_ms, 0) / 1000
+        waits: list[Coroutine[None, None, None]] = []
         for item in message.partitions:
             deleted = response.partitions.add(topic=item.topic, partition=item.partition, low_watermark=-1)
             hosted = self._replicas.lookup(TopicPartition(item.topic, item.partition))
@@ -70,15 +76,31 @@ class ReplicaService:
             elif hosted.leader is None:
                 deleted.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             else:
-                self._delete(hosted, hosted.leader, item.offset, deleted)
+                start = self._delete(hosted, hosted.leader, item.offset, deleted)
+                waits.append(self._wait_for_followers(hosted, hosted.leader, start, deleted, deadline))
+        await asyncio.gather(*waits)
         return response.SerializeToString()
 
-    def _delete(self, hosted: HostedReplica, leader: LeaderPartition, offset: int, deleted: pb.DeletedRecords) -> None:
+    def _delete(self, hosted: HostedReplica, leader: LeaderPartition, offset: int, deleted: pb.DeletedRecords) -> int:
+        """Move the leader's own log start; returns where it shall be."""
         error, start = leader.check_delete_records(offset)
         if error is ErrorCode.NONE and start > hosted.state.log_start_offset:
             hosted.on_log_start_advanced(start)
             if hosted.offline is not None:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
         deleted.error_code = int(error)
-        if error is ErrorCode.NONE:
-            deleted.low_watermark = hosted.state.log_start_offset
+        return start
+
+    async def _wait_for_followers(
+        self, hosted: HostedReplica, leader: LeaderPartition, start: int, deleted: pb.DeletedRecords, deadline: float
+    ) -> None:
+        """R-125: until all replicas on live brokers have moved their log start offsets, too."""
+        if deleted.error_code:
+            return
+        if leader.low_watermark() < start:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    deleted.error_code = int(await hosted.deletes.add(start))
+            except TimeoutError:
+                deleted.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
+        deleted.low_watermark = leader.low_watermark()

@@ -41,6 +41,7 @@ from odradek_broker.core.partition.messages import (
 )
 from odradek_broker.runtime.promises import Promises
 from odradek_broker.runtime.replica_services import FetchWaiter, ReplicaServices
+from odradek_broker.runtime.waiting_deletes import WaitingDeletes
 from odradek_broker.runtime.waiting_produces import AnswerCallback, ProduceAnswer, WaitingProduces
 from odradek_broker.storage.errors import DiskFull, LogCorrupted, StorageError
 from odradek_broker.storage.log import Log
@@ -66,6 +67,7 @@ class HostedReplica:
         self._promises = Promises()
         self._services = services
         self._produces = WaitingProduces(services.clock, self._outcome)
+        self.deletes = WaitingDeletes()
         self._retry_timer: TimerHandle | None = None
         self._follower_waiters: dict[FetchWaiter, None] = {}
         self._consumer_waiters: dict[FetchWaiter, None] = {}
@@ -102,6 +104,7 @@ class HostedReplica:
             state = self.state
             self._promises.leadership_ended(before.epoch_start_offset, state.log_end_offset, state.high_watermark)
         self._produces.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.deletes.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if role is not None and self.offline is None:
             self.carry_out(role.start(self._services.clock.now_ms()))
         self._wake_everyone()
@@ -123,6 +126,7 @@ class HostedReplica:
         if self.offline is None:
             self.offline = reason
             self._produces.fail_all(ErrorCode.KAFKA_STORAGE_ERROR)
+            self.deletes.fail_all(ErrorCode.KAFKA_STORAGE_ERROR)
             self._wake_everyone()
 
     # --- Produce ----------------------------------------------------------------------------------------------------
@@ -232,6 +236,8 @@ class HostedReplica:
         if leader is None or self.offline is not None:
             return self._refusal(fetch.current_leader_epoch)
         decision, effects = leader.fetch_by_follower(fetch, self._services.clock.now_ms())
+        if self.deletes:
+            self.deletes.on_low_watermark(leader.low_watermark())
         if effects:
             self.carry_out(effects)
         return decision
@@ -328,6 +334,7 @@ class HostedReplica:
         leader = self.leader
         if leader is not None and self.offline is None:
             self.carry_out(leader.on_brokers_changed(self._services.clock.now_ms()))
+            self.deletes.on_low_watermark(leader.low_watermark())
 
     def on_time(self) -> None:
         leader = self.leader
@@ -341,9 +348,14 @@ class HostedReplica:
             self.carry_out(self.role.on_flushed(offset, self._services.clock.now_ms()))
 
     def on_log_start_advanced(self, offset: int) -> None:
-        """Retention or DeleteRecords moved the beginning of the log (R-160, R-163)."""
+        """Retention or DeleteRecords moved the beginning of the log (R-160, R-163).
+
+        Followers that wait for data hear of it when their wait ends.
+        """
         if self.role is not None and self.offline is None:
             self.carry_out(self.role.on_log_start_advanced(offset, self._services.clock.now_ms()))
+            for waiter in list(self._follower_waiters):
+                waiter.note_high_watermark(self)
 
     # --- Effects ----------------------------------------------------------------------------------------------------
 
