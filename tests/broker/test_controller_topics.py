@@ -20,6 +20,7 @@ from odradek_broker.core.controller.topics import (
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_pb2
+from odradek_proto.values import replace
 
 from tests.broker.controller_images import CLUSTER_ID, SETTINGS, add_topic, image_of, partition_of, write
 
@@ -86,6 +87,42 @@ def test_followers_are_shifted_when_the_leaders_have_gone_round() -> None:
         (3, 0, 1),
         (4, 1, 2),
     ]
+
+
+@given(
+    partitions=st.integers(1, 40),
+    racks=st.lists(st.sampled_from("abcd"), min_size=1, max_size=9),
+    data=st.data(),
+    seed=st.integers(0, 1000),
+)
+def test_replicas_go_to_as_many_racks_as_there_are(
+    partitions: int, racks: list[str], data: st.DataObject, seed: int
+) -> None:
+    """KIP-36: no rack has two replicas of a partition before every rack has one; leaders still go round all brokers."""
+    factor = data.draw(st.integers(1, len(racks)))
+    by_broker = dict(enumerate(racks))
+    placed = place_replicas(partitions, factor, range(len(racks)), (), random.Random(seed), by_broker)
+    for replicas in placed:
+        assert len(set(replicas)) == factor
+        assert len({by_broker[broker] for broker in replicas}) == min(factor, len(set(racks)))
+    leaders = Counter(replicas[0] for replicas in placed)
+    counts = [leaders[broker] for broker in by_broker]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_a_topic_is_placed_by_the_racks_of_the_registrations() -> None:
+    """`broker.rack` is honoured when a topic is created and when it grows."""
+    image = image_of([1, 2, 3, 4])
+    for broker_id, rack in ((1, "left"), (2, "left"), (3, "right"), (4, "right")):
+        image.brokers[broker_id] = replace(image.brokers[broker_id], rack=rack)
+    (answer,) = create(image, new_topic(partitions=8, replicas=2))
+    assert answer.error_code == ErrorCode.NONE
+    grow = admin_pb2.CreatePartitionsRequest(topic="orders", count=16)
+    write(image, create_partitions(image, grow, random.Random(2)).records)
+    partitions = image.topics["orders"].partitions
+    assert len(partitions) == 16
+    for partition in partitions.values():
+        assert {image.brokers[broker].rack for broker in partition.replicas} == {"left", "right"}
 
 
 def test_a_new_isr_holds_active_brokers_only() -> None:

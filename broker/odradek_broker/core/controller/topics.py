@@ -181,7 +181,8 @@ def _place(image: MetadataImage, partitions: int, factor: int, rng: random.Rando
         raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
     if not active:
         raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "all brokers are fenced or shutting down")
-    return place_replicas(partitions, factor, active, others, rng)
+    racks = {broker_id: registration.rack for broker_id, registration in image.brokers.items()}
+    return place_replicas(partitions, factor, active, others, rng, racks)
 
 
 def _create(
