@@ -299,3 +299,22 @@ def test_the_incarnation_is_new_with_each_process() -> None:
         assert cluster.members[1].feed.image.cluster_id == CLUSTER_ID
 
     Cluster().run(story)
+
+
+def test_an_attempt_to_reach_the_old_controller_ends_when_another_is_elected() -> None:
+    """The old controller's machine is silent: a dial to it must not use up the session timeout with the new one."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(leader=1)
+        for node_id in (2, 3):
+            cluster.cut_off(1, node_id)  # their streams break, and a new one is asked for in vain
+        await cluster.sleep(300)
+        begun_ms = cluster.now_ms
+        cluster.log.elect(2)
+        await cluster.until(lambda: all(gone_for(cluster, node_id) == 0 for node_id in (2, 3)))
+        assert cluster.now_ms - begun_ms < 100
+
+    def gone_for(cluster: Cluster, node_id: int) -> int:
+        return cluster.members[node_id].session.stream_gone_for_ms(cluster.now_ms)
+
+    Cluster().run(story)

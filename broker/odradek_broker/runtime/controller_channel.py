@@ -9,7 +9,8 @@ it is certain that nobody acted on it, since the second CreateTopics would be to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock, Network, NetworkError, PeerUnavailable
@@ -20,6 +21,8 @@ RETRY_BACKOFF_MAX_MS = 50.0
 ATTEMPT_TIMEOUT_MS = 2_000.0  # quorum.request.timeout.ms, Kafka's default: one silent controller must not use up a call
 NO_CONTROLLER = -1
 SERVICE = "/odradek.v1.Controller/"
+
+T = TypeVar("T")
 
 
 class ControllerUnavailable(Exception):
@@ -74,6 +77,28 @@ class ControllerChannel:
         except TimeoutError:
             pass
 
+    async def unless_replaced(self, address: str, work: Coroutine[Any, Any, T]) -> T:
+        """Await an attempt to reach the controller at `address`; given up when another one is announced meanwhile.
+
+        A machine that was cut off says nothing, and waiting for it would use up the session timeout with the new
+        controller. Raises `PeerUnavailable` then, and what `work` raises.
+        """
+        loop = asyncio.get_running_loop()
+        task, changed = loop.create_task(work), loop.create_task(self._changed.wait())
+        try:
+            while not task.done():
+                await asyncio.wait((task, changed), return_when=asyncio.FIRST_COMPLETED)
+                if changed.done():
+                    if not task.done() and self.controller_address() not in (None, address):
+                        raise PeerUnavailable(f"{address} is not the controller any more")
+                    changed = loop.create_task(self._changed.wait())
+            return task.result()
+        finally:
+            changed.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
     async def call(self, method: str, request_bytes: bytes, timeout_ms: float, *, at_most_once: bool = False) -> bytes:
         """Ask the active controller; `method` is a name of the service, such as `AlterPartition`, or a full path.
 
@@ -87,7 +112,8 @@ class ControllerChannel:
             address = self.next_address()
             attempt_ms = left_ms if at_most_once else min(left_ms, ATTEMPT_TIMEOUT_MS)
             try:
-                answer = await self._network.call(address, path, request_bytes, attempt_ms)
+                asked = self._network.call(address, path, request_bytes, attempt_ms)
+                answer = await (asked if at_most_once else self.unless_replaced(address, asked))
             except NetworkError as error:
                 last = str(error)
                 if at_most_once and not (isinstance(error, PeerUnavailable) and error.refused):

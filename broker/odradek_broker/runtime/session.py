@@ -207,12 +207,16 @@ class BrokerSession:
         attempt = 0
         while True:
             try:
-                stream = await self._network.open(self._channel.next_address(), SESSION_METHOD, OPEN_TIMEOUT_MS)
+                address = self._channel.next_address()
+                opened = self._network.open(address, SESSION_METHOD, OPEN_TIMEOUT_MS)
+                stream = await self._channel.unless_replaced(address, opened)
             except NetworkError:
                 self._channel.follow_hint(NO_EPOCH)
                 await self._channel.back_off(attempt)
                 attempt += 1
                 continue
+            if self._channel.controller_address() not in (None, address):
+                stream.close()  # another was announced just now
             refusal = await self._beat(stream)
             error = ErrorCode.NONE if refusal is None else ErrorCode.from_number(refusal.error_code)
             if error in REGISTER_AGAIN:

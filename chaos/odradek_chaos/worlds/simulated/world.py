@@ -51,6 +51,7 @@ class World:
         self.costs: Counter[str] = Counter()  # checks that found what was not owed
         # (broker, partition) whose bytes a fault changed, and the last incarnation before the copy was replaced, or -1
         self.damaged: dict[tuple[int, str], int] = {}
+        self.tolerated: dict[str, None] = {}  # checks that say what a fault did and the product need not undo
         self.client_names: list[str] = []  # of those that may be crashed
         self.on_client_crash: Callable[[str, int], None] = lambda name, down_ms: None
         self.watcher = Watcher(self)
@@ -205,6 +206,8 @@ class World:
         """A finding. The same check is reported once per broker and partition."""
         key = (check, broker_id, partition)
         if key in self._reported or len(self.findings) >= FINDINGS_KEPT or self._is_excused(broker_id, partition):
+            return
+        if check in self.tolerated:
             return
         self._reported.add(key)
         if check in LOSSES and not self.promises.keeps_records:
