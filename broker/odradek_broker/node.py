@@ -108,6 +108,7 @@ class Node:
         self._servers: dict[str, Server] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._metrics: MetricsListener | None = None
+        self._leaving = False  # leaderships are being handed over; from `_stopping` on nothing is served any more
         self._stopping = False
 
     def addresses(self) -> dict[str, str]:
@@ -121,7 +122,7 @@ class Node:
 
     @property
     def stopping(self) -> bool:
-        return self._stopping
+        return self._leaving or self._stopping
 
     # --- Start ------------------------------------------------------------------------------------------------------
 
@@ -287,6 +288,7 @@ class Node:
     async def stop(self) -> None:
         """Controlled shutdown (R-142): hand over leaderships, stop fetching, flush, checkpoint, mark clean."""
         broker = self.broker
+        self._leaving = True
         if broker is not None and not self.failed.done():
             await broker.hand_over()
         self._stopping = True

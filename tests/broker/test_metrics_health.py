@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
+import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +109,21 @@ def test_a_broker_without_a_controller_says_what_it_lacks(tmp_path: Path) -> Non
         assert ready(cluster, 1) == (503, ["the broker is not registered with a controller"])
         cluster.heal()
         assert ready(cluster, 1) == (200, [])
+
+
+def test_a_broker_that_hands_over_is_not_ready_any_more(tmp_path: Path) -> None:
+    """From the order to stop on nobody should be sent there, although it still serves; here nobody can take over."""
+    with Cluster(2, settings=LISTENER, directory=tmp_path / "cluster") as cluster:
+        url = f"{cluster.metrics_url(1)}/health/ready"
+        cluster.kill(2)
+        stopping = threading.Thread(target=cluster.stop, args=(1,))
+        stopping.start()
+        try:
+            eventually(lambda: "the node is stopping" in json.loads(get(url)[2])["reasons"], "it never said so")
+        finally:
+            stopping.join()
+        with pytest.raises(urllib.error.URLError):
+            get(url)
 
 
 def test_the_command_prints_reasons_and_ends_with_a_code(

@@ -144,20 +144,35 @@ def test_whoever_does_not_finish_a_request_is_cut_off(said: bytes) -> None:
 
 
 def test_whoever_does_not_read_the_answer_is_cut_off() -> None:
-    """An answer that nobody takes is held no longer than the patience, and the others are answered meanwhile."""
+    """An answer that nobody takes is held no longer than the patience, then others are answered again."""
 
     async def story(server: HttpServer) -> None:
         reader, writer = await open_to(server)
         writer.write(get("/large"))
         assert await reader.readexactly(8) == b"HTTP/1.1"
         cast(asyncio.Transport, writer.transport).pause_reading()
-        assert (await say(server, get("/small"))).endswith(b"/small  ")
         assert await say(server, b"") == b""  # cut when its patience ended, so that of the other one has ended, too
         cast(asyncio.Transport, writer.transport).resume_reading()
         assert len(await rest_of(reader)) < LARGE
+        assert (await say(server, get("/small"))).endswith(b"/small  ")
         writer.close()
 
     run(story, patience_s=SHORT_S)
+
+
+def test_answers_that_nobody_reads_are_bounded_together() -> None:
+    """While more than the bound waits for a client, the next ones are told so; once it is taken, they are answered."""
+
+    async def story(server: HttpServer) -> None:
+        reader, writer = await open_to(server)
+        writer.write(get("/large"))
+        assert await reader.readexactly(8) == b"HTTP/1.1"
+        assert (await say(server, get("/small"))).split()[1] == b"503"
+        assert len(await rest_of(reader)) > LARGE
+        assert (await say(server, get("/small"))).split()[1] == b"200"
+        writer.close()
+
+    run(story)
 
 
 def test_more_connections_than_the_bound_are_refused_at_once() -> None:
@@ -206,3 +221,4 @@ def test_a_taken_port_is_named() -> None:
 def test_the_bounds_are_those_of_the_page() -> None:
     """docs/metrics.md names them."""
     assert (http.MAX_CONNECTIONS, http.MAX_REQUEST_BYTES, http.PATIENCE_S) == (64, 16 * 1024, 10.0)
+    assert http.MAX_UNREAD_BYTES == 16 << 20

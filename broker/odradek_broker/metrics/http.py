@@ -17,6 +17,7 @@ import h11
 
 MAX_CONNECTIONS: Final = 64  # at the same time; more are closed at once
 MAX_REQUEST_BYTES: Final = 16 * 1024  # request line and headers
+MAX_UNREAD_BYTES: Final = 16 * 1024 * 1024  # of answers that clients have not taken, all together
 PATIENCE_S: Final = 10.0  # from the connection to the last byte of the answer
 BACKLOG: Final = 64
 REASONS: Final = {
@@ -76,6 +77,10 @@ class HttpServer:
         self._server = server
         self.address = f"{host}:{server.sockets[0].getsockname()[1]}"
         return self
+
+    def unread_bytes(self) -> int:
+        """What has been written for clients that have not taken it yet."""
+        return sum(connection.unread_bytes() for connection in self.connections)
 
     async def stop(self) -> None:
         """Refuse new connections and cut those that are open: whoever is being answered asks again later."""
@@ -154,6 +159,9 @@ class _Connection(asyncio.Protocol):
         if request.method not in (b"GET", b"HEAD"):
             self._write(Response(405, TEXT, b"only GET and HEAD\n"))
             return
+        if self._server.unread_bytes() > MAX_UNREAD_BYTES:
+            self._write(Response(503, TEXT, b"too many answers that nobody reads\n"))
+            return
         target = urlsplit(request.target.decode("ascii", "replace"))
         accept = b",".join(value for name, value in request.headers if name == b"accept").decode("latin-1")
         try:
@@ -180,6 +188,9 @@ class _Connection(asyncio.Protocol):
         if with_body:
             transport.write(response.body)
         transport.close()
+
+    def unread_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def cut(self) -> None:
         """End it now, whatever is still to be said."""

@@ -113,7 +113,7 @@ class Counters:
         return self.requests.setdefault(name, Durations())
 
     def forget(self, topic: str) -> None:
-        """The topic is not hosted here any more; the broker's totals must not fall by what it had."""
+        """The topic is deleted; the broker's totals must not fall by what it had."""
         left = self.topics.pop(topic, None)
         if left is not None:
             for name in Traffic.__slots__:

@@ -286,7 +286,7 @@ class ReplicaManager:
         hosted.take_role(None)
         hosted.close()
         self._flusher.forget(hosted)
-        if not any(other.topic == tp.topic for other in self.replicas):
+        if tp.topic not in self.image.topics:
             self.counters.forget(tp.topic)
         self._delete(hosted.log)
 
