@@ -15,7 +15,10 @@ from odradek_broker.local_cluster import LocalCluster
 from odradek_chaos.demo.state import FAILED, Audited
 
 SPARK, LOCAL = "spark", "local"
-TIMEOUT_S = 120
+TIMEOUT_S = 300  # Spark on a busy machine
+OUT, REPORT = "audit", "report.html"
+SETTINGS = ("acks=all", "min.insync.replicas=2", "odradek.fsync=never")
+"""What the demo's cluster runs with; the report then says what was owed."""
 SHOWN = 300  # characters of what it said when it failed
 
 
@@ -28,7 +31,14 @@ def engine() -> str:
 def arguments(cluster: LocalCluster, history: Path, chosen: str) -> list[str]:
     """What follows `odradek` on the command line."""
     replicas = [word for name, path in cluster.replicas().items() for word in ("--replica", f"{name}={path}")]
-    return ["audit", "run", *replicas, "--history", str(history), "--settled", "--engine", chosen]
+    settings = [word for setting in SETTINGS for word in ("--setting", setting)]
+    out = ["--out", str(cluster.directory / OUT), "--overwrite"]
+    return ["audit", "run", *replicas, "--history", str(history), "--settled", "--engine", chosen, *settings, *out]
+
+
+def report_path(cluster: LocalCluster) -> Path:
+    """Where the audit leaves its page."""
+    return cluster.directory / OUT / REPORT
 
 
 def as_command(words: list[str]) -> str:

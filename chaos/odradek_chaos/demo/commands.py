@@ -71,14 +71,25 @@ def demo(
         raise
     finally:
         cluster.kill_all()
+        state.report = _keep_report(story.report, kept)
         if not kept:
             shutil.rmtree(directory, ignore_errors=True)
         elif state.exit_code != FINE:
             screen.say(f"the directory is kept: {directory}")
     screen.show(state.as_json(), lambda: "\n".join(state.verdict()))
+    if state.report:
+        screen.say(f"the audit's report: {state.report}")
     if kept:
         screen.say(f"the directory is {directory}; the audit again: {story.audit_command}")
     raise typer.Exit(state.exit_code)
+
+
+def _keep_report(report: Path | None, kept: bool) -> str:
+    """Where the audit's page is to stay: beside the data, or alone when the data goes. Empty when there is none."""
+    if report is None or kept:
+        return str(report or "")
+    target = Path(tempfile.mkdtemp(prefix="odradek-report-")) / report.name
+    return str(shutil.move(report, target))
 
 
 mount(app)

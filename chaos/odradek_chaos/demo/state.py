@@ -55,6 +55,7 @@ class DemoState:
     in_flight_at_kill: int = 0
     read_back: ReadBack | None = None
     audited: Audited | None = None
+    report: str = ""  # the path of the audit's page
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -115,6 +116,7 @@ class DemoState:
             "in_flight_at_kill": self.in_flight_at_kill,
             "longest_silence_ms": self.failover_ms,
             "audit": audited.summary if audited is not None else None,
+            "report": self.report or None,
             "happenings": [{"at_s": round(each.at_s, 3), "text": each.text} for each in self.happenings],
         }
 

@@ -18,7 +18,7 @@ from odradek.cli.status import gather_status
 from odradek_broker.local_cluster import LocalCluster
 from odradek_proto.transport.clock import LoopClock
 
-from odradek_chaos.demo.auditing import LOCAL, arguments, as_command, audit, engine
+from odradek_chaos.demo.auditing import LOCAL, arguments, as_command, audit, engine, report_path
 from odradek_chaos.demo.state import DemoState
 from odradek_chaos.verify import verify
 from odradek_chaos.waiting import check_alive, wait_until_ready
@@ -190,6 +190,12 @@ class Demo:
     def audit_command(self) -> str:
         """How to repeat the audit while the data is kept."""
         return as_command(arguments(self.cluster, self.history, engine()))
+
+    @property
+    def report(self) -> Path | None:
+        """The audit's page; None when it has written none."""
+        path = report_path(self.cluster)
+        return path if path.exists() else None
 
     # --- Looking ----------------------------------------------------------------------------------------------------
 
