@@ -163,7 +163,7 @@ def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: 
 
 def found_by(odradek_process: Run, code: int) -> set[str]:
     """The checks that found a problem."""
-    outcome = odradek_process("doctor", "--json", "--timeout", "1")
+    outcome = odradek_process("doctor", "--json", "--timeout", "3")
     assert outcome.code == code, outcome
     return {finding["check"] for finding in json.loads(outcome.out)["findings"] if finding["level"] == "problem"}
 
