@@ -10,6 +10,7 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # hot messages are 256 KiB to 1 MiB; a lar
 INITIAL_BACKOFF_MS = 50  # the default of a second delays a stream to a restarted peer by as much
 MAX_BACKOFF_MS = 200
 CONNECT_TIMEOUT_MS = 500  # a peer whose machine is silent; also how often a lost SYN is tried anew
+RESOLVE_TIMEOUT_MS = 2_000  # of a name; gRPC itself waits 13 s and more for a question that got lost
 HANDSHAKE_TIMEOUT_MS = 5_000  # a connection that says nothing is dropped after this
 MAX_METADATA_BYTES = 16 * 1024
 MAX_CONNECTIONS = 2_000
@@ -50,6 +51,7 @@ class GrpcOptions(Value, frozen=True):
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),  # a port never retries
             ("grpc.enable_http_proxy", 0),  # http_proxy is for the web; brokers are dialled where they say they are
+            ("grpc.dns_ares_query_timeout", RESOLVE_TIMEOUT_MS),
             ("grpc.initial_reconnect_backoff_ms", INITIAL_BACKOFF_MS),
             (
                 "grpc.min_reconnect_backoff_ms",
