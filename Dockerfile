@@ -22,7 +22,7 @@ RUN python3 -m venv /opt/tools \
     && /opt/tools/bin/pip install --quiet 'hatchling>=1.27' \
     && python3 -m venv --without-pip /opt/odradek
 COPY pyproject.toml ops/docker/requirements.py /src/
-RUN python3 /src/requirements.py /src/pyproject.toml fast compression > /src/broker.txt \
+RUN python3 /src/requirements.py /src/pyproject.toml fast compression metrics > /src/broker.txt \
     && /opt/tools/bin/pip --python /opt/odradek/bin/python install --quiet --only-binary :all: -r /src/broker.txt
 
 # --- wheel: odradek itself -----------------------------------------------------------------------------------------
@@ -56,13 +56,14 @@ COPY --from=wheel /own /opt/odradek
 # gRPC's threads keeps one.
 ENV PATH=/opt/odradek/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 MALLOC_ARENA_MAX=2 \
-    KAFKA_LOG_DIRS=/var/lib/odradek/data
+    KAFKA_LOG_DIRS=/var/lib/odradek/data ODRADEK_METRICS_LISTENER=HTTP://0.0.0.0:9404
 USER 1000:1000
 WORKDIR /var/lib/odradek
 VOLUME /var/lib/odradek
 STOPSIGNAL SIGTERM
+# The same as `odradek server health --ready`, but without what the command loads.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=20s --retries=5 \
-    CMD ["/opt/odradek/bin/python", "-c", "import socket; socket.create_connection(('127.0.0.1', 50051), 2).close()"]
+    CMD ["/opt/odradek/bin/python", "-m", "odradek_broker.commands.probe"]
 ENTRYPOINT ["/opt/odradek/bin/odradek"]
 CMD ["server", "run"]
 
@@ -82,7 +83,7 @@ LABEL org.opencontainers.image.title="odradek-audit" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 RUN useradd --uid 1000 --user-group --no-create-home --home-dir /var/lib/odradek --shell /usr/sbin/nologin odradek \
-    && install -d -o odradek -g odradek -m 0750 /var/lib/odradek /audit-out
+    && install -d -o odradek -g odradek -m 0750 /var/lib/odradek /audit-out /history
 COPY --from=spark /opt/odradek /opt/odradek
 COPY --from=wheel /own /opt/odradek
 ENV PATH=/opt/odradek/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \

@@ -1,0 +1,142 @@
+"""A compose project of its own for each run: built, started, and removed whatever happens.
+
+Without Docker the tests are skipped with the reason, unless CI or ODRADEK_REQUIRE_DOCKER is set: then they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from odradek_broker.processes import free_ports
+
+ROOT = Path(__file__).parents[2]
+OWN_BASE = "odradek-base:bookworm"  # what ops/docker/base-image.sh makes
+BROKER_IMAGE, AUDIT_IMAGE = "odradek-test:broker", "odradek-test:audit"
+SERVICES = ("odradek-1", "odradek-2", "odradek-3")
+BUILD_TIMEOUT_S, COMMAND_TIMEOUT_S = 900, 180
+LABEL = "com.docker.compose.project"
+
+
+def run(command: Sequence[str], *, timeout_s: float = 30, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the checkout. Its output is kept; its exit code is for the caller to judge."""
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, text=True, timeout=timeout_s, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def unavailable(reason: str) -> None:
+    """Skip, or fail where Docker is owed."""
+    if os.environ.get("CI") or os.environ.get("ODRADEK_REQUIRE_DOCKER"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def compose_command() -> list[str]:
+    """`docker compose` or `docker-compose`, with a daemon that answers."""
+    if shutil.which("docker") is None:
+        unavailable("docker is not installed")
+    if run(["docker", "version"]).returncode != 0:
+        unavailable("no Docker daemon answers; ops/docker/ensure-docker.sh starts one")
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) is not None and run([*command, "version"]).returncode == 0:
+            return command
+    unavailable("compose is not installed")
+    raise AssertionError
+
+
+@pytest.fixture(scope="session")
+def base_image() -> str:
+    """BASE_IMAGE, or what is on this machine already."""
+    if given := os.environ.get("BASE_IMAGE"):
+        return given
+    return OWN_BASE if run(["docker", "image", "inspect", OWN_BASE]).returncode == 0 else "python:3.11-slim"
+
+
+@dataclass
+class Project:
+    """A compose project with a name and ports that nobody else has."""
+
+    compose: list[str]
+    base_image: str
+    name: str = field(default_factory=lambda: f"odradek-test-{uuid.uuid4().hex[:8]}")
+    ports: list[int] = field(default_factory=lambda: free_ports(3))
+    up_ms: int = 0  # when `up` was typed, of time.monotonic()
+
+    @property
+    def image(self) -> str:
+        return BROKER_IMAGE
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def __call__(self, *arguments: str, timeout_s: float = COMMAND_TIMEOUT_S, **environment: str) -> str:
+        """Run compose on this project; fails with all that it printed."""
+        done = self.tried(*arguments, timeout_s=timeout_s, **environment)
+        assert done.returncode == 0, f"{arguments} ended with {done.returncode}:\n{done.stdout[-6000:]}"
+        return done.stdout
+
+    def tried(
+        self, *arguments: str, timeout_s: float = COMMAND_TIMEOUT_S, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """The same, for commands that may fail."""
+        command = [*self.compose, "-p", self.name, "--profile", "audit", "--profile", "workload", *arguments]
+        ports = {f"ODRADEK_PORT_{index}": str(port) for index, port in enumerate(self.ports, 1)}
+        images = {"ODRADEK_IMAGE": BROKER_IMAGE, "ODRADEK_AUDIT_IMAGE": AUDIT_IMAGE, "BASE_IMAGE": self.base_image}
+        return run(command, timeout_s=timeout_s, **ports, **images, **environment)
+
+    def brokers_up(self) -> None:
+        self.up_ms = int(time.monotonic() * 1000)
+        self("up", "-d", *SERVICES)
+
+    def remove(self) -> None:
+        """Containers, networks and volumes with this project's label, by compose and then by hand; nothing else."""
+        self.tried("down", "--volumes", "--remove-orphans", "--timeout", "5")
+        for kind, listing, remove in (
+            ("containers", ["ps", "-aq"], ["rm", "-f", "-v"]),
+            ("networks", ["network", "ls", "-q"], ["network", "rm"]),
+            ("volumes", ["volume", "ls", "-q"], ["volume", "rm", "-f"]),
+        ):
+            left = self.left(listing)
+            if left:
+                run(["docker", *remove, *left])
+            assert not self.left(listing), f"{kind} of {self.name} stay behind"
+
+    def left(self, listing: Sequence[str]) -> list[str]:
+        return run(["docker", *listing, "--filter", f"label={LABEL}={self.name}"]).stdout.split()
+
+
+@pytest.fixture
+def docker_size() -> Callable[[str], int]:
+    """Bytes of an image, all layers together."""
+    return lambda image: int(run(["docker", "image", "inspect", "--format", "{{.Size}}", image]).stdout)
+
+
+@pytest.fixture(scope="module")
+def built(compose_command: list[str], base_image: str) -> Project:
+    """A project whose images are built."""
+    project = Project(compose_command, base_image)
+    began = time.monotonic()
+    project("build", SERVICES[0], "audit", timeout_s=BUILD_TIMEOUT_S)
+    print(f"\nimages built on {base_image} in {time.monotonic() - began:.1f} s")
+    return project
+
+
+@pytest.fixture(scope="module")
+def project(built: Project) -> Iterator[Project]:
+    """The project with its brokers started this moment; not waited for."""
+    try:
+        built.brokers_up()
+        yield built
+    finally:
+        built.remove()

@@ -1,0 +1,188 @@
+"""docker-compose.yml as an operator uses it: brought up, written to from the host, struck, audited, taken down.
+
+The tests stand in the order in which they run: they share one cluster, and the last one stops it. Each writes to a
+topic of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek import Admin, OdradekError, Producer
+from odradek.descriptions import NewTopic
+from odradek_chaos.kills import KillHarness, Outcome, Plan, report
+from odradek_chaos.waiting import wait_until_ready
+from odradek_chaos.worlds.compose import ComposeWorld
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("containers")]
+
+FIRST_WRITE_S = 15  # from `up` to the first acks=all acknowledgement, with the images built
+IMAGE_BYTES = 200_000_000  # of the broker's image over its base
+PATIENCE_S = 60
+LEDGER_RECORDS = 5_000
+ODRADEK = str(Path(sys.executable).with_name("odradek"))
+
+Project = Any  # conftest.Project: test directories are no packages
+
+
+@pytest.fixture
+def world(project: Project) -> ComposeWorld:
+    """The project's brokers, whole again."""
+    found = ComposeWorld(project.name)
+    asyncio.run(wait_until_ready(found, timeout_s=PATIENCE_S))
+    return found
+
+
+def chaos(project: Project, *words: str) -> list[dict[str, Any]]:
+    """Run `odradek chaos ... --world compose` as an operator does; returns its rows."""
+    command = [ODRADEK, "chaos", *words, "--world", "compose", "--project", project.name, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+async def write_one(bootstrap: str, topic: str, value: bytes) -> None:
+    async with Producer[bytes, bytes](bootstrap, acks="all", enable_idempotence=True) as producer:
+        await producer.send(topic, value)
+
+
+async def create_and_write(bootstrap: str, topic: str) -> None:
+    """Until both have been done; the cluster may just be starting."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                async with Admin(bootstrap, bootstrap_timeout_ms=1_000) as admin:
+                    await admin.create_topics([NewTopic(topic, 3, 3)])
+                break
+            except OdradekError:
+                pass  # no quorum yet, or fewer than three brokers
+        await write_one(bootstrap, topic, b"first")
+
+
+async def until_whole(bootstrap: str, topic: str) -> None:
+    """Until every replica of a topic is in sync."""
+    async with asyncio.timeout(PATIENCE_S), Admin(bootstrap) as admin:
+        while True:
+            partitions = (await admin.describe_topics([topic]))[0].partitions
+            if all(len(each.isr) == len(each.replicas) for each in partitions):
+                return
+
+
+async def until_short(bootstrap: str, topic: str) -> None:
+    """Until one replica of a topic is not in sync."""
+    async with asyncio.timeout(PATIENCE_S), Admin(bootstrap) as admin:
+        while True:
+            partitions = (await admin.describe_topics([topic]))[0].partitions
+            if any(len(each.isr) < len(each.replicas) for each in partitions):
+                return
+
+
+def play(world: ComposeWorld, plan: Plan) -> Outcome:
+    outcome = asyncio.run(KillHarness(world, plan, quiet=True).run())
+    print(f"\n{plan.fault}\n{report(outcome)}; ISR full after {[each.isr_full_ms for each in outcome.rounds]} ms")
+    return outcome
+
+
+def test_a_write_is_acknowledged_soon_after_up(project: Project) -> None:
+    """From `up` to the first acks=all acknowledgement, by the published ports, less than fifteen seconds pass."""
+    asyncio.run(create_and_write(project.bootstrap, "first"))
+    seconds = time.monotonic() - project.up_ms / 1000
+    print(f"\nup to the first acknowledged write: {seconds:.1f} s")
+    assert seconds < FIRST_WRITE_S
+
+
+def test_the_image_is_small(project: Project, docker_size: Any) -> None:
+    """Less than 200 MB lie above the base image."""
+    over = docker_size(project.image) - docker_size(project.base_image)
+    print(f"\nthe broker's image is {over / 1e6:.0f} MB over {project.base_image}")
+    assert 0 < over < IMAGE_BYTES
+
+
+def test_a_host_that_says_localhost_is_served(project: Project, world: ComposeWorld) -> None:
+    """`localhost` may stand for ::1 first, where nobody listens: the client goes on to 127.0.0.1."""
+    asyncio.run(create_and_write(f"localhost:{project.ports[0]}", "by-name"))
+
+
+def test_nothing_is_lost_when_containers_are_killed(world: ComposeWorld) -> None:
+    """A leader, a follower and the controller are killed while they are written to from the host; each comes back."""
+    outcome = play(world, Plan(rounds=3, seed=7, topic="killed"))
+    assert outcome.read_back.sound, report(outcome)
+    assert outcome.read_back.acknowledged > 1_000
+
+
+@pytest.mark.parametrize(("fault", "target"), [("pause", "leader"), ("cut", "leader"), ("cut", "controller")])
+def test_nothing_is_lost_when_a_container_falls_silent(world: ComposeWorld, fault: str, target: str) -> None:
+    """A frozen or cut-off container is replaced; made good again, it is back in every ISR, and all records are there.
+
+    A healed one has gone through an election that it did not hear of, and may have another address.
+    """
+    outcome = play(world, Plan(rounds=1, seed=7, targets=(target,), fault=fault, topic=f"{fault}-{target}"))
+    assert outcome.read_back.sound, report(outcome)
+    assert outcome.read_back.acknowledged > 1_000
+
+
+def test_nothing_is_lost_when_all_containers_are_killed(world: ComposeWorld) -> None:
+    """All three at once, and up again: the page cache survives."""
+    outcome = play(world, Plan(rounds=1, seed=7, targets=("all",), topic="all-killed"))
+    assert outcome.read_back.sound, report(outcome)
+
+
+def test_a_broker_that_dies_by_itself_comes_back(project: Project, world: ComposeWorld) -> None:
+    """kill -9 of the process, not by Docker: the restart policy brings it back, and it rejoins the ISR."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may signal a container's process")
+    asyncio.run(create_and_write(project.bootstrap, "died"))
+    before = world.place(2)["pid"]
+    os.kill(int(before), signal.SIGKILL)
+    asyncio.run(until_short(project.bootstrap, "died"))
+    asyncio.run(until_whole(project.bootstrap, "died"))
+    assert world.place(2)["pid"] != before
+
+
+def test_the_command_strikes_a_broker_by_its_role(project: Project, world: ComposeWorld) -> None:
+    """The leader is cut off and killed there; started again, it is found by its name though its network was gone."""
+    asyncio.run(create_and_write(project.bootstrap, "struck"))
+    (cut,) = chaos(project, "cut", "--leader", "struck/0")
+    assert cut["action"] == "cut off"
+    assert cut["container"] == world.place(cut["broker"])["container"]
+    assert world.is_cut(cut["broker"])
+    chaos(project, "kill", "--broker", str(cut["broker"]))
+    assert not world.running(cut["broker"])
+    (started,) = chaos(project, "restart", "--wait")
+    assert started["broker"] == cut["broker"]
+    asyncio.run(until_whole(project.bootstrap, "struck"))
+    assert chaos(project, "heal") == []
+    assert chaos(project, "resume") == []
+
+
+def test_the_volumes_of_stopped_brokers_agree(project: Project, world: ComposeWorld, tmp_path: Path) -> None:
+    """The workload's ledger and all that the tests before wrote: a controlled stop, then Spark finds nothing."""
+    project("run", "--rm", "workload", ODRADEK_WORKLOAD_COUNT=str(LEDGER_RECORDS))
+    asyncio.run(until_whole(project.bootstrap, "ledger"))
+    project("stop")
+    for node_id in world.nodes:
+        assert world.exit_status(node_id) == 0
+        assert any(f"node {node_id} has stopped" in line for line in world.last_lines(node_id))
+    began = time.monotonic()
+    said = project(
+        "run", "--name", f"{project.name}-audit", "audit",
+        timeout_s=300, ODRADEK_AUDIT_OPTIONS="--settled --history /history/ledger.jsonl",
+    )  # fmt: skip
+    print(f"\naudit: {time.monotonic() - began:.1f} s\n{said[-400:]}")
+    copied = subprocess.run(
+        ["docker", "cp", f"{project.name}-audit:/audit-out/summary.json", str(tmp_path)], check=False
+    )
+    assert copied.returncode == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["findings"] == 0
+    assert summary["compared_records"] > LEDGER_RECORDS
