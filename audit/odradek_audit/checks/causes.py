@@ -87,18 +87,28 @@ def _offset_not_increasing(finding: Finding) -> str:
 
 def _lost(finding: Finding) -> str:
     held = finding.evidence.get("held_by", [])
+    exhibit = finding.exhibit
+    if _same_epoch_elsewhere(exhibit):
+        return f"replica {finding.replica}'s copy of the batch was changed after it was written{_flipped(exhibit)}"
     if held:
         return (
             f"the record was acknowledged, and cut off or overwritten at a change of leader; replica {', '.join(held)} "
             "still has it"
         )
-    exhibit = finding.exhibit
     ends = exhibit is not None and all(side.absent.startswith("the log ends") for side in exhibit.sides)
     if ends:
         return "every replica's log ends before it: nobody had flushed it when the power failed, or all cut it off"
     return (
         "the record was acknowledged before every in-sync replica had it, or replaced by another at a change of leader"
     )
+
+
+def _same_epoch_elsewhere(exhibit: Exhibit | None) -> bool:
+    """Whether another replica holds other bytes of the same leader epoch there, so that no election explains it."""
+    if exhibit is None or exhibit.differing_bytes <= 0:
+        return False
+    epochs = [side.batch.line.epoch for side in exhibit.sides[:2] if side.batch is not None]
+    return len(epochs) == 2 and epochs[0] == epochs[1]
 
 
 def _flipped(exhibit: Exhibit | None) -> str:

@@ -127,9 +127,10 @@ def _lost(finding: Finding, where: str) -> str:
     record = f"{what} {told} at {_offsets(finding)}{where} {'is' if one else 'are'} lost"
     held = finding.evidence.get("held_by", [])
     if held:
+        names = f"replica {held[0]} has" if len(held) == 1 else f"replicas {', '.join(held)} have"
         it = "it" if one else "them"
-        return f"{record}: only replica {', '.join(held)} still has {it}, and the newest log is replica {finding.replica}'s."
-    return f"{record}: replica {finding.replica}, whose log is the newest, does not have {'it' if one else 'them'}."
+        return f"{record}: only {names} {it}, and replica {finding.replica}'s log is the one that counts."
+    return f"{record}: replica {finding.replica}, whose log counts, does not have {'it' if one else 'them'}."
 
 
 def _duplicated(finding: Finding, where: str) -> str:
