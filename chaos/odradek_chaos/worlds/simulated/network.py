@@ -174,7 +174,6 @@ class SimNetwork:
             raise PeerUnavailable(f"{peer}: process is dead")
         machine = self.fabric.machine_of(peer)
         outcome: asyncio.Future[bytes] = self.fabric.loop.create_future()
-        outcome.add_done_callback(lambda done: done.cancelled() or done.exception())  # its caller may be dead by then
         return machine, outcome, Reply(self.fabric, machine, self.node, outcome)
 
     def _listener(self, peer: str, machine: str, reply: Reply) -> SimServer | None:

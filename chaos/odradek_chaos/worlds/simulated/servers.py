@@ -47,13 +47,18 @@ class Reply:
             self._send(lambda: None if self._outcome.done() else self._outcome.set_result(answer))
 
     def fail(self, error: NetworkError) -> None:
-        self._send(lambda: None if self._outcome.done() else self._outcome.set_exception(error))
+        self._send(lambda: self._set_error(error))
 
     def fail_here(self, error: NetworkError) -> None:
         """The caller's own side gave up."""
         self.abandoned()
+        self._set_error(error)
+
+    def _set_error(self, error: NetworkError) -> None:
+        """Whoever waits gets it. The process that waited may be dead by now: then it is nobody's, and no mistake."""
         if not self._outcome.done():
             self._outcome.set_exception(error)
+            self._outcome.exception()
 
     def lose(self) -> None:
         """The connection broke under the call: the caller hears of it, or nothing until its deadline."""
