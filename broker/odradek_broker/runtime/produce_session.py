@@ -120,7 +120,8 @@ class ProduceSession:
     def _produce(self, item: pb.ProduceItem, batch: memoryview, arrived: float) -> None:
         correlation_id, size, acks = item.correlation_id, item.size, item.acks
         long_name = len(item.topic) > LONGEST_TOPIC_NAME
-        hosted = ErrorCode.INVALID_TOPIC_EXCEPTION if long_name else self._find(item)
+        tp = TopicPartition(item.topic, item.partition)
+        hosted = ErrorCode.INVALID_TOPIC_EXCEPTION if long_name else self._lookup(tp)
         traffic = self._counters.gone if isinstance(hosted, ErrorCode) else hosted.traffic
         traffic.produces += 1
         timer = self._counters.timer
@@ -143,12 +144,9 @@ class ProduceSession:
         if long_name:
             answer(ProduceAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, f"a topic name of {len(item.topic)} characters"))
         elif isinstance(hosted, ErrorCode):
-            answer(ProduceAnswer(hosted, f"{item.topic}-{item.partition}: {hosted.message}"))
+            answer(ProduceAnswer(hosted, f"{tp}: {hosted.message}"))
         else:
             hosted.produce(batch, acks, item.timeout_ms or DEFAULT_TIMEOUT_MS, answer)
-
-    def _find(self, item: pb.ProduceItem) -> HostedReplica | ErrorCode:
-        return self._lookup(TopicPartition(item.topic, item.partition))
 
     async def _send_answers(self) -> None:
         self._answers.credit_bytes = self._credit_bytes
