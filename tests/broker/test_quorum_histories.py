@@ -186,6 +186,45 @@ def test_a_voter_without_its_disk_gets_everything_again() -> None:
         assert sum(batch.header.record_count for batch in world.nodes[victim].disk.batches) >= 7
 
 
+@pytest.mark.parametrize("first_seed", range(0, 100, SEEDS_PER_TEST))
+def test_new_voters_elect_and_recover(first_seed: int) -> None:
+    """R-217: in a new quorum nobody has proved what it has; whatever happens to it, it works once all voters run."""
+    for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
+        world = QuorumWorld(3, seed=seed, faults=Faults(loss=0.05, max_delay_ms=20))
+        for node_id in world.nodes:
+            world.lose_disk(node_id)
+        rng = random.Random(f"new {seed}")
+        world.start(*rng.sample(list(world.nodes), 2))  # a majority suffices to begin
+        for number in range(20):
+            world.run_for(rng.choice(PAUSES_MS))
+            one_fault(world, rng, number)
+        world.heal()
+        world.faults = Faults()
+        world.start()
+        world.run_until(world.settled, 10_000)
+        world.run_until(lambda: not any(node.disk.state.catching_up for node in world.nodes.values()), 2_000)
+
+
+@pytest.mark.parametrize("first_seed", range(0, 100, SEEDS_PER_TEST))
+def test_a_disk_lost_in_the_middle_of_trouble_loses_nothing(first_seed: int) -> None:
+    """RA-17 with R-217: one disk at a time, while others are down, behind or cut off; committed records stay (M-5)."""
+    for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
+        world = settled_world(3, seed=seed)
+        rng = random.Random(f"disk {seed}")
+        for number in range(40):
+            world.run_for(rng.choice(PAUSES_MS))
+            one_fault(world, rng, number)
+            whole = not any(node.disk.state.catching_up for node in world.nodes.values())
+            if whole and rng.random() < 0.2:
+                victim = rng.choice(list(world.nodes))
+                if victim in world.up:
+                    world.crash(victim)
+                world.lose_disk(victim)
+        world.heal()
+        world.start()
+        world.run_until(world.settled, 10_000)
+
+
 def test_a_killed_leader_is_replaced_within_half_a_second() -> None:
     """R-215: nobody waits for a timeout when the connection says that the leader is gone."""
     took = []

@@ -14,10 +14,10 @@ GOOD = {"leaderEpoch": 3, "leaderId": 2, "votedId": -1, "data_version": 0}
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    """And a node without the file is new."""
+    """And a node without the file is new, or has lost its disk: it may have forgotten what it voted (R-217)."""
     files = OsFiles()
-    assert read_quorum_state(files, str(tmp_path)) == QuorumState()
-    for state in (QuorumState(7, leader_id=2, voted_id=3), QuorumState(8)):
+    assert read_quorum_state(files, str(tmp_path)) == QuorumState(catching_up=True)
+    for state in (QuorumState(7, leader_id=2, voted_id=3), QuorumState(8), QuorumState(9, catching_up=True)):
         write_quorum_state(files, str(tmp_path), state, (1, 2, 3))
         assert read_quorum_state(files, str(tmp_path)) == state
     files.close()

@@ -136,6 +136,8 @@ class QuorumNode:
             return opened, read_quorum_state(files, f"{directory}/{METADATA_PARTITION}")
 
         opened, state = await self._files.offload(open_all)
+        if opened.lost:
+            state = replace(state, catching_up=True)
         self._disk = QuorumDisk(
             files,
             directory,

@@ -2,6 +2,9 @@
 
     {"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}
 
+Of a voter that is new, or has lost its disk, it has `"catchingUp":true` besides, until it has everything that was
+committed (R-217).
+
 Rules of this module. The file is replaced whole and flushed, with its directory, before `write` returns. A file that
 cannot be read stops the node: to guess here would be to vote twice.
 """
@@ -26,13 +29,14 @@ class UnreadableQuorumState(Exception):
 
 
 def read_quorum_state(files: Files, directory: str) -> QuorumState:
-    """The state as it was last written; that of a new node when there is no file. Raises `UnreadableQuorumState`.
-    Blocking.
+    """The state as it was last written; without a file that of a node that may have forgotten everything. Blocking.
+
+    Raises `UnreadableQuorumState`.
     """
     path = f"{directory}/{QUORUM_STATE}"
     content = read_file(files, path)
     if content is None:
-        return QuorumState()
+        return QuorumState(catching_up=True)
     try:
         fields: dict[str, Any] = json.loads(content)
         version = fields["data_version"]
@@ -41,7 +45,7 @@ def read_quorum_state(files: Files, directory: str) -> QuorumState:
         raise UnreadableQuorumState(f"{path}: {error!r}") from error
     if version != DATA_VERSION or not all(type(number) is int for number in (epoch, leader, voted)) or epoch < 0:
         raise UnreadableQuorumState(f"{path}: version {version}, epoch {epoch}, leader {leader}, voted {voted}")
-    return QuorumState(epoch, leader, voted)
+    return QuorumState(epoch, leader, voted, fields.get("catchingUp") is True)
 
 
 def write_quorum_state(files: Files, directory: str, state: QuorumState, voters: Sequence[int]) -> None:
@@ -55,5 +59,7 @@ def write_quorum_state(files: Files, directory: str, state: QuorumState, voters:
         "currentVoters": [{"voterId": voter} for voter in voters],
         "data_version": DATA_VERSION,
     }
+    if state.catching_up:
+        fields["catchingUp"] = True
     content = json.dumps(fields, separators=(",", ":")).encode()
     replace_file(files, directory, QUORUM_STATE, content, durable=True)

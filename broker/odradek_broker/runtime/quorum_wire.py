@@ -154,6 +154,7 @@ def encode_answer(answer: Answer) -> bytes:
                 leader_id=answer.leader_id,
                 leader_epoch=answer.epoch,
                 vote_granted=answer.granted,
+                provisional=answer.provisional,
             ).SerializeToString()
         case EpochAnswer():
             return pb.QuorumEpochResponse(
@@ -193,7 +194,7 @@ def decode_answer(request: Request, data: bytes) -> Answer:
             vote = pb.VoteResponse()
             _parse(vote, data)
             error = ErrorCode.from_number(vote.error_code)
-            return VoteAnswer(error, vote.leader_id, vote.leader_epoch, vote.vote_granted)
+            return VoteAnswer(error, vote.leader_id, vote.leader_epoch, vote.vote_granted, vote.provisional)
         case BeginEpoch() | EndEpoch():
             said = pb.QuorumEpochResponse()
             _parse(said, data)

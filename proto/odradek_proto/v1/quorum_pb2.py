@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dodradek_proto/v1/quorum.proto\x12\nodradek.v1\"\x95\x01\n\x0bVoteRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x17\n\x0f\x63\x61ndidate_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x63\x61ndidate_id\x18\x03 \x01(\x05\x12\x12\n\nlast_epoch\x18\x04 \x01(\x11\x12\x1d\n\x15last_epoch_end_offset\x18\x05 \x01(\x03\x12\x10\n\x08pre_vote\x18\x06 \x01(\x08\"a\n\x0cVoteResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cvote_granted\x18\x04 \x01(\x08\"V\n\x17\x42\x65ginQuorumEpochRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"r\n\x15\x45ndQuorumEpochRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x1c\n\x14preferred_successors\x18\x04 \x03(\x05\"R\n\x13QuorumEpochResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"\xcc\x01\n\x12QuorumFetchRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_fetched_epoch\x18\x05 \x01(\x11\x12\x13\n\x0bmax_wait_ms\x18\x06 \x01(\x05\x12\x11\n\tmax_bytes\x18\x07 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x08 \x01(\x12\"\x89\x02\n\x13QuorumFetchResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x12\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x12\x12\x11\n\tdiverging\x18\x06 \x01(\x08\x12\x17\n\x0f\x64iverging_epoch\x18\x07 \x01(\x11\x12\x1c\n\x14\x64iverging_end_offset\x18\x08 \x01(\x12\x12\x0f\n\x07\x62\x61tches\x18\t \x01(\x0c\x12(\n\x08snapshot\x18\n \x01(\x0b\x32\x16.odradek.v1.SnapshotId\"/\n\nSnapshotId\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"\xab\x01\n\x14\x46\x65tchSnapshotRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12(\n\x08snapshot\x18\x04 \x01(\x0b\x32\x16.odradek.v1.SnapshotId\x12\x10\n\x08position\x18\x05 \x01(\x03\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\"\xac\x01\n\x15\x46\x65tchSnapshotResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12(\n\x08snapshot\x18\x04 \x01(\x0b\x32\x16.odradek.v1.SnapshotId\x12\x10\n\x08position\x18\x05 \x01(\x03\x12\x0c\n\x04size\x18\x06 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x07 \x01(\x0c\x32\x93\x03\n\x06Quorum\x12\x39\n\x04Vote\x12\x17.odradek.v1.VoteRequest\x1a\x18.odradek.v1.VoteResponse\x12X\n\x10\x42\x65ginQuorumEpoch\x12#.odradek.v1.BeginQuorumEpochRequest\x1a\x1f.odradek.v1.QuorumEpochResponse\x12T\n\x0e\x45ndQuorumEpoch\x12!.odradek.v1.EndQuorumEpochRequest\x1a\x1f.odradek.v1.QuorumEpochResponse\x12H\n\x05\x46\x65tch\x12\x1e.odradek.v1.QuorumFetchRequest\x1a\x1f.odradek.v1.QuorumFetchResponse\x12T\n\rFetchSnapshot\x12 .odradek.v1.FetchSnapshotRequest\x1a!.odradek.v1.FetchSnapshotResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dodradek_proto/v1/quorum.proto\x12\nodradek.v1\"\x95\x01\n\x0bVoteRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x17\n\x0f\x63\x61ndidate_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x63\x61ndidate_id\x18\x03 \x01(\x05\x12\x12\n\nlast_epoch\x18\x04 \x01(\x11\x12\x1d\n\x15last_epoch_end_offset\x18\x05 \x01(\x03\x12\x10\n\x08pre_vote\x18\x06 \x01(\x08\"v\n\x0cVoteResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cvote_granted\x18\x04 \x01(\x08\x12\x13\n\x0bprovisional\x18\x05 \x01(\x08\"V\n\x17\x42\x65ginQuorumEpochRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"r\n\x15\x45ndQuorumEpochRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x1c\n\x14preferred_successors\x18\x04 \x03(\x05\"R\n\x13QuorumEpochResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"\xcc\x01\n\x12QuorumFetchRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_fetched_epoch\x18\x05 \x01(\x11\x12\x13\n\x0bmax_wait_ms\x18\x06 \x01(\x05\x12\x11\n\tmax_bytes\x18\x07 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x08 \x01(\x12\"\x89\x02\n\x13QuorumFetchResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x12\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x12\x12\x11\n\tdiverging\x18\x06 \x01(\x08\x12\x17\n\x0f\x64iverging_epoch\x18\x07 \x01(\x11\x12\x1c\n\x14\x64iverging_end_offset\x18\x08 \x01(\x12\x12\x0f\n\x07\x62\x61tches\x18\t \x01(\x0c\x12(\n\x08snapshot\x18\n \x01(\x0b\x32\x16.odradek.v1.SnapshotId\"/\n\nSnapshotId\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"\xab\x01\n\x14\x46\x65tchSnapshotRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12(\n\x08snapshot\x18\x04 \x01(\x0b\x32\x16.odradek.v1.SnapshotId\x12\x10\n\x08position\x18\x05 \x01(\x03\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\"\xac\x01\n\x15\x46\x65tchSnapshotResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12(\n\x08snapshot\x18\x04 \x01(\x0b\x32\x16.odradek.v1.SnapshotId\x12\x10\n\x08position\x18\x05 \x01(\x03\x12\x0c\n\x04size\x18\x06 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x07 \x01(\x0c\x32\x93\x03\n\x06Quorum\x12\x39\n\x04Vote\x12\x17.odradek.v1.VoteRequest\x1a\x18.odradek.v1.VoteResponse\x12X\n\x10\x42\x65ginQuorumEpoch\x12#.odradek.v1.BeginQuorumEpochRequest\x1a\x1f.odradek.v1.QuorumEpochResponse\x12T\n\x0e\x45ndQuorumEpoch\x12!.odradek.v1.EndQuorumEpochRequest\x1a\x1f.odradek.v1.QuorumEpochResponse\x12H\n\x05\x46\x65tch\x12\x1e.odradek.v1.QuorumFetchRequest\x1a\x1f.odradek.v1.QuorumFetchResponse\x12T\n\rFetchSnapshot\x12 .odradek.v1.FetchSnapshotRequest\x1a!.odradek.v1.FetchSnapshotResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,23 +34,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VOTEREQUEST']._serialized_start=46
   _globals['_VOTEREQUEST']._serialized_end=195
   _globals['_VOTERESPONSE']._serialized_start=197
-  _globals['_VOTERESPONSE']._serialized_end=294
-  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_start=296
-  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_end=382
-  _globals['_ENDQUORUMEPOCHREQUEST']._serialized_start=384
-  _globals['_ENDQUORUMEPOCHREQUEST']._serialized_end=498
-  _globals['_QUORUMEPOCHRESPONSE']._serialized_start=500
-  _globals['_QUORUMEPOCHRESPONSE']._serialized_end=582
-  _globals['_QUORUMFETCHREQUEST']._serialized_start=585
-  _globals['_QUORUMFETCHREQUEST']._serialized_end=789
-  _globals['_QUORUMFETCHRESPONSE']._serialized_start=792
-  _globals['_QUORUMFETCHRESPONSE']._serialized_end=1057
-  _globals['_SNAPSHOTID']._serialized_start=1059
-  _globals['_SNAPSHOTID']._serialized_end=1106
-  _globals['_FETCHSNAPSHOTREQUEST']._serialized_start=1109
-  _globals['_FETCHSNAPSHOTREQUEST']._serialized_end=1280
-  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_start=1283
-  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_end=1455
-  _globals['_QUORUM']._serialized_start=1458
-  _globals['_QUORUM']._serialized_end=1861
+  _globals['_VOTERESPONSE']._serialized_end=315
+  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_start=317
+  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_end=403
+  _globals['_ENDQUORUMEPOCHREQUEST']._serialized_start=405
+  _globals['_ENDQUORUMEPOCHREQUEST']._serialized_end=519
+  _globals['_QUORUMEPOCHRESPONSE']._serialized_start=521
+  _globals['_QUORUMEPOCHRESPONSE']._serialized_end=603
+  _globals['_QUORUMFETCHREQUEST']._serialized_start=606
+  _globals['_QUORUMFETCHREQUEST']._serialized_end=810
+  _globals['_QUORUMFETCHRESPONSE']._serialized_start=813
+  _globals['_QUORUMFETCHRESPONSE']._serialized_end=1078
+  _globals['_SNAPSHOTID']._serialized_start=1080
+  _globals['_SNAPSHOTID']._serialized_end=1127
+  _globals['_FETCHSNAPSHOTREQUEST']._serialized_start=1130
+  _globals['_FETCHSNAPSHOTREQUEST']._serialized_end=1301
+  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_start=1304
+  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_end=1476
+  _globals['_QUORUM']._serialized_start=1479
+  _globals['_QUORUM']._serialized_end=1882
 # @@protoc_insertion_point(module_scope)

@@ -62,10 +62,13 @@ class VoteResponse(_message.Message):
     LEADER_ID_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     VOTE_GRANTED_FIELD_NUMBER: _builtins.int
+    PROVISIONAL_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     leader_id: _builtins.int
     leader_epoch: _builtins.int
     vote_granted: _builtins.bool
+    provisional: _builtins.bool
+    """the voter may have lost its disk: counts only if all voters grant"""
     def __init__(
         self,
         *,
@@ -73,10 +76,11 @@ class VoteResponse(_message.Message):
         leader_id: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
         vote_granted: _builtins.bool = ...,
+        provisional: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "vote_granted", b"vote_granted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "provisional", b"provisional", "vote_granted", b"vote_granted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

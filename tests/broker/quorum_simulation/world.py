@@ -20,6 +20,7 @@ from odradek_broker.core.quorum.messages import (
     FetchSnapshotAnswer,
     NotLeader,
     QuorumConfig,
+    QuorumState,
     Send,
     SnapshotId,
     Token,
@@ -116,7 +117,7 @@ class QuorumWorld:
 
     def lose_disk(self, node_id: int) -> None:
         assert self.nodes[node_id].core is None, "only the disk of a node that is down can be replaced"
-        self.nodes[node_id].disk = Disk()
+        self.nodes[node_id].disk = Disk(QuorumState(catching_up=True))  # as for a node that was never started
         self.epochs.forget(node_id)
 
     def part(self, *node_ids: int) -> None:

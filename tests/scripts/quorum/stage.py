@@ -3,6 +3,7 @@
 quorum voters=3 observers=0 seed=1     a new quorum; nodes count from 1, all down. For stories of snapshots:
     snapshot=300 retention=600 piece=100   bytes between two, of log and snapshots that are kept, and of one fetch
 start [1 2]       boot these nodes, or all that are down      crash 1       kill -9
+lose 1            node 1, which is down, loses its disk
 part 1 [2]        cut these nodes off from the others         heal          all links work again
 append 1 m1 m2    one batch, at node 1                        resign 1      give up the leadership
 settle            run until one leader leads and everybody knows what it knows
@@ -85,6 +86,9 @@ class QuorumStage:
 
     def _on_crash(self, node_id: str) -> None:
         self._world.crash(int(node_id))
+
+    def _on_lose(self, node_id: str) -> None:
+        self._world.lose_disk(int(node_id))
 
     def _on_part(self, *node_ids: str) -> None:
         self._world.part(*map(int, node_ids))

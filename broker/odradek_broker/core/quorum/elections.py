@@ -33,6 +33,7 @@ class Elections:
         member = self._member
         error = self._vote_error(vote)
         granted = False
+        provisional = member.votes_provisionally(vote.end_offset)
         if error is ErrorCode.NONE:
             newer = vote.epoch > member.state.epoch
             if newer and vote.pre_vote:
@@ -48,7 +49,9 @@ class Elections:
                 member.become_unattached(
                     vote.epoch, now_ms
                 )  # the epoch is real, even if this candidate is not good enough
-        member.emit(Reply(token, VoteAnswer(error, member.role.leader_id, member.state.epoch, granted)))
+        member.emit(
+            Reply(token, VoteAnswer(error, member.role.leader_id, member.state.epoch, granted, granted and provisional))
+        )
 
     def _vote_error(self, vote: Vote) -> ErrorCode:
         """A log cannot hold records of an epoch whose election is only now; before an election it can hold the
@@ -102,7 +105,7 @@ class Elections:
         if answer.error is ErrorCode.BROKER_NOT_AVAILABLE:
             ballot.unreachable(send.peer_id, now_ms + member.config.retry_backoff_ms)
         elif answer.error is ErrorCode.NONE and answer.granted:
-            ballot.grant(send.peer_id)
+            ballot.grant(send.peer_id, answer.provisional)
         else:
             ballot.refuse(send.peer_id)
         self._count(role, now_ms)

@@ -10,6 +10,7 @@ from odradek_broker.core.partition.epochs import UNDEFINED_EPOCH, EpochEntry
 from odradek_broker.core.partition.messages import WriteEpochs
 from odradek_broker.core.quorum.member import Member
 from odradek_broker.core.quorum.messages import (
+    NO_HIGH_WATERMARK,
     AppendFetched,
     Dial,
     Fail,
@@ -133,7 +134,7 @@ class Following:
             search.at_ms = now_ms + self._member.backoff_ms(rounds)
 
     def _on_heard(self, role: Follower, answer: FetchAnswer, now_ms: int) -> None:
-        member = self._member
+        member, log = self._member, self._member.log
         role.heard(now_ms, member.config.fetch_timeout_ms)
         if answer.snapshot is not None:
             self._begin_download(role, answer.snapshot)
@@ -142,10 +143,12 @@ class Following:
             self._truncate(answer.diverging)
         elif answer.headers and not self._append(role, answer):
             return
-        reached = min(member.log.log_end_offset, answer.high_watermark)
-        if reached > member.log.high_watermark:
-            old, member.log.high_watermark = member.log.high_watermark, reached
+        reached = min(log.log_end_offset, answer.high_watermark)
+        if reached > log.high_watermark:
+            old, log.high_watermark = log.high_watermark, reached
             member.emit(HighWatermarkAdvanced(old, reached))
+        if NO_HIGH_WATERMARK < answer.high_watermark <= log.flushed_offset:
+            member.caught_up(log.log_end_offset)  # below it lies all that was committed in older epochs
         self.fetch(now_ms)
 
     def _begin_download(self, role: Follower, snapshot: SnapshotId) -> None:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.values import replace
 
 from odradek_broker.core.partition.messages import ReplicaLog, Transition, WriteEpochs
 from odradek_broker.core.quorum.leader import Leader
@@ -102,6 +103,22 @@ class Member:
         self.state = state
         self.emit(PersistState(state))
 
+    def state_in(self, epoch: int, leader_id: int, voted_id: int) -> QuorumState:
+        return QuorumState(epoch, leader_id, voted_id, self.state.catching_up)
+
+    def votes_provisionally(self, candidates_end_offset: int) -> bool:
+        """Whether this node's vote says too little: it may lack what it has once acknowledged (R-217).
+
+        Where neither it nor the candidate has any record, there is nothing to lack: so a new cluster begins.
+        """
+        return self.state.catching_up and (self.log.log_end_offset > 0 or candidates_end_offset > 0)
+
+    def caught_up(self, end_offset: int) -> None:
+        """Everything that was ever committed below `end_offset` is on the disk: this voter counts as any other."""
+        if self.state.catching_up:
+            self.tell("voter_caught_up", "R-217", leo=end_offset)
+            self.persist(replace(self.state, catching_up=False))
+
     def fetch_error(self, error: ErrorCode) -> FetchAnswer:
         return FetchAnswer(error, self.role.leader_id, self.state.epoch)
 
@@ -131,11 +148,11 @@ class Member:
         In the same epoch, the leader and the vote that were persisted stay: they hold for the whole epoch.
         """
         if epoch > self.state.epoch:
-            self.persist(QuorumState(epoch, NO_NODE, voted))
+            self.persist(self.state_in(epoch, NO_NODE, voted))
         elif voted != NO_NODE:
             assert self.state.leader_id == NO_NODE, (self.state, voted)
             assert self.state.voted_id in (NO_NODE, voted), (self.state, voted)
-            self.persist(QuorumState(epoch, NO_NODE, voted))
+            self.persist(self.state_in(epoch, NO_NODE, voted))
         if not self.config.is_voter:
             voters = list(self.config.voters)
             self.rng.shuffle(voters)
@@ -144,12 +161,17 @@ class Member:
         wait_ms = self.rng.randint(0, SOON_MS) if election_in_ms is None else election_in_ms
         self.enter(Unattached(now_ms + wait_ms))
 
+    def _ballot(self, now_ms: int) -> Ballot:
+        """The node's own vote is as good as it would be for another one with this log."""
+        provisional = self.votes_provisionally(self.log.log_end_offset)
+        return Ballot(self.config.node_id, self.config.voters, now_ms, provisional)
+
     def become_prospective(self, now_ms: int) -> None:
         """Ask whether there would be a majority (KIP-996). With a single voter there is nobody to ask."""
         if len(self.config.voters) == 1:
             self.become_candidate(now_ms)
             return
-        ballot = Ballot(self.config.node_id, self.config.voters, now_ms)
+        ballot = self._ballot(now_ms)
         self.enter(Prospective(ballot, now_ms + self.election_timeout_ms()))
 
     def become_candidate(self, now_ms: int, *, above: int | None = None) -> None:
@@ -159,8 +181,8 @@ class Member:
         """
         epoch = (self.state.epoch if above is None else above) + 1
         self.tell("became_candidate", "R-204", epoch=epoch, leo=self.log.log_end_offset)
-        self.persist(QuorumState(epoch, NO_NODE, self.config.node_id))
-        ballot = Ballot(self.config.node_id, self.config.voters, now_ms)
+        self.persist(self.state_in(epoch, NO_NODE, self.config.node_id))
+        ballot = self._ballot(now_ms)
         self.enter(Candidate(ballot, now_ms + self.election_timeout_ms()))
         if ballot.won:
             self.become_leader(ballot, now_ms)
@@ -172,7 +194,7 @@ class Member:
         epoch, start = self.state.epoch, self.log.log_end_offset
         self.tell("leader_elected", "R-205", start=start, granted=tuple(sorted(ballot.granted)))
         self.lost_elections = 0
-        self.persist(QuorumState(epoch, self.config.node_id, self.config.node_id))
+        self.persist(QuorumState(epoch, self.config.node_id, self.config.node_id))  # and never catching up
         if self.log.epochs.assign(epoch, start):
             self.emit(WriteEpochs(self.log.epochs.entries))
         self.log.log_end_offset = start + 1
@@ -192,7 +214,7 @@ class Member:
         self.tell("became_follower", "R-213", leader=leader_id, epoch=epoch, leo=self.log.log_end_offset)
         self.lost_elections = 0
         voted = self.state.voted_id if epoch == self.state.epoch else NO_NODE
-        self.persist(QuorumState(epoch, leader_id, voted))
+        self.persist(self.state_in(epoch, leader_id, voted))
         follower = Follower(leader_id, now_ms + self.config.fetch_timeout_ms, now_ms)
         follower.flushed = self.log.flushed_offset >= self.log.log_end_offset
         self.enter(follower)

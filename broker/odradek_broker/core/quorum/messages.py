@@ -30,11 +30,15 @@ of it.
 
 
 class QuorumState(Value, frozen=True):
-    """What a node must not forget (R-201): written and flushed before anything is done or said that follows from it."""
+    """What a node must not forget (R-201): written and flushed before anything is done or said that follows from it.
+
+    `catching_up` says that the node may have had more than it has: it is new, or it has lost its disk (R-217).
+    """
 
     epoch: int = FIRST_EPOCH
     leader_id: int = NO_NODE
     voted_id: int = NO_NODE
+    catching_up: bool = False
 
 
 class SnapshotId(Value, frozen=True):
@@ -104,10 +108,13 @@ class Vote(Value, frozen=True):
 
 
 class VoteAnswer(Value, frozen=True):
+    """`provisional`: granted by a voter that may have lost its disk; it counts only if all voters grant (R-217)."""
+
     error: ErrorCode
     leader_id: int
     epoch: int
     granted: bool = False
+    provisional: bool = False
 
 
 class BeginEpoch(Value, frozen=True):

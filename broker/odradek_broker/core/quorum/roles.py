@@ -61,20 +61,27 @@ class Retries:
 
 
 class Ballot:
-    """The votes of one election, or of its rehearsal. The node's own vote is there from the start."""
+    """The votes of one election, or of its rehearsal. The node's own vote is there from the start.
 
-    def __init__(self, node_id: int, voters: Sequence[int], now_ms: int) -> None:
+    A vote is provisional when its voter may have lost its disk (R-217): such votes count only together with those of
+    all voters. Then nobody has more than the candidate, and nothing that still exists is lost.
+    """
+
+    def __init__(self, node_id: int, voters: Sequence[int], now_ms: int, provisional: bool = False) -> None:
         self._majority = len(voters) // 2 + 1
         self.granted: list[int] = [node_id]
+        self._provisional: list[int] = [node_id] if provisional else []
         self._refused: list[int] = []
         self._unreachable: dict[int, None] = {}
         self._voters = len(voters)
         self.retries = Retries((voter for voter in voters if voter != node_id), now_ms)
 
-    def grant(self, voter: int) -> None:
+    def grant(self, voter: int, provisional: bool = False) -> None:
         self.retries.done(voter)
         self._unreachable.pop(voter, None)
         self.granted.append(voter)
+        if provisional:
+            self._provisional.append(voter)
 
     def refuse(self, voter: int) -> None:
         self.retries.done(voter)
@@ -88,12 +95,13 @@ class Ballot:
 
     @property
     def won(self) -> bool:
-        return len(self.granted) >= self._majority
+        return len(self.granted) - len(self._provisional) >= self._majority or len(self.granted) == self._voters
 
     @property
     def lost(self) -> bool:
         """Whether the votes that may still come are too few. A voter that nobody reaches is not waited for."""
-        return self._voters - len(self._refused) - len(self._unreachable) < self._majority
+        missing = len(self._refused) + len(self._unreachable)
+        return missing > 0 and self._voters - missing - len(self._provisional) < self._majority
 
 
 @dataclass(slots=True)
