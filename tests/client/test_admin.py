@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from odradek import Admin, BrokerError, BrokerUnreachable, NewTopic, RequestTimeout, TopicPartition
+from odradek import Admin, BrokerError, BrokerUnreachable, NewTopic, RequestTimeout, TopicPartition, broker_errors
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext, Handlers
 from odradek_proto.v1 import admin_pb2 as pb
@@ -61,6 +61,23 @@ class Controller:
             answer.partitions.add(topic=item.topic, partition=item.partition, error_code=84 if number else 0)
         return answer.SerializeToString()
 
+    async def AlterPartitionReassignments(self, request: bytes, context: CallContext) -> bytes:
+        asked = pb.AlterPartitionReassignmentsRequest.FromString(request)
+        answer = pb.AlterPartitionReassignmentsResponse()
+        for item in asked.partitions:
+            error = ErrorCode.NONE if item.replicas else ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+            if asked.keep_replication_factor:
+                error = ErrorCode.INVALID_REPLICATION_FACTOR
+            answer.partitions.add(topic=item.topic, partition=item.partition, error_code=error)
+        return answer.SerializeToString()
+
+    async def ListPartitionReassignments(self, request: bytes, context: CallContext) -> bytes:
+        answer = pb.ListPartitionReassignmentsResponse()
+        answer.partitions.add(
+            topic="orders", partition=1, replicas=[3, 4, 1, 2], adding_replicas=[3, 4], removing_replicas=[1, 2]
+        )
+        return answer.SerializeToString()
+
     async def DescribeQuorum(self, request: bytes, context: CallContext) -> bytes:
         voters = [pb.QuorumReplica(node_id=number, log_end_offset=7) for number in (1, 2, 3)]
         return pb.DescribeQuorumResponse(leader_id=2, leader_epoch=5, voters=voters).SerializeToString()
@@ -72,7 +89,8 @@ class Controller:
             self.takers.append(broker)
             return await self.CreateTopics(request, context)
 
-        names = ("DescribeConfigs", "AlterConfigs", "ElectLeaders", "DescribeQuorum")
+        names = ("DescribeConfigs", "AlterConfigs", "ElectLeaders", "DescribeQuorum", "AlterPartitionReassignments",
+                 "ListPartitionReassignments")  # fmt: skip
         return Handlers({ADMIN + "CreateTopics": create} | {ADMIN + name: getattr(self, name) for name in names})
 
 
@@ -106,6 +124,26 @@ def test_a_topic_is_created_and_its_settings_changed(peers: Any, controller: Con
         await admin.alter_configs("topic", "orders", set={"b": "2"}, unset=["a"])
         [entry] = await admin.describe_configs("topic", "orders")
         assert (entry.name, entry.value, entry.source) == ("b", "2", "DYNAMIC_TOPIC_CONFIG")
+
+    tell(peers, story)
+
+
+def test_reassignments_are_ordered_and_listed(peers: Any, controller: Controller) -> None:
+    """Each partition has its own answer, an error of its own class or none; None cancels, no replicas are a mistake."""
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+    async def story(admin: Admin) -> None:
+        answers = await admin.alter_partition_reassignments({first: [3, 4], second: None})
+        assert answers[first] is None
+        assert isinstance(answers[second], broker_errors.NoReassignmentInProgress)
+        kept = await admin.alter_partition_reassignments({first: [3]}, allow_replication_factor_change=False)
+        assert isinstance(kept[first], broker_errors.InvalidReplicationFactor)
+        with pytest.raises(ValueError, match="None cancels"):
+            await admin.alter_partition_reassignments({first: []})
+        ongoing = await admin.list_partition_reassignments()
+        assert list(ongoing) == [second]
+        assert (ongoing[second].target, ongoing[second].original) == ((3, 4), (1, 2))
+        assert await admin.list_partition_reassignments([]) == {}
 
     tell(peers, story)
 
