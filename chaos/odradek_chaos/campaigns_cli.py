@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,6 +47,20 @@ Truncation = Annotated[
 Fsync = Annotated[str, typer.Option("--fsync", metavar="WHEN", help="odradek.fsync of the brokers.")]
 MinIsr = Annotated[int, typer.Option("--min-isr", min=1, max=3, help="min.insync.replicas of the brokers.")]
 Acks = Annotated[str, typer.Option("--acks", metavar="all|1|0", help="What the writers wait for.")]
+Chance = Annotated[
+    str, typer.Option("--chance", metavar="drawn|all|none", help="Which chance points of the product strike.")
+]
+Core = Annotated[
+    str,
+    typer.Option(
+        "--core", metavar="drawn|always|never", help="Whether one machine stays broken and the others must be well."
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Report what is not owed under the faults, too.")]
+ShrinkTo = Annotated[
+    Path | None,
+    typer.Option("--shrink", metavar="FILE", help="Make a failing seed small and write what is left of it to a file."),
+]
 
 
 @app.command("run")
@@ -62,6 +77,10 @@ def run(
     fsync: Fsync = "never",
     min_isr: MinIsr = 2,
     acks: Acks = "all",
+    chance: Chance = "drawn",
+    core: Core = "drawn",
+    strict: Strict = False,
+    shrink: ShrinkTo = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -70,7 +89,7 @@ def run(
     from odradek_chaos.worlds.simulated.campaign import run_campaign
 
     screen = Screen(output, as_json, quiet)
-    options = _options(faults, nemeses, truncation, fsync, min_isr, acks)
+    options = _options(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict)
     first, last = _range(seeds)
     done = 0
 
@@ -94,8 +113,9 @@ def run(
         "seeds": campaign.seeds,
         "virtual_seconds": round(campaign.virtual_ms / 1000),
         "events": campaign.events,
-        "faults": dict(sorted(campaign.faults.items())),
-        "faults_not_reached": campaign.unreached(),
+        **{title.replace(" ", "_"): counted for title, counted in campaign.reach().items()},
+        "not_reached": campaign.unreached(),
+        "not_owed": dict(sorted(campaign.costs.items())),
         "records_acknowledged": campaign.acknowledged,
         "records_compared": campaign.compared,
         "worst_recovery_ms": campaign.worst_recovery_ms,
@@ -106,6 +126,8 @@ def run(
         "failed_seeds": campaign.failed_seeds,
     }
     screen.show(data, lambda: "\n".join(campaign.lines()))
+    if shrink is not None and campaign.failed_seeds:
+        _shrink(campaign.failed_seeds[0], options, shrink, screen)
     raise typer.Exit(FOUND if campaign.failed_seeds else 0)
 
 
@@ -118,21 +140,65 @@ def trace(
     fsync: Fsync = "never",
     min_isr: MinIsr = 2,
     acks: Acks = "all",
+    chance: Chance = "drawn",
+    core: Core = "drawn",
+    strict: Strict = False,
     to_the_end: Annotated[bool, typer.Option("--to-the-end", help="Go on after a finding.")] = False,
+    shrink: ShrinkTo = None,
+    script: Annotated[
+        Path | None,
+        typer.Option("--script", metavar="FILE", exists=True, dir_okay=False, help="Replay what --shrink has left."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Run one seed and print every event of the brokers, every fault and every finding, in the order of time."""
     from odradek_chaos.worlds.simulated.run import run_seed
+    from odradek_chaos.worlds.simulated.script import Script
 
-    options = _options(faults, nemeses, truncation, fsync, min_isr, acks)
-    result = run_seed(seed, options, to_the_end=to_the_end)
+    screen, replayed = Screen(quiet=quiet), None
+    options = _options(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict)
+    if script is not None:
+        try:
+            replayed, given = Script.load(script.read_text())
+            options = type(options)(**{**given, "nemeses": tuple(given.get("nemeses", ()))})
+        except (TypeError, ValueError) as error:
+            raise CommandFailed(str(error), hint="--shrink writes such files", exit_code=USAGE) from error
+    if shrink is not None:
+        raise typer.Exit(FOUND if _shrink(seed, options, shrink, screen) else 0)
+    result = run_seed(seed, options, to_the_end=to_the_end, script=replayed)
     for moment in result.timeline.in_order():
         print(moment.line())
-    Screen(quiet=quiet).say(f"\n{result.report()}\ntrace hash: {result.trace_hash}")
+    screen.say(f"\n{result.report()}\ntrace hash: {result.trace_hash}")
     raise typer.Exit(FOUND if result.findings else 0)
 
 
-def _options(faults_s: float, nemeses: str | None, truncation: str, fsync: str, min_isr: int, acks: str) -> Options:
+def _shrink(seed: int, options: Options, file: Path, screen: Screen) -> bool:
+    """Make a failing seed small; false when it finds nothing."""
+    from dataclasses import asdict
+
+    from odradek_chaos.worlds.simulated.shrink import Shrinker
+
+    shrunk = Shrinker(seed, options, screen.say).run()
+    if shrunk is None:
+        screen.say(f"seed {seed} finds nothing")
+        return False
+    file.write_text(shrunk.script.dump(asdict(shrunk.result.plan.options)) + "\n")
+    print(shrunk.result.report())
+    screen.say(f"\n{shrunk.line()}\nagain: odradek chaos trace {seed} --script {file}")
+    return True
+
+
+def _options(
+    faults_s: float,
+    nemeses: str | None,
+    truncation: str,
+    fsync: str,
+    min_isr: int,
+    acks: str,
+    chance: str,
+    core: str,
+    strict: bool,
+) -> Options:
     """Raises `CommandFailed` for what there is not."""
     from odradek_chaos.worlds.simulated.options import Options
 
@@ -144,6 +210,9 @@ def _options(faults_s: float, nemeses: str | None, truncation: str, fsync: str, 
             fsync=fsync,
             min_insync_replicas=min_isr,
             acks=acks,
+            chance=chance,
+            core=core,
+            strict=strict,
         )
     except ValueError as error:
         raise CommandFailed(str(error), hint="docs/simulation.md describes them", exit_code=USAGE) from error

@@ -59,7 +59,7 @@ MANY_CANCELLED_TIMERS = 10_000
 class SimLoop(EventLoop):
     """Seeded loop with virtual time; see the module for its rules. Times of its own methods are microseconds."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int | str = 0) -> None:
         self.seed = seed
         self.now_us = 0
         self.events = 0

@@ -23,6 +23,7 @@ from odradek_audit.local import audit_disk
 from odradek_proto.transport.chance import decided_by
 
 from odradek_chaos.verify import verify
+from odradek_chaos.worlds.simulated.board import Board
 from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.faults.catalogue import nemeses_of, replaying
@@ -60,6 +61,7 @@ class SeedResult:
     seed: int
     plan: Plan
     timeline: Timeline
+    board: Board
     trace_hash: str = ""
     virtual_ms: int = 0
     events: int = 0
@@ -68,12 +70,14 @@ class SeedResult:
     failed: int = 0
     read: int = 0
     compared: int = 0  # records that the audit compared between replicas
+    faults_began_us: int = 0
     recovered_ms: int = -1  # from the end of the faults to full ISRs and an acknowledgement of every partition
     findings: list[Finding] = field(default_factory=list)
     costs: dict[str, int] = field(default_factory=dict)  # checks that found what is not owed under these faults
     chances: tuple[str, ...] = ()  # chance points that may strike under this seed
     points: dict[str, int] = field(default_factory=dict)  # and how often each did
     branches: dict[str, int] = field(default_factory=dict)  # rare branches of the product that were taken
+    script: Script | None = None  # what replaced the draw of faults and records
     strikes: tuple[Strike, ...] = ()
     sends: tuple[Send, ...] = ()
 
@@ -89,8 +93,18 @@ class SeedResult:
         if self.findings:
             first = self.findings[0]
             partition = first.partition if first.partition.rpartition("-")[2].isdigit() else ""
-            lines += ["", *self.timeline.around(first.time_us, partition=partition), ""]
+            brokers = sorted({moment.broker_id for moment in self.timeline.moments} - {0})
+            if partition:
+                lines += ["", *self.board.screen(self.timeline, partition, first.time_us, brokers), ""]
+            else:
+                lines += ["", *self.timeline.around(first.time_us), ""]
         lines += [f"{name} = {value}" for name, value in self.plan.describe().items()]
+        if self.script is not None:
+            lines += ["", f"{len(self.script.strikes)} faults of the script:"]
+            lines += [strike.line() for strike in self.script.strikes]
+            sends = self.script.sends
+            lines += [] if sends is None else ["", f"{len(sends)} records of the script:", *map(str, sends)]
+            return "\n".join(lines)
         lines.append(f"chance points = {', '.join(self.chances) or 'none'}")
         lines += ["", f"again: {self.command}"]
         return "\n".join(lines)
@@ -103,11 +117,11 @@ def run_seed(
 
     With a script its strikes and sends take the place of those that the seed would draw.
     """
-    loop = SimLoop(seed)
-    plan = expand(loop.fork_rng("plan"), options or Options())
+    plan = expand(SimLoop(seed).fork_rng("plan"), options or Options())
+    loop = SimLoop(seed if script is None or not script.salt else f"{seed}+{script.salt}")
     world = World(loop, plan)
     world.goes_on = to_the_end
-    result = SeedResult(seed, plan, world.timeline, findings=world.findings)
+    result = SeedResult(seed, plan, world.timeline, world.board, findings=world.findings, script=script)
     load = Load(world)
     with _listening(world), decided_by(world.luck):
         try:
@@ -163,6 +177,7 @@ async def _story(world: World, load: Load, result: SeedResult, script: Script | 
     await _within(world, load.create_topic(), START_MS, "the topic was not created")
     load.start_writers(None if script is None else script.sends)
     load.start_reader()
+    result.faults_began_us = world.loop.now_us
     await _faults(world, script)
     if world.plan.core:
         await _core(world, load)

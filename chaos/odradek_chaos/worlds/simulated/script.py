@@ -7,7 +7,7 @@ sends, exactly these records. So a failing seed can be made smaller than its see
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,31 +31,38 @@ class Send(NamedTuple):
     writer: int
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.at_us / 1e6:11.6f}  w{self.writer} to partition {self.partition}"
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """`sends` None: the writers write as the seed says."""
+    """`sends` None: the writers write as the seed says. Another `salt` draws all other luck of the run anew."""
 
     strikes: tuple[Strike, ...]
     sends: tuple[Send, ...] | None = None
+    salt: int = 0
 
-    def dump(self) -> str:
-        """As JSON."""
+    def dump(self, options: Mapping[str, object]) -> str:
+        """As JSON, with the options of its run."""
         sends = None if self.sends is None else [list(send) for send in self.sends]
-        return json.dumps({"strikes": [list(strike) for strike in self.strikes], "sends": sends}, indent=1)
+        strikes = [list(strike) for strike in self.strikes]
+        return json.dumps({"options": dict(options), "salt": self.salt, "strikes": strikes, "sends": sends}, indent=1)
 
     @classmethod
-    def load(cls, text: str) -> Script:
-        """Raises `ValueError` for what is no script."""
+    def load(cls, text: str) -> tuple[Script, dict[str, Any]]:
+        """A script and the options of its run. Raises `ValueError` for what is no script."""
         try:
             data = json.loads(text)
-            sends = data["sends"]
-            return cls(
+            sends, options = data["sends"], dict(data["options"])
+            script = cls(
                 tuple(Strike(int(at), str(name), dict(choice)) for at, name, choice in data["strikes"]),
                 None if sends is None else tuple(Send(int(at), int(who), int(where)) for at, who, where in sends),
+                int(data["salt"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a script of a simulated run: {error}") from error
+        return script, options
 
 
 def by_name(strikes: Sequence[Strike]) -> dict[str, list[Strike]]:

@@ -97,6 +97,7 @@ class Watcher:
         """The process is gone: it is no member of anything that runs."""
         for moment in self._world.timeline.new_events_of(broker_id):
             self._tell_moment(moment)
+        self._world.board.gone(self._world.loop.now_us, broker_id)
         self._forget(broker_id)
 
     def _begin(self, broker_id: int, incarnation: int) -> None:
@@ -121,6 +122,7 @@ class Watcher:
         seen = self._replica(broker_id, partition, hosted)
         before = self.now.replicas.get((broker_id, partition))
         self.now.replicas[broker_id, partition] = seen
+        self._world.board.note(self._world.loop.now_us, seen)
         newest = self.now.newest_epochs
         if seen.leader_epoch > newest.get(partition, -1):
             newest[partition] = seen.leader_epoch

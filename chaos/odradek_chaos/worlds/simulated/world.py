@@ -10,6 +10,7 @@ from random import Random
 
 from odradek_proto.topics import TopicPartition
 
+from odradek_chaos.worlds.simulated.board import Board
 from odradek_chaos.worlds.simulated.calm import Calm
 from odradek_chaos.worlds.simulated.checks.bounds import queues_beyond_bounds
 from odradek_chaos.worlds.simulated.checks.invariant import Finding
@@ -39,6 +40,7 @@ class World:
         self.cluster = SimCluster(loop, settings=plan.settings)
         self.cluster.fabric.default_delay = self.usual_delay
         self.timeline = Timeline(self.cluster)
+        self.board = Board()
         self.calm = Calm(self)
         self.operator = Operator(self)
         self.luck = Luck(loop, plan.options.chance)
