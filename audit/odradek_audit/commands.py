@@ -1,17 +1,16 @@
 """`odradek audit`: checks the log directories of a cluster's replicas against each other, and against what clients
 were told.
 
-Exit codes: 0 fine, 1 inconclusive or failed, 2 usage, 3 findings. Only this module knows typer and rich; Spark is
-imported when it is asked for.
+Exit codes: 0 fine, 1 inconclusive or failed, 2 usage, 3 findings, 130 interrupted. Only this module knows typer; Spark
+is imported when it is asked for.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from odradek_audit.history import History
+    from odradek_audit.progress import ProgressBar
 
 app = typer.Typer(
     name="audit",
@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 
 EXIT_USAGE, EXIT_FAILED = 2, 1
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
 SHOWN_FINDINGS = 20
 SMALL_BYTES = 2 * 1024 * 1024 * 1024
 """Below this the local engine has finished before Spark has started, so it is the default."""
@@ -72,6 +73,9 @@ def run(
     ] = None,
     engine: Annotated[Engine | None, typer.Option("--engine", help="Default: local up to 2 GiB, then spark.")] = None,
     master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[*]",
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Processes of the local engine. Default: all cores.")
+    ] = None,
     topics: Annotated[str | None, typer.Option("--topics", help="Only these, separated by commas.")] = None,
     settled: Annotated[
         bool, typer.Option("--settled", help="The cluster had time to recover: tails that wait for truncation count.")
@@ -95,24 +99,28 @@ def run(
     """Read copies of log directories and say, with evidence, where the replicas disagree.
 
     Audit copies, or directories of stopped brokers: files that change while they are read contradict each other.
-    Exit code 0: fine, 1: inconclusive (too little was compared), 2: usage, 3: findings.
+    Exit code 0: fine, 1: inconclusive (too little was compared), 2: usage, 3: findings, 130: interrupted.
     """
     from rich.console import Console
 
+    from odradek_audit.progress import progress_bar
     from odradek_audit.report.files import write_report
 
-    console = Console(stderr=True)
-    shown = Output.JSON if as_json else output
+    console, shown = Console(stderr=True), Output.JSON if as_json else output
     replicas = _replicas(replica or [], data)
     _check_out(out, overwrite)
     configuration = _settings(setting or [])
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     events = _history(history)
     chosen = engine if engine is not None else _default_engine(replicas, wanted)
-    if chosen is Engine.SPARK:
-        report = _run_spark(console, replicas, events, wanted, settled, master, out)
-    else:
-        report = _run_local(console, replicas, events, wanted, settled)
+    try:
+        with progress_bar(console, shown=shown is Output.TABLE) as bar:
+            if chosen is Engine.SPARK:
+                report = _run_spark(console, bar, replicas, events, wanted, settled, master, out)
+            else:
+                report = _run_local(bar, replicas, events, wanted, settled, jobs)
+    except KeyboardInterrupt:
+        _stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
     report.configuration = configuration
     report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if out is not None:
@@ -196,29 +204,21 @@ def _default_engine(replicas: dict[str, Path], topics: list[str] | None) -> Engi
 
 
 def _run_local(
-    console: Console, replicas: dict[str, Path], history: History | None, topics: list[str] | None, settled: bool
+    bar: ProgressBar,
+    replicas: dict[str, Path],
+    history: History | None,
+    topics: list[str] | None,
+    settled: bool,
+    jobs: int | None,
 ) -> Report:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
     from odradek_audit import local
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        line = bar.add_task("reading", total=None)
-
-        def show(progress: local.Progress) -> None:
-            bar.update(
-                line,
-                completed=progress.done_bytes,
-                total=progress.total_bytes,
-                description=f"reading {progress.partition}",
-            )
-
-        return local.audit(replicas, history=history, topics=topics, settled=settled, progress=show)
+    return local.audit(replicas, history=history, topics=topics, settled=settled, progress=bar.show, jobs=jobs)
 
 
 def _run_spark(
     console: Console,
+    bar: ProgressBar,
     replicas: dict[str, Path],
     history: History | None,
     topics: list[str] | None,
@@ -242,36 +242,15 @@ def _run_spark(
         _stop(str(error))
     console.print(f"Spark runs on Java {java.version}, {java.source}", highlight=False)
     try:
-        with (
-            _status(console, "starting Spark") as update,
-            launch.spark_session(master, java) as session,
-            launch.watched(session, lambda done, total: update(f"checking: {done} of {total} tasks")),
-        ):
-            report = spark.audit(session, replicas, history=history, topics=topics, settled=settled)
+        bar.say("starting Spark")
+        with launch.spark_session(master, java) as session:
+            report = spark.audit(session, replicas, history=history, topics=topics, settled=settled, progress=bar.show)
             if out is not None:
                 spark.write_findings(session, report, out)
             return report
     except launch.SparkFailed as error:
         _stop(str(error), EXIT_FAILED)
     raise AssertionError("unreachable: _stop raises")
-
-
-class _Update:
-    """Changes a status line; silent where nobody looks."""
-
-    def __init__(self, console: Console, text: str) -> None:
-        self.status = console.status(text) if console.is_terminal else None
-
-    def __call__(self, text: str) -> None:
-        if self.status is not None:
-            self.status.update(text)
-
-
-@contextlib.contextmanager
-def _status(console: Console, text: str) -> Iterator[_Update]:
-    update = _Update(console, text)
-    with update.status if update.status is not None else contextlib.nullcontext():
-        yield update
 
 
 def _print(report: Report, output: Output, out: Path | None) -> None:

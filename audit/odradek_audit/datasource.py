@@ -8,7 +8,7 @@
 | `path` | a broker's log directory, or a directory with one such directory for each broker |
 | `replicas` | `name=directory`, separated by commas, instead of `path` |
 | `view` | `records` (default), `batches` (headers and CRC, nothing is decompressed), `segments`, `epochs`, |
-| | `checkpoints`; `digests` (the batches of a stretch, packed: what the audit itself reads) |
+| | `checkpoints` |
 | `topics` | names, separated by commas |
 | `splitBytes` | about how much one task reads, 64 MiB by default; larger segments are cut |
 | `onCorrupt` | `fail` (default), `record` (go on; the view `batches` has a row for it), `stop` |
@@ -20,7 +20,6 @@ off by default. Every worker must be able to read the directories under the same
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -28,9 +27,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from odradek_audit.checks.facts import BatchFacts, PartitionInputs, ReplicaInputs
 from odradek_audit.disk import LocalDisk
 from odradek_audit.layout import Layout, find_log_directories, read_layout
-from odradek_audit.parts import DEFAULT_SPLIT_BYTES, SMALLEST_SPLIT_BYTES, split_segment
+from odradek_audit.parts import DEFAULT_SPLIT_BYTES, SMALLEST_SPLIT_BYTES, in_groups, part_tasks
+from odradek_audit.proof import PartTask
 from odradek_audit.replicas import parse_replicas
-from odradek_audit.rows import SCHEMAS, CorruptLog, batch_rows, digest_rows, record_rows
+from odradek_audit.rows import SCHEMAS, CorruptLog, batch_rows, record_rows
 from odradek_audit.scan import SegmentPart, scan_part
 
 if TYPE_CHECKING:
@@ -38,24 +38,12 @@ if TYPE_CHECKING:
 
 FORMAT = "kafka-log"
 ON_CORRUPT = ("fail", "record", "stop")
-SMALLEST_TASK_BYTES = 4 * 1024 * 1024
-"""A task costs about as much as reading this twice: smaller parts are put together."""
-
-
-@dataclass(frozen=True)
-class LogPart:
-    """A part of a segment and whose it is."""
-
-    replica: str
-    topic: str
-    partition: int
-    part: SegmentPart
 
 
 class LogPartition(InputPartition):
     """What one task reads: parts of segments, together about `splitBytes`."""
 
-    def __init__(self, parts: Sequence[LogPart], rows: Sequence[tuple[Any, ...]] = ()) -> None:
+    def __init__(self, parts: Sequence[PartTask], rows: Sequence[tuple[Any, ...]] = ()) -> None:
         super().__init__(None)
         self.parts = list(parts)
         self.rows = list(rows)
@@ -90,7 +78,7 @@ class KafkaLogReader(DataSourceReader):
         layout = read_layout(LocalDisk(), self.replicas, self.topics)
         if layout.unreadable:
             raise OSError("; ".join(layout.unreadable.values()))
-        if self.view not in ("records", "batches", "digests"):
+        if self.view not in ("records", "batches"):
             return [LogPartition([], list(_side_rows(self.view, layout)))]
         return plan(layout, self.split_bytes) or [LogPartition([])]
 
@@ -104,30 +92,16 @@ class KafkaLogReader(DataSourceReader):
             facts = _guarded(scan_part(disk, entry.part), entry.part, self.on_corrupt)
             if self.view == "batches":
                 yield from batch_rows(entry.replica, entry.topic, entry.partition, facts)
-            elif self.view == "digests":
-                yield from digest_rows(entry.replica, entry.topic, entry.partition, entry.part, facts)
             else:
                 path = entry.part.path
                 yield from record_rows(disk, path, entry.replica, entry.topic, entry.partition, facts, self.on_corrupt)
 
 
 def plan(layout: Layout, split_bytes: int) -> list[LogPartition]:
-    """Tasks that read about `split_bytes` each: big segments are cut, small ones put together. Raises `OSError`."""
-    enough = max(split_bytes, SMALLEST_TASK_BYTES)
-    tasks: list[LogPartition] = []
-    waiting: list[LogPart] = []
-    size = 0
-    for partition, inputs in _replicas_of(layout):
-        for segment in inputs.segments:
-            for part in split_segment(LocalDisk(), inputs, segment, split_bytes):
-                waiting.append(LogPart(inputs.replica, partition.topic, partition.partition, part))
-                size += part.end - part.start
-                if size >= enough:
-                    tasks.append(LogPartition(waiting))
-                    waiting, size = [], 0
-    if waiting:
-        tasks.append(LogPartition(waiting))
-    return tasks
+    """Tasks that read about `split_bytes` each: big segments are cut, small ones put together."""
+    return [
+        LogPartition(group) for group in in_groups(part_tasks(LocalDisk(), layout.partitions, split_bytes), split_bytes)
+    ]
 
 
 def _guarded(facts: Iterator[BatchFacts], part: SegmentPart, on_corrupt: str) -> Iterator[BatchFacts]:

@@ -31,6 +31,8 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 DRIVER_MEMORY = "1g"
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m"
+"""The JVM hands out tasks and collects small results; all work is Python's. So it should start fast and stay small."""
 SHOWN_LINES = 15
 POLL_SECONDS = 0.3
 
@@ -56,7 +58,7 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
             "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
             "PYSPARK_SUBMIT_ARGS": (
                 f"--driver-memory {DRIVER_MEMORY} "
-                f"--driver-java-options -Dlog4j2.configurationFile=file:{logging} pyspark-shell"
+                f'--driver-java-options "{JAVA_OPTIONS} -Dlog4j2.configurationFile=file:{logging}" pyspark-shell'
             ),
         }
         output = scratch / "jvm.log"
@@ -83,17 +85,16 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
 
 
 @contextlib.contextmanager
-def watched(session: SparkSession, show: Callable[[int, int], None]) -> Iterator[None]:
-    """While this lasts, tell how many tasks of the running stages are done: `show(done, total)`."""
-    tracker = session.sparkContext.statusTracker()
+def polled(read: Callable[[], int], show: Callable[[int], None]) -> Iterator[None]:
+    """While this lasts, show a number whenever it has changed: Spark tells of its accumulators at each task's end."""
     stop = threading.Event()
 
     def watch() -> None:
+        shown = -1
         while not stop.wait(POLL_SECONDS):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            known = [stage for stage in stages if stage is not None]
-            if known:
-                show(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
+            if (value := read()) != shown:
+                show(value)
+                shown = value
 
     watcher = threading.Thread(target=watch, name="spark-progress", daemon=True)
     watcher.start()

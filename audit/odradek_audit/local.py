@@ -1,14 +1,13 @@
-"""The local engine: the audit in plain Python, one partition after the other. For everything up to some gigabytes,
-and for tests.
+"""The local engine: the audit in plain Python, in this process or in several.
 
-`audit` reads directories of this machine; `audit_disk` reads any disk, so that the simulated world runs the same
-audit over its simulated disks.
+`audit` reads directories of this machine, in two passes; `audit_disk` reads any disk and looks at every batch of every
+partition at once, so that the simulated world runs the same checks over its simulated disks.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +16,12 @@ from odradek_audit.checks.partition import HistoryOfPartition, PartitionResult, 
 from odradek_audit.disk import Disk, LocalDisk, join
 from odradek_audit.history import History
 from odradek_audit.layout import METADATA_TOPIC, Layout, read_layout, reader_of
+from odradek_audit.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
+from odradek_audit.proof import PartProof, PartTask, prove_part
 from odradek_audit.report import Report, finish
 from odradek_audit.scan import SegmentPart, scan_part
+from odradek_audit.two_passes import Passes
+from odradek_audit.workers import Run, processors, workers
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Progress:
 
 
 ProgressCallback = Callable[[Progress], None]
+WORTH_PROCESSES = 64 * 1024 * 1024
+"""Below this one process has finished before others have begun."""
 
 
 def audit(
@@ -40,25 +45,81 @@ def audit(
     topics: Iterable[str] | None = None,
     settled: bool = False,
     progress: ProgressCallback | None = None,
+    jobs: int | None = 1,
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
 ) -> Report:
     """Audit log directories of this machine, by replica name.
 
     `history` is what clients wrote down (`odradek_audit.history`); `topics` limits the audit; `settled` says that
-    the cluster had time to truncate what must be truncated. Raises `CorruptHistory`, and `OSError` for a history
-    that cannot be read.
+    the cluster had time to truncate what must be truncated; `jobs` is how many processes read: one is this one, None
+    as many as there are processors where that is worth it. Raises `CorruptHistory`, and `OSError` for a history that
+    cannot be read. A `KeyboardInterrupt` ends the processes that it started.
     """
     started = time.monotonic()
+    disk = LocalDisk()
     events = History.read(history) if isinstance(history, Path) else history
-    report = audit_disk(
-        LocalDisk(),
-        {name: str(path) for name, path in replicas.items()},
-        history=events,
-        topics=topics,
-        settled=settled,
-        progress=progress,
+    wanted = None if topics is None else list(topics)
+    layout = read_layout(disk, {name: str(path) for name, path in replicas.items()}, wanted)
+    passes = Passes(
+        disk,
+        {(partition.topic, partition.partition): partition for partition in layout.partitions},
+        {(partition.topic, partition.partition): history_of(events, partition) for partition in layout.partitions},
     )
+    total = layout_bytes(layout)
+    if jobs is None:
+        jobs = processors() if total > WORTH_PROCESSES else 1
+    with workers(jobs) as run:
+        results = _two_passes(passes, run, _Meter(total, progress), settled, split_bytes)
+    report = finish("local", layout, results, events, wanted, 0.0)
     report.seconds = time.monotonic() - started
     return report
+
+
+def _two_passes(passes: Passes, run: Run, meter: _Meter, settled: bool, split_bytes: int) -> list[PartitionResult]:
+    groups = list(in_groups(part_tasks(passes.disk, passes.tried, split_bytes), split_bytes))
+    for proofs in run(prove_group, groups):
+        passes.add(proofs)
+        meter.add(sum(task.size for task, _ in proofs), proofs[-1][0].topic)
+    results, doubtful = passes.conclude()
+    meter.total += sum(partition_bytes(passes.partitions[key]) for key in doubtful if passes.histories[key] is None)
+    tasks = [(partition, passes.histories[key], settled) for key, partition in doubtful.items()]
+    for result in run(check_closely, tasks):
+        key = (result.summary.topic, result.summary.partition)
+        results[key] = result
+        meter.add(partition_bytes(doubtful[key]), result.summary.topic)
+    meter.end()
+    return list(results.values())
+
+
+def prove_group(group: Sequence[PartTask]) -> list[tuple[PartTask, PartProof]]:
+    """The first pass over some parts; runs in a worker."""
+    disk = LocalDisk()
+    return [(task, prove_part(disk, task)) for task in group]
+
+
+def check_closely(task: tuple[PartitionInputs, HistoryOfPartition | None, bool]) -> PartitionResult:
+    """The second pass over one partition; runs in a worker."""
+    partition, history, settled = task
+    disk = LocalDisk()
+    tables = {name: BatchTable(scan_replica(disk, inputs)) for name, inputs in partition.replicas.items()}
+    return check_partition(partition, tables, reader_of(disk, partition), history=history, settled=settled)
+
+
+class _Meter:
+    """Counts the bytes that are done and tells whoever wants to know."""
+
+    def __init__(self, total: int, progress: ProgressCallback | None) -> None:
+        self.total = total
+        self.done = 0
+        self.progress = progress
+
+    def add(self, size: int, name: str) -> None:
+        self.done = min(self.done + size, self.total)
+        if self.progress is not None:
+            self.progress(Progress(self.done, self.total, name))
+
+    def end(self) -> None:
+        self.add(self.total - self.done, "")
 
 
 def audit_disk(
@@ -112,12 +173,12 @@ def scan_replica(disk: Disk, inputs: ReplicaInputs) -> Iterator[BatchFacts]:
 
 def layout_bytes(layout: Layout) -> int:
     """Bytes of all segments of all replicas."""
-    return sum(
-        segment.size
-        for partition in layout.partitions
-        for inputs in partition.replicas.values()
-        for segment in inputs.segments
-    )
+    return sum(partition_bytes(partition) for partition in layout.partitions)
+
+
+def partition_bytes(partition: PartitionInputs) -> int:
+    """Bytes of all segments of a partition's replicas."""
+    return sum(segment.size for inputs in partition.replicas.values() for segment in inputs.segments)
 
 
 def history_of(history: History | None, partition: PartitionInputs) -> HistoryOfPartition | None:

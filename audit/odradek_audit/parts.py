@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
 from odradek_proto.records import HEADER_SIZE, CorruptBatch, read_header
 
-from odradek_audit.checks.facts import ReplicaInputs, SegmentFile
+from odradek_audit.checks.facts import PartitionInputs, ReplicaInputs, SegmentFile
 from odradek_audit.disk import Disk, join
+from odradek_audit.proof import PartTask
 from odradek_audit.scan import SegmentPart, starts_batch
 
 DEFAULT_SPLIT_BYTES = 64 * 1024 * 1024
 SMALLEST_SPLIT_BYTES = 4096
 INDEX_ENTRY = struct.Struct(">ii")
+SMALLEST_TASK_BYTES = 4 * 1024 * 1024
+"""A task costs about as much as reading this twice: smaller parts are put together."""
 TRIES = 8
 """Index entries that are tried for one boundary before the headers are walked instead."""
 
@@ -72,3 +77,48 @@ def _boundary(disk: Disk, whole: SegmentPart, positions: list[int], previous: in
     if position < whole.file_size and starts_batch(disk, whole.path, whole.base_offset, whole.file_size, position):
         return position
     return None
+
+
+def part_tasks(
+    disk: Disk, partitions: Iterable[PartitionInputs], split_bytes: int = DEFAULT_SPLIT_BYTES
+) -> Iterator[PartTask]:
+    """Every part of every segment of all replicas of some partitions. Segments that cannot be read are one part, whose
+    reader will say so."""
+    for partition in partitions:
+        for name in sorted(partition.replicas):
+            inputs = partition.replicas[name]
+            for segment, following in zip_longest(inputs.segments, inputs.segments[1:]):
+                stop = following.base_offset if following is not None else 1 << 62
+                inside = tuple(offset for offset in inputs.snapshots if segment.base_offset < offset < stop)
+                try:
+                    parts = split_segment(disk, inputs, segment, split_bytes)
+                except OSError:
+                    path = join(inputs.directory, f"{segment.stem}.log")
+                    parts = [SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)]
+                for part in parts:
+                    yield PartTask(
+                        partition.topic,
+                        partition.partition,
+                        name,
+                        inputs.directory,
+                        part,
+                        inputs.log_start,
+                        segment.has_index,
+                        segment.has_time_index,
+                        inside,
+                    )
+
+
+def in_groups(tasks: Iterable[PartTask], split_bytes: int = DEFAULT_SPLIT_BYTES) -> Iterator[list[PartTask]]:
+    """Parts put together until they are worth a task of their own."""
+    enough = max(split_bytes, SMALLEST_TASK_BYTES)
+    group: list[PartTask] = []
+    size = 0
+    for task in tasks:
+        group.append(task)
+        size += task.size
+        if size >= enough:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -12,9 +12,8 @@ from typing import Any
 import pyarrow as pa
 from odradek_proto.records import BatchHeader, CodecUnavailable, CorruptBatch, decode_records, read_header
 
-from odradek_audit.checks.facts import BAD_CRC, BatchFacts, BatchTable
+from odradek_audit.checks.facts import BAD_CRC, BatchFacts
 from odradek_audit.disk import Disk
-from odradek_audit.scan import SegmentPart
 
 ROWS_PER_BATCH = 8192
 BYTES_PER_BATCH = 32 * 1024 * 1024
@@ -34,7 +33,6 @@ SCHEMAS = {
         "crc BIGINT, attributes INT, max_timestamp BIGINT, producer_id BIGINT, producer_epoch INT, base_sequence INT, "
         "record_count INT, problem STRING, detail STRING, crc_ok BOOLEAN"
     ),
-    "digests": f"{_PLACE}, segment BIGINT, position BIGINT, packed BINARY",
     "segments": f"{_PLACE}, base_offset BIGINT, file STRING, size BIGINT, has_index BOOLEAN, has_time_index BOOLEAN",
     "epochs": f"{_PLACE}, epoch INT, start_offset BIGINT",
     "checkpoints": (
@@ -113,20 +111,6 @@ def _batch_arrow(replica: str, topic: str, partition: int, rows: list[BatchFacts
     columns.append([row.problem == "" for row in rows])
     arrays = [pa.array(values, type=field.type) for values, field in zip(columns, BATCH_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=BATCH_SCHEMA)
-
-
-def digest_rows(
-    replica: str, topic: str, partition: int, part: SegmentPart, facts: Iterable[BatchFacts]
-) -> Iterator[tuple[str, str, int, int, int, bytes]]:
-    """Packed tables of some thousand batches each: what the audit itself shuffles. Rows sort by (segment, position)."""
-    position = part.start
-    table = BatchTable()
-    for fact in facts:
-        if len(table) + len(table.problems) >= ROWS_PER_BATCH:
-            yield replica, topic, partition, part.base_offset, position, table.pack()
-            position, table = fact.position, BatchTable()
-        table.extend((fact,))
-    yield replica, topic, partition, part.base_offset, position, table.pack()
 
 
 class CorruptLog(ValueError):

@@ -1,12 +1,14 @@
 """The Spark engine: the same checks, with the reading spread over segments and parts of segments.
 
-The workers read headers and CRCs (the view `digests` of `kafka-log`), Spark brings the digests of each partition
-together in the order of its replicas' files, and `check_partition` runs on a worker for one partition after the
-other. What comes back to the driver is findings and summaries. The history travels as a broadcast.
+Two passes (`two_passes`). The workers condense parts of segments, and the driver puts the proofs of each partition
+together. Of partitions in doubt the workers read every batch again, Spark brings the tables of each together in the
+order of its replicas' files, and `check_partition` runs on a worker for one partition after the other. What comes back
+to the driver is proofs, findings and summaries. The history travels as a broadcast.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,26 +16,42 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek_audit.checks.facts import BatchTable, PartitionInputs, PartitionSummary, ReplicaSummary
+from odradek_audit.checks.facts import (
+    UNREADABLE,
+    BatchFacts,
+    BatchTable,
+    PartitionInputs,
+    PartitionSummary,
+    ReplicaSummary,
+)
 from odradek_audit.checks.partition import HistoryOfPartition, PartitionResult, check_partition
-from odradek_audit.datasource import FORMAT, KafkaLogDataSource
 from odradek_audit.disk import LocalDisk
 from odradek_audit.findings import Finding, Note
 from odradek_audit.history import History
-from odradek_audit.layout import Layout, read_layout, reader_of
-from odradek_audit.local import history_of
-from odradek_audit.parts import DEFAULT_SPLIT_BYTES
+from odradek_audit.launch import polled
+from odradek_audit.layout import read_layout, reader_of
+from odradek_audit.local import Progress, ProgressCallback, history_of, layout_bytes, prove_group
+from odradek_audit.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
+from odradek_audit.proof import PartProof, PartTask
 from odradek_audit.report import PARQUET_FILE, Report, finish
 from odradek_audit.report.files import remove
 from odradek_audit.report.parquet import DDL, rows
+from odradek_audit.scan import SegmentPart, scan_part
+from odradek_audit.two_passes import Key, Passes
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark import SparkContext
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import SparkSession
+
+ROWS_PER_PIECE = 8192
+Packed = tuple[str, int, int, bytes]
+"""Replica, segment and position of a stretch of batches, and the packed table of them."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to check one partition, besides its batches."""
+    """What a worker needs to check one partition closely, besides its batches."""
 
     inputs: PartitionInputs
     history: HistoryOfPartition | None
@@ -48,6 +66,7 @@ def audit(
     topics: Iterable[str] | None = None,
     settled: bool = False,
     split_bytes: int = DEFAULT_SPLIT_BYTES,
+    progress: ProgressCallback | None = None,
 ) -> Report:
     """Audit log directories that the driver and all workers can read under the same path.
 
@@ -57,12 +76,20 @@ def audit(
     started = time.monotonic()
     events = History.read(history) if isinstance(history, Path) else history
     wanted = None if topics is None else list(topics)
-    layout = read_layout(LocalDisk(), {name: str(path) for name, path in replicas.items()}, wanted)
-    tasks = {
-        (partition.topic, partition.partition): Task(partition, history_of(events, partition), settled)
-        for partition in layout.partitions
-    }
-    results = _run(spark, layout, tasks, wanted, split_bytes) if tasks else {}
+    disk = LocalDisk()
+    layout = read_layout(disk, {name: str(path) for name, path in replicas.items()}, wanted)
+    passes = Passes(
+        disk,
+        {(partition.topic, partition.partition): partition for partition in layout.partitions},
+        {(partition.topic, partition.partition): history_of(events, partition) for partition in layout.partitions},
+    )
+    context = spark.sparkContext
+    done = context.accumulator(0)
+    with _told(done, layout_bytes(layout), progress):
+        passes.add(_first_pass(context, passes.tried, split_bytes, done))
+        results, doubtful = passes.conclude()
+        tasks = {key: Task(inputs, passes.histories[key], settled) for key, inputs in doubtful.items()}
+        results.update(_second_pass(context, tasks, split_bytes, done))
     for key, task in tasks.items():
         if key not in results:  # no replica has a single byte: nothing to distribute
             results[key] = run_task(task, {})
@@ -71,35 +98,82 @@ def audit(
     return report
 
 
-def _run(
-    spark: SparkSession,
-    layout: Layout,
-    tasks: Mapping[tuple[str, int], Task],
-    topics: list[str] | None,
-    split_bytes: int,
-) -> dict[tuple[str, int], PartitionResult]:
-    spark.dataSource.register(KafkaLogDataSource)
-    paths = ",".join(f"{name}={directory.path}" for name, directory in sorted(layout.directories.items()))
-    reader = spark.read.format(FORMAT).option("replicas", paths).option("view", "digests")
-    reader = reader.option("splitBytes", str(split_bytes)).option("onCorrupt", "record")
-    if topics is not None:
-        reader = reader.option("topics", ",".join(topics))
-    context = spark.sparkContext
-    wide = max(1, min(len(tasks), 4 * context.defaultParallelism))
-    digests = (
-        reader.load()
-        .repartition(wide, "topic", "partition")
-        .sortWithinPartitions("topic", "partition", "replica", "segment", "position")
+def _told(
+    done: Accumulator[int], total: int, progress: ProgressCallback | None
+) -> contextlib.AbstractContextManager[None]:
+    if progress is None:
+        return contextlib.nullcontext()
+    return polled(lambda: min(done.value, total), lambda value: progress(Progress(value, total, "")))
+
+
+def _first_pass(
+    context: SparkContext, partitions: Iterable[PartitionInputs], split_bytes: int, done: Accumulator[int]
+) -> list[tuple[PartTask, PartProof]]:
+    """Condense every part. An RDD and no data frame: what comes back is small, and planning a query with a Python data
+    source costs more than reading a gigabyte."""
+    groups = list(in_groups(part_tasks(LocalDisk(), partitions, split_bytes), split_bytes))
+    if not groups:
+        return []
+
+    def prove(group: list[PartTask]) -> list[tuple[PartTask, PartProof]]:
+        proofs = prove_group(group)
+        done.add(sum(task.size for task in group))
+        return proofs
+
+    return context.parallelize(groups, len(groups)).flatMap(prove).collect()
+
+
+def _second_pass(
+    context: SparkContext, tasks: Mapping[Key, Task], split_bytes: int, done: Accumulator[int]
+) -> dict[Key, PartitionResult]:
+    """Read the partitions in doubt into tables of their batches, bring those of a partition together, check them."""
+    groups = list(
+        in_groups(part_tasks(LocalDisk(), [task.inputs for task in tasks.values()], split_bytes), split_bytes)
     )
+    if not groups:
+        return {}
     broadcast = context.broadcast(dict(tasks))
 
-    def check(rows: Iterable[Row]) -> Iterable[tuple[str, int, str]]:
-        for key, tables in group_tables(rows):
-            yield (*key, result_to_json(run_task(broadcast.value[key], tables)))
+    def scan(group: list[PartTask]) -> Iterator[tuple[Key, Packed]]:
+        for task in group:
+            yield from pack_part(task)
+            done.add(task.size)
 
-    # The rows are few and large, so an RDD costs nothing here; mapInArrow would ask for pandas.
-    found = digests.rdd.mapPartitions(check).collect()
-    return {(topic, partition): result_from_json(text) for topic, partition, text in found}
+    def check(grouped: tuple[Key, Iterable[Packed]]) -> tuple[Key, str]:
+        key, pieces = grouped
+        return key, result_to_json(run_task(broadcast.value[key], unpacked(pieces)))
+
+    wide = max(1, min(len(tasks), 4 * context.defaultParallelism))
+    packed = context.parallelize(groups, len(groups)).flatMap(scan)
+    return {key: result_from_json(text) for key, text in packed.groupByKey(wide).map(check).collect()}
+
+
+def pack_part(task: PartTask) -> Iterator[tuple[Key, Packed]]:
+    """The batches of a part as packed tables of some thousand, by their partition."""
+    key, part = (task.topic, task.partition), task.part
+    position, table = part.start, BatchTable()
+    for facts in readable(part):
+        if len(table) + len(table.problems) >= ROWS_PER_PIECE:
+            yield key, (task.replica, part.base_offset, position, table.pack())
+            position, table = facts.position, BatchTable()
+        table.extend((facts,))
+    yield key, (task.replica, part.base_offset, position, table.pack())
+
+
+def readable(part: SegmentPart) -> Iterator[BatchFacts]:
+    """The batches of a part; a file that is gone is a stretch that cannot be read."""
+    try:
+        yield from scan_part(LocalDisk(), part)
+    except OSError as error:
+        yield BatchFacts(part.base_offset, part.start, part.end - part.start, problem=UNREADABLE, detail=str(error))
+
+
+def unpacked(pieces: Iterable[Packed]) -> dict[str, BatchTable]:
+    """Tables by replica, out of their pieces in any order."""
+    tables: dict[str, BatchTable] = {}
+    for replica, _, _, packed in sorted(pieces, key=lambda piece: piece[:3]):
+        tables.setdefault(replica, BatchTable()).extend_packed(packed)
+    return tables
 
 
 def write_findings(spark: SparkSession, report: Report, directory: Path) -> None:
@@ -111,21 +185,6 @@ def write_findings(spark: SparkSession, report: Report, directory: Path) -> None
     remove(directory / PARQUET_FILE)
     frame = spark.createDataFrame(list(rows(report.findings)), DDL)
     frame.coalesce(1).write.parquet(f"file:{(directory / PARQUET_FILE).resolve()}")
-
-
-def group_tables(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, int], dict[str, BatchTable]]]:
-    """Sorted rows as the tables of one partition after the other; one partition's digests are in memory at a time."""
-    current: tuple[str, int] | None = None
-    tables: dict[str, BatchTable] = {}
-    for row in rows:
-        key = (row["topic"], row["partition"])
-        if key != current:
-            if current is not None:
-                yield current, tables
-            current, tables = key, {}
-        tables.setdefault(row["replica"], BatchTable()).extend_packed(bytes(row["packed"]))
-    if current is not None:
-        yield current, tables
 
 
 def run_task(task: Task, tables: Mapping[str, BatchTable]) -> PartitionResult:

@@ -73,9 +73,9 @@ def check_partition(
     for name in sorted(partition.replicas):
         _check_replica(partition, partition.replicas[name], tables[name], reader, sink)
     check_identity(partition, sink)
-    authority = _authority(partition, tables, damaged_replicas(sink))
+    authority = authority_of(partition, tables, damaged_replicas(sink))
     bounds = Bounds(history.events.acknowledged_end, history.events.delivered_end) if history else Bounds()
-    bound = _bound(partition, bounds)
+    bound = bound_of(partition, bounds)
     compared = check_agreement(partition, tables, authority, bound, reader, sink, settled=settled)
     checked: dict[str, int] = {}
     if history is not None:
@@ -94,7 +94,7 @@ def check_partition(
         compared_batches=sum(entry.batches for entry in compared),
         compared_records=sum(entry.records for entry in compared),
         authority=authority,
-        replicas=[_summary(given.replicas[name], tables[name]) for name in sorted(given.replicas)],
+        replicas=[summary_of(given.replicas[name], tables[name]) for name in sorted(given.replicas)],
         history=checked,
         suppressed=dict(sorted(sink.suppressed.items())),
     )
@@ -127,7 +127,7 @@ def _believed(partition: PartitionInputs, tables: Mapping[str, BatchTable]) -> P
     return replace(partition, replicas=replicas)
 
 
-def _authority(partition: PartitionInputs, tables: Mapping[str, BatchTable], damaged: frozenset[str]) -> str:
+def authority_of(partition: PartitionInputs, tables: Mapping[str, BatchTable], damaged: frozenset[str]) -> str:
     return choose_authority(
         [
             (
@@ -152,12 +152,14 @@ def _newest_epoch(inputs: ReplicaInputs, table: BatchTable) -> int:
     return max([in_log, *at_end])
 
 
-def _bound(partition: PartitionInputs, bounds: Bounds) -> int:
+def bound_of(partition: PartitionInputs, bounds: Bounds) -> int:
+    """Below which offset the replicas owe each other equality."""
     marks = [entry.high_watermark or 0 for entry in partition.replicas.values()]
     return max([*marks, bounds.acknowledged_end, bounds.delivered_end])
 
 
-def _summary(inputs: ReplicaInputs, table: BatchTable) -> ReplicaSummary:
+def summary_of(inputs: ReplicaInputs, table: BatchTable) -> ReplicaSummary:
+    """What was read of one replica."""
     return ReplicaSummary(
         replica=inputs.replica,
         log_start=inputs.log_start,

@@ -8,7 +8,7 @@ producers that a snapshot lacks (they expire), and compacted logs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from odradek_proto.formats import PRODUCER_SNAPSHOT_SUFFIX, CorruptFile, ProducerSnapshotEntry, decode_producer_snapshot
@@ -21,7 +21,7 @@ SEQUENCES = 1 << 31
 LARGEST_SNAPSHOT = 64 * 1024 * 1024  # about a million producers
 
 
-class _State(NamedTuple):
+class ProducerState(NamedTuple):
     """What the log says of a producer: its epoch, its last sequence and offset in it, and that batch's leader epoch."""
 
     epoch: int
@@ -33,29 +33,42 @@ class _State(NamedTuple):
 def check_snapshots(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink) -> None:
     """All snapshots of one replica, in one walk over its log."""
     log_end = log_end_offset(inputs, table)
-    known: dict[int, _State] = {}
+    known: dict[int, ProducerState] = {}
     row = 0
     for offset in inputs.snapshots:
         if offset > log_end:
             return
         row = _follow(table, row, offset, known)
-        entries = _read(inputs, offset, reader, sink)
-        if entries is not None and not (inputs.segments and offset < inputs.segments[0].base_offset):
-            for entry in entries:
-                _judge(inputs, offset, entry, known.get(entry.producer_id), table, sink)
+        judge_snapshot(inputs, offset, known, table, reader, sink)
 
 
-def _follow(table: BatchTable, row: int, end: int, known: dict[int, _State]) -> int:
+def judge_snapshot(
+    inputs: ReplicaInputs,
+    offset: int,
+    known: Mapping[int, ProducerState],
+    table: BatchTable,
+    reader: SegmentReader,
+    sink: FindingSink,
+) -> None:
+    """Compare one snapshot with what the log says of the producers below its offset. The table need not be whole: of
+    its batches only the first is looked at."""
+    entries = _read(inputs, offset, reader, sink)
+    if entries is not None and not (inputs.segments and offset < inputs.segments[0].base_offset):
+        for entry in entries:
+            _judge(inputs, offset, entry, known.get(entry.producer_id), table, sink)
+
+
+def _follow(table: BatchTable, row: int, end: int, known: dict[int, ProducerState]) -> int:
     """Let `known` learn of the batches from a row up to an offset (exclusive); returns the row behind them."""
     while row < len(table) and table.last_offset[row] < end:
         producer, epoch = table.producer_id[row], table.producer_epoch[row]
         if producer != NO_PRODUCER and table.attributes[row] & CONTROL_BIT:
             if producer in known and known[producer].epoch < epoch:  # a marker with a new epoch ends the old one
-                known[producer] = _State(epoch, -1, -1, table.epoch[row])
+                known[producer] = ProducerState(epoch, -1, -1, table.epoch[row])
         elif producer != NO_PRODUCER and table.base_sequence[row] >= 0:
             count = table.last_offset[row] - table.base_offset[row] + 1
             last = (table.base_sequence[row] + count - 1) % SEQUENCES
-            known[producer] = _State(epoch, last, table.last_offset[row], table.epoch[row])
+            known[producer] = ProducerState(epoch, last, table.last_offset[row], table.epoch[row])
         row += 1
     return row
 
@@ -81,7 +94,7 @@ def _judge(
     inputs: ReplicaInputs,
     offset: int,
     entry: ProducerSnapshotEntry,
-    state: _State | None,
+    state: ProducerState | None,
     table: BatchTable,
     sink: FindingSink,
 ) -> None:
