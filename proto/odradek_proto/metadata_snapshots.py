@@ -77,7 +77,11 @@ def encode_snapshot_footer(base_offset: int, epoch: int, last_timestamp: int) ->
 
 def snapshot_timestamp(read: Read) -> int:
     """When the last record that a snapshot contains was written, in ms. Raises `CorruptSnapshot`."""
-    value = _control(*_batch(read, 0), ControlType.SNAPSHOT_HEADER)
+    return header_timestamp(_control(*_batch(read, 0), ControlType.SNAPSHOT_HEADER))
+
+
+def header_timestamp(value: bytes) -> int:
+    """The timestamp in the value of a SNAPSHOT_HEADER, in ms. Raises `CorruptSnapshot`."""
     if len(value) < _HEADER.size:
         raise CorruptSnapshot("the header has no timestamp")
     return int(_HEADER.unpack_from(value)[1])

@@ -39,6 +39,12 @@ Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 def dump(
     paths: Paths,
     records: Annotated[bool, typer.Option("--records", "--print-data-log", help="The records inside, too.")] = False,
+    metadata: Annotated[
+        bool,
+        typer.Option(
+            "--cluster-metadata", "--cluster-metadata-decoder", help="The records, as fields of the metadata log."
+        ),
+    ] = False,
     segments_only: Annotated[
         bool, typer.Option("--segments", help="Of directories, only the segments (.log).")
     ] = False,
@@ -58,7 +64,7 @@ def dump(
         if chosen is OutputFormat.TABLE:
             print(f"Dumping {path}")
         try:
-            for row in rows_of(path, records=records):
+            for row in rows_of(path, records=records, metadata=metadata):
                 sound &= bool(row.get("isvalid", True))
                 match chosen:
                     case OutputFormat.TABLE:

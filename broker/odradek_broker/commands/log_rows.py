@@ -14,19 +14,21 @@ from typing import Any, BinaryIO, Final
 
 from odradek_proto import formats
 from odradek_proto.headers import HEADER_SIZE, BatchHeader, CorruptBatch, check_batch, read_header
+from odradek_proto.metadata_snapshots import PART_SUFFIX, parse_snapshot_file_name
 from odradek_proto.records import CodecUnavailable, Record, decode_records
 
 Row = dict[str, Any]
 
 
-def rows_of(path: Path, *, records: bool = False) -> Iterator[Row]:
-    """The rows of one file; with `records` those of a segment's records, too.
+def rows_of(path: Path, *, records: bool = False, metadata: bool = False) -> Iterator[Row]:
+    """The rows of one file; with `records` those of a segment's records, too, with `metadata` as fields of the metadata
+    log. A snapshot of the metadata is read like a segment.
 
     Raises `OSError`, and `ValueError` for a file of an unknown kind.
     """
     name = parse_name(path.name)
-    if name == formats.LOG_SUFFIX:
-        yield from segment_rows(path, records=records)
+    if name == formats.LOG_SUFFIX or is_metadata_snapshot(path):
+        yield from segment_rows(path, records=records or metadata, metadata=metadata)
         return
     reader = SMALL_FILES.get(path.name) or SMALL_FILES.get(name)
     if reader is None:
@@ -44,10 +46,17 @@ def parse_name(name: str) -> str:
 
 
 def is_known(path: Path) -> bool:
+    if is_metadata_snapshot(path):
+        return True
     return path.name in SMALL_FILES or parse_name(path.name) in (*SMALL_FILES, formats.LOG_SUFFIX)
 
 
-def segment_rows(path: Path, *, records: bool = False) -> Iterator[Row]:
+def is_metadata_snapshot(path: Path) -> bool:
+    """Also one that was set aside, or is not complete."""
+    return parse_snapshot_file_name(path.name.removesuffix(".damaged").removesuffix(PART_SUFFIX)) is not None
+
+
+def segment_rows(path: Path, *, records: bool = False, metadata: bool = False) -> Iterator[Row]:
     """A row per batch, with its CRC checked, and behind it one per record."""
     with open(path, "rb") as file:
         for position, header, batch, problem in batches(file):
@@ -56,7 +65,7 @@ def segment_rows(path: Path, *, records: bool = False) -> Iterator[Row]:
                 continue
             yield batch_row(position, header, problem)
             if records and not problem:
-                yield from _records(batch, header)
+                yield from _records(batch, header, metadata=metadata)
 
 
 def batches(file: BinaryIO) -> Iterator[tuple[int, BatchHeader | None, bytes, str]]:
@@ -124,7 +133,7 @@ def _codec(header: BatchHeader) -> str:
         return f"unknown ({header.attributes & 7})"
 
 
-def _records(batch: bytes, header: BatchHeader) -> Iterator[Row]:
+def _records(batch: bytes, header: BatchHeader, *, metadata: bool) -> Iterator[Row]:
     try:
         found = decode_records(batch, header)
     except CorruptBatch as error:
@@ -135,7 +144,13 @@ def _records(batch: bytes, header: BatchHeader) -> Iterator[Row]:
         return
     for number, record in enumerate(found):
         sequence = header.base_sequence + number if header.base_sequence >= 0 else -1
-        yield _record_row(record, sequence)
+        row = _record_row(record, sequence)
+        if metadata:
+            from odradek_broker.commands.log_metadata import metadata_payload
+
+            yield {**row, **metadata_payload(record, is_control=header.is_control)}
+        else:
+            yield {**row, **_text("key", record.key), **_text("payload", record.value)}
 
 
 def _record_row(record: Record, sequence: int) -> Row:
@@ -146,8 +161,6 @@ def _record_row(record: Record, sequence: int) -> Row:
         "valueSize": -1 if record.value is None else len(record.value),
         "sequence": sequence,
         "headerKeys": [name for name, _ in record.headers],
-        **_text("key", record.key),
-        **_text("payload", record.value),
     }
 
 
