@@ -25,7 +25,6 @@ from odradek_broker.core.metadata.delta import (
     BrokerConfigChanged,
     ClusterChanged,
     MetadataDelta,
-    PartitionChanged,
     ProducerIdsChanged,
     TopicConfigChanged,
     TopicCreated,
@@ -139,7 +138,7 @@ def _compare_partitions(delta: MetadataDelta, old: TopicImage | None, new: Topic
     known = {} if old is None else old.partitions
     for number, partition in new.partitions.items():
         if known.get(number) != partition:
-            delta.add(PartitionChanged(TopicPartition(new.name, number)))
+            delta.partitions[TopicPartition(new.name, number)] = None  # there may be very many
 
 
 def _changed(old: Mapping[Key, object], new: Mapping[Key, object]) -> list[Key]:
