@@ -35,6 +35,7 @@ from odradek_proto.topics import TopicPartition, parse_partition_directory, topi
 
 from odradek_audit.checks.facts import EpochEntry, FileProblem, PartitionInputs, ReplicaInputs, SegmentFile
 from odradek_audit.disk import Disk, join
+from odradek_audit.evidence_file import EVENTS_FILE, BrokerEvents, read_broker_events
 
 T = TypeVar("T")
 
@@ -63,6 +64,8 @@ class LogDirectory:
     cleaned: Mapping[TopicPartition, int]
     partitions: Mapping[TopicPartition, str]
     problems: tuple[FileProblem, ...]
+    events: BrokerEvents | None = None
+    """What the broker wrote down about itself; None without such a file."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,7 @@ def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:
         cleaned=small(CLEANER_CHECKPOINT, decode_offset_checkpoint, empty),
         partitions=partitions,
         problems=tuple(problems),
+        events=read_broker_events(disk, path) if EVENTS_FILE in names else None,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from odradek_audit.checks.facts import PartitionInputs, PartitionSummary
 from odradek_audit.checks.identity import check_directories
 from odradek_audit.checks.partition import PartitionResult
+from odradek_audit.evidence_file import BrokerEvents, explain
 from odradek_audit.findings import Finding, Note, Severity, sorted_findings
 from odradek_audit.history import History
 from odradek_audit.layout import METADATA_TOPIC, Layout
@@ -40,6 +41,8 @@ class Report:
     seconds: float = 0.0
     history_events: int | None = None
     """Lines of the history that the logs were compared with; None: there was no history."""
+    events: dict[str, BrokerEvents] = field(default_factory=dict)
+    """What brokers wrote down about themselves, by replica; none of Kafka's."""
     configuration: dict[str, str] = field(default_factory=dict)
     """What the cluster ran with, as far as whoever started the audit said it."""
     made_at: str = ""
@@ -82,6 +85,10 @@ class Report:
             "read_bytes": self.read_bytes,
             "inconclusive": self.inconclusive,
             "history_events": self.history_events,
+            "broker_events": {
+                name: {"lines": each.lines, "missing": each.missing, "cut": each.cut}
+                for name, each in sorted(self.events.items())
+            },
             "configuration": self.configuration,
             "made_at": self.made_at,
             "notes": [asdict(note) for note in self.notes],
@@ -107,6 +114,8 @@ def finish(
     report.findings = sorted_findings([*report.findings, *_directory_findings(layout)])
     if history is not None:
         report.findings.extend(_lost_partitions(layout.partitions, history, topics))
+    report.events = {name: each.events for name, each in layout.directories.items() if each.events is not None}
+    report.findings = explain(report.findings, report.events)
     report.inconclusive = _reasons(report, layout, history)
     return report
 

@@ -84,13 +84,30 @@ def not_compared(report: Report) -> Safe:
     if counted:
         listed = ", ".join(f"{number:,} of {check}" for check, number in sorted(counted.items()))
         said.append(shown(f"Findings that were only counted, beyond the limit of each replica: {listed}."))
-    said.append(
-        Safe(
-            "The brokers' event files and the elections in the metadata log were not read: causes are suspected "
-            "from the logs alone."
-        )
-    )
+    said.extend(_events(report))
     return tag("ul", *(tag("li", each) for each in said), class_="not")
+
+
+def _events(report: Report) -> list[Safe]:
+    """Whether the causes stand on what the brokers wrote down, and what of that is missing."""
+    silent = [name for name in report.replicas if name not in report.events]
+    said = []
+    if silent:
+        names = "No replica has" if len(silent) == len(report.replicas) else f"Replica {', '.join(silent)} has not"
+        said.append(shown(f"{names} a file of the broker's events: causes are suspected from the logs alone."))
+    for replica, events in sorted(report.events.items()):
+        if events.missing:
+            said.append(
+                tag(
+                    "b",
+                    f"Events missing: broker {replica} could not write {events.missing:,} of its events, so causes "
+                    "may be incomplete.",
+                )
+            )
+        if events.cut:
+            said.append(shown(f"Of broker {replica}'s events only the last {events.lines:,} were read."))
+    said.append(Safe("Elections were not checked against the metadata log."))
+    return said
 
 
 def _missing(report: Report, partition: PartitionSummary) -> list[str]:
