@@ -183,6 +183,8 @@ class Admin(PartitionAdmin):
             answer.high_watermark,
             [describe_quorum_replica(voter) for voter in answer.voters],
             [describe_quorum_replica(observer) for observer in answer.observers],
+            answer.log_start_offset,
+            answer.snapshot_end_offset if answer.HasField("snapshot_end_offset") else None,
         )
 
     async def describe_replicas(self, topics: Iterable[str] = ()) -> ReplicasDescription:

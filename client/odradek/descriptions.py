@@ -184,3 +184,5 @@ class QuorumDescription:
     high_watermark: int
     voters: Sequence[QuorumReplica]
     observers: Sequence[QuorumReplica]
+    log_start_offset: int = 0  # of the leader's metadata log
+    snapshot_end_offset: int | None = None  # of its newest snapshot, if it has one

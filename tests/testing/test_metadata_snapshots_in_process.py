@@ -76,6 +76,10 @@ async def come_back_by_snapshot(directory: Path) -> None:
         assert leader is not None
         assert leader.log_start_offset > 500, "what the broker needs is no longer in the log"
         assert leader.log_end_offset > 1_800
+        async with Admin(cluster.bootstrap) as admin:
+            described = await admin.describe_quorum()
+        assert described.snapshot_end_offset is not None
+        assert described.snapshot_end_offset >= described.log_start_offset > 500
         await cluster.start(away)
         await cluster.wait_until_in_sync("anew")
         await agree(cluster)

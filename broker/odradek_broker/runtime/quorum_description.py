@@ -22,6 +22,9 @@ def describe_quorum(core: QuorumCore | None, node_id: int, now_ms: int) -> admin
     if core is None or not isinstance(core.role, Leader):
         answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return answer
+    answer.log_start_offset = core.log.log_start_offset
+    if core.latest_snapshot is not None:
+        answer.snapshot_end_offset = core.latest_snapshot.end_offset
     answer.voters.add(node_id=node_id, log_end_offset=core.log.log_end_offset)
     for replicas, positions in ((answer.voters, core.role.voters), (answer.observers, core.role.observers)):
         for replica_id, position in sorted(positions.items()):

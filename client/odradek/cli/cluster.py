@@ -132,13 +132,18 @@ def quorum(
         "leader": found.leader_id,
         "leader_epoch": found.leader_epoch,
         "high_watermark": found.high_watermark,
+        "log_start_offset": found.log_start_offset,
+        "snapshot_end_offset": found.snapshot_end_offset,
         "members": members,
     }
     screen = Screen(output, as_json)
     if not screen.for_people:
         screen.show(facts, str)
         return
-    print(f"leader {found.leader_id}, epoch {found.leader_epoch}, high watermark {found.high_watermark}\n")
+    print(f"leader {found.leader_id}, epoch {found.leader_epoch}, high watermark {found.high_watermark}")
+    if found.snapshot_end_offset is not None:
+        print(f"log start offset {found.log_start_offset}, newest snapshot at {found.snapshot_end_offset}")
+    print()
     headings = {"node": "NODE", "role": "ROLE", "log_end_offset": "LEO", "last_fetch_ms": "FETCHED (MS AGO)",
                 "last_caught_up_ms": "CAUGHT UP (MS AGO)"}  # fmt: skip
     screen.show_rows(members, headings)

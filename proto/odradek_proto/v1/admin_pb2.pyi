@@ -612,10 +612,16 @@ class DescribeQuorumResponse(_message.Message):
     HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
     OBSERVERS_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_END_OFFSET_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     leader_id: _builtins.int
     leader_epoch: _builtins.int
     high_watermark: _builtins.int
+    snapshot_end_offset: _builtins.int
+    """of the leader's newest snapshot; absent: it has none"""
+    log_start_offset: _builtins.int
+    """of the leader's metadata log"""
     @_builtins.property
     def voters(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuorumReplica]: ...
     @_builtins.property
@@ -629,12 +635,16 @@ class DescribeQuorumResponse(_message.Message):
         high_watermark: _builtins.int = ...,
         voters: _abc.Iterable[Global___QuorumReplica] | None = ...,
         observers: _abc.Iterable[Global___QuorumReplica] | None = ...,
+        snapshot_end_offset: _builtins.int | None = ...,
+        log_start_offset: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_snapshot_end_offset", b"_snapshot_end_offset", "snapshot_end_offset", b"snapshot_end_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "observers", b"observers", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_snapshot_end_offset", b"_snapshot_end_offset", "error_code", b"error_code", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_start_offset", b"log_start_offset", "observers", b"observers", "snapshot_end_offset", b"snapshot_end_offset", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__snapshot_end_offset: _TypeAlias = _typing.Literal["snapshot_end_offset"]  # noqa: Y015
+    _WhichOneofArgType__snapshot_end_offset: _TypeAlias = _typing.Literal["_snapshot_end_offset", b"_snapshot_end_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__snapshot_end_offset) -> _WhichOneofReturnType__snapshot_end_offset | None: ...
 
 Global___DescribeQuorumResponse: _TypeAlias = DescribeQuorumResponse  # noqa: Y015
 
