@@ -25,7 +25,11 @@ class HighWatermarkNeverFalls(Invariant):
 
 
 class FollowerHighWatermarkBound(Invariant):
-    """A follower's high watermark is never above what some leader had."""
+    """A follower's high watermark is never above what some leader had.
+
+    Who led at the look before and follows now may have raised it in between, as a leader, and lost the leadership in
+    the same moment: a run of metadata records is applied at once.
+    """
 
     name = "follower-high-watermark-bound"
     rules = "S-9, R-27"
@@ -35,7 +39,7 @@ class FollowerHighWatermarkBound(Invariant):
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         largest = self._largest.get(seen.partition, 0)
-        if seen.is_leader:
+        if seen.is_leader or (before is not None and before.is_leader):
             if seen.high_watermark > largest:
                 self._largest[seen.partition] = seen.high_watermark
         elif seen.high_watermark > largest and all(partition != seen.partition for _, partition in now.damaged):
