@@ -198,10 +198,17 @@ def produce_frame(*batches: bytes, acks: int = -1, topic: str = "orders", timeou
 
 
 def fetch_frame(
-    offset: int, *, replica_id: int = -1, max_wait_ms: int = 500, epoch: int = EPOCH, last: int = -1, credit: int = 0
+    offset: int,
+    *,
+    replica_id: int = -1,
+    max_wait_ms: int = 500,
+    epoch: int = EPOCH,
+    last: int = -1,
+    credit: int = 0,
+    min_bytes: int = 1,
 ) -> bytes:
     header = pb.FetchHeader(
-        replica_id=replica_id, replica_epoch=7, max_wait_ms=max_wait_ms, min_bytes=1, credit_bytes=credit
+        replica_id=replica_id, replica_epoch=7, max_wait_ms=max_wait_ms, min_bytes=min_bytes, credit_bytes=credit
     )
     header.partitions.add(
         topic="orders", partition=0, fetch_offset=offset, current_leader_epoch=epoch, last_fetched_epoch=last
@@ -317,6 +324,69 @@ def test_an_idle_partition_is_answered_once_and_then_never_again() -> None:
         await reader.send(fetch_frame(0))
         await world.clock.sleep(60_000)
         assert reader.empty()
+
+    run(story)
+
+
+def test_a_consumer_that_wants_many_bytes_waits_for_them() -> None:
+    """Less than fetch.min.bytes is not told before its time; enough is told at once, all of it (R-121)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, reader = world.produce_session(), world.fetch_session(follower=False)
+        one = batch(world, bytes(400))
+        await reader.send(fetch_frame(0, max_wait_ms=10_000, min_bytes=len(one) * 2 + 1))
+        begin_ms = world.clock.now_ms()
+        for number in range(2):
+            await writer.send(produce_frame(one))
+            await world.clock.sleep(1_000)
+            assert reader.empty(), number
+        await writer.send(produce_frame(one))
+        item, data = await fetched(reader)
+        assert (item.high_watermark, len(data)) == (3, 3 * len(one))
+        assert 2_000 <= world.clock.now_ms() - begin_ms < 2_100
+
+    run(story)
+
+
+def test_a_consumer_that_wants_more_than_there_is_waits_as_long_as_it_said() -> None:
+    """The end of the wait is that of a fetch repeated every fetch.max.wait.ms; waiting for nothing has none (R-121)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, reader = world.produce_session(), world.fetch_session(follower=False)
+        begin_ms = world.clock.now_ms()
+        await reader.send(fetch_frame(0, max_wait_ms=400, min_bytes=1_000_000))
+        await reader.recv()
+        asked_ms = world.clock.now_ms()
+        assert asked_ms - begin_ms == 400
+        await reader.send(fetch_frame(0, max_wait_ms=400, min_bytes=1_000_000))
+        await world.clock.sleep(60_000)
+        assert reader.empty()
+        await world.clock.sleep(100)
+        await writer.send(produce_frame(batch(world, b"a")))
+        item, _ = await fetched(reader)
+        assert (item.high_watermark, world.clock.now_ms() - asked_ms) == (1, 60_400)
+
+    run(story)
+
+
+def test_an_error_does_not_wait_for_bytes() -> None:
+    """A new leader epoch is told at once, however little there is to read (R-121, PU-01)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, reader = world.produce_session(), world.fetch_session(follower=False)
+        await writer.send(produce_frame(batch(world, b"a")))
+        await produced(writer)
+        await reader.send(fetch_frame(0, max_wait_ms=60_000, min_bytes=1_000_000))
+        await world.clock.sleep(100)
+        assert reader.empty()
+        before_ms = world.clock.now_ms()
+        lead(world, (LEADER,), epoch=EPOCH + 1)
+        item, _ = await fetched(reader)
+        assert item.error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert world.clock.now_ms() - before_ms < 100
 
     run(story)
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -129,7 +130,7 @@ class DataService:
         try:
             stream.ask(request)
             wait_ms = _wait_ms(request, self._limits.default_wait_ms)
-            timer = self._clock.call_later(wait_ms, stream.give_up)
+            timer = self._clock.call_later(wait_ms, lambda: stream.give_up(session.last_answer))
             try:
                 return await stream.answer
             finally:
@@ -162,9 +163,9 @@ class _OneAnswer:
     def ask(self, request: bytes) -> None:
         self._requests.put_nowait(request)
 
-    def give_up(self) -> None:
+    def give_up(self, last_answer: Callable[[], bytes]) -> None:
         if not self.answer.done():
-            self.answer.set_result(b"")  # an empty FetchAnswerFrame
+            self.answer.set_result(last_answer())  # as a rule b"", an empty FetchAnswerFrame
 
     async def send(self, message: bytes) -> None:
         if self.answer.done():

@@ -8,7 +8,8 @@ for the next one; that is where the throughput comes from.
 Three rules. A position is recorded when it is named and never a second time (R-122). The limit of a read is captured
 once (R-229). What the client has not taken yet is bounded: by the credit that it gives, or, as long
 as it gives none, by a default, where naming a partition again says that its last answer was taken; and by what all
-clients together may leave untaken (unsent.py).
+clients together may leave untaken (unsent.py). Who asks for fetch.min.bytes waits for them, but not for an error, a
+divergence or a changed role (R-121).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
 from odradek_broker.runtime.cold_reads import ColdReads
 from odradek_broker.runtime.conversation import converse
 from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.fetch_minimum import MinimumBytes
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.unsent import Allowance, UnsentAnswers
 from odradek_broker.storage.errors import LogCorrupted
@@ -102,6 +104,7 @@ class FetchSession:
         self._replica_epoch = -1
         self._read_committed = False
         self._max_wait_ms = limits.default_wait_ms
+        self._minimum = MinimumBytes()
         self._max_bytes = limits.max_answer_bytes
         self._credit = limits.default_credit_bytes
         self._credited = False  # whether the client counts for itself
@@ -159,6 +162,8 @@ class FetchSession:
             self._wakeup.set()
         for forgotten in header.forgotten:
             self._forget(TopicPartition(forgotten.topic, forgotten.partition))
+        if header.partitions:
+            self._minimum.asked(header.min_bytes, self._max_wait_ms, self._clock.now_ms())
         for partition in header.partitions:
             self._name(partition)
         if len(self._wanted) > MAX_NAMED:
@@ -225,6 +230,8 @@ class FetchSession:
     def _forget(self, tp: TopicPartition, *, keep_told: bool = False) -> None:
         wanted = self._wanted.pop(tp, None)
         self._ready.pop(tp, None)
+        if not self._ready:
+            self._minimum.rest()
         self._cold.end(tp)
         if not keep_told:
             self._told.pop(tp, None)
@@ -287,6 +294,12 @@ class FetchSession:
                 self._make_ready(wanted)
             elif next_deadline is None or wanted.deadline_ms < next_deadline:
                 next_deadline = wanted.deadline_ms
+        bytes_by_ms = self._minimum.deadline_ms
+        if bytes_by_ms is not None:
+            if bytes_by_ms <= now_ms:
+                self._wakeup.set()
+            else:
+                next_deadline = bytes_by_ms if next_deadline is None else min(next_deadline, bytes_by_ms)
         if next_deadline is not None:
             self._arm_timer(next_deadline)
 
@@ -317,9 +330,14 @@ class FetchSession:
                 self._sent.set()
             self._allowance.took(len(frame))
 
+    def last_answer(self) -> bytes:
+        """The client's patience is at its end: whatever is ready, enough or not; empty when nothing is."""
+        self._minimum.wanted = 1
+        return self.gather() or b""
+
     def gather(self) -> bytes | None:
-        """One answer with everything that is ready now, or None when nothing is."""
-        if not self._ready:
+        """One answer with everything that is ready now, or None when nothing is, or too little (R-121)."""
+        if not self._ready or not self._is_enough():
             return None
         header = pb.FetchAnswerHeader()
         buffers: list[Buffer] = []
@@ -336,10 +354,51 @@ class FetchSession:
             del self._ready[tp]
             wanted = self._wanted[tp]
             total += self._answer(wanted, header, buffers, budget - total, now_ms, first=not buffers)
+        if not self._ready:
+            self._minimum.rest()
         if not header.partitions:
             return None
         self._credit -= sum(map(len, buffers))  # `total` also holds what did not fit and was not sent
         return pack_frame(header.SerializeToString(), buffers)
+
+    def _is_enough(self) -> bool:
+        """Whether what is ready is to be told now. If not, more data or the end of the wait will ask again."""
+        minimum, now_ms = self._minimum, self._clock.now_ms()
+        if minimum.is_over(now_ms):
+            return True
+        found = 0
+        for tp in self._ready:
+            wanted = self._wanted[tp]
+            size = self._readable_bytes(wanted, now_ms)
+            if size is None:
+                return True
+            found += size
+            if found >= minimum.wanted:
+                return True
+            wanted.decision = None  # when it is told, it is looked at again (R-122)
+            if wanted.hosted is not None:
+                wanted.hosted.wait_for_data(self, follower=self._follower)
+        if found:
+            self._arm_timer(minimum.begin(now_ms))
+        return not found
+
+    def _readable_bytes(self, wanted: _Wanted, now_ms: int) -> int | None:
+        """Bytes that could be told of one partition; None when there is more to say than data.
+
+        What is not in memory counts as enough: it is as a rule much, and to look for it costs as much as to read it.
+        """
+        hosted, decision = wanted.hosted, wanted.decision
+        if hosted is None or hosted.role is not wanted.role or not hosted.log.is_hot(wanted.fetch_offset):
+            return None
+        if self._cold.get(wanted.topic_partition) is not None:
+            return None
+        if wanted.deadline_ms is not None and wanted.deadline_ms <= now_ms:
+            return None  # a changed high watermark is due
+        if decision is None or decision.error is ErrorCode.NONE:
+            decision = self._look_again(hosted, wanted)
+        if decision.error is not ErrorCode.NONE or decision.diverging is not None:
+            return None
+        return sum(map(len, hosted.log.read(wanted.fetch_offset, wanted.max_bytes, decision.limit)))
 
     def _leaves_the_rest(self, header: pb.FetchAnswerHeader) -> bool:
         return bool(header.partitions) and chance("fetch-answer-partial", 0.1)

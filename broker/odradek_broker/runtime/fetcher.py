@@ -59,6 +59,7 @@ class Fetcher:
         network: Network,
         max_wait_ms: int,
         max_bytes: int,
+        min_bytes: int,
         spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]],
     ) -> None:
         self.leader_id = leader_id
@@ -69,6 +70,7 @@ class Fetcher:
         self._network = network
         self._max_wait_ms = max_wait_ms
         self._max_bytes = max_bytes
+        self._min_bytes = min_bytes
         self._spawn = spawn
         self._partitions: dict[TopicPartition, HostedReplica] = {}
         self._ready: dict[TopicPartition, None] = {}
@@ -190,7 +192,7 @@ class Fetcher:
             replica_id=self._broker_id,
             replica_epoch=self._broker_epoch(),
             max_wait_ms=self._max_wait_ms,
-            min_bytes=1,
+            min_bytes=self._min_bytes,
             max_bytes=self._max_bytes,
             credit_bytes=self._credit_due,
         )

@@ -117,6 +117,7 @@ class ReplicaManager:
             registration = image.partition(tp)
             if registration is not None:
                 self._bring_into_role(tp, registration)
+        self._follow_less_when_leaving()
         if delta.topic_configs or delta.broker_configs:
             self._refresh_settings()
         if delta.brokers:
@@ -124,6 +125,22 @@ class ReplicaManager:
                 hosted.on_brokers_changed()
             for fetcher in self._fetchers.values():
                 fetcher.address_changed()
+
+    def _follow_less_when_leaving(self) -> None:
+        """During this broker's own controlled shutdown: no fetch where there is no leader, or where the ISR no longer
+        holds this broker; the log is kept (R-106).
+
+        Nobody waits for such a copy any more. What it fetched would be the work of leaders who have better to do, and
+        a high watermark of a term that this broker does not see the end of.
+        """
+        own = self.image.brokers.get(self._broker_id)
+        if own is None or not own.in_controlled_shutdown:
+            return
+        for tp, hosted in self.replicas.items():
+            known = hosted.registration
+            if known is not None and (known.leader == NO_LEADER or self._broker_id not in known.isr):
+                for fetcher in self._fetchers.values():
+                    fetcher.remove(tp)
 
     def preload(self, log: Log) -> None:
         """A log of an earlier life, opened and recovered before the metadata says whether it is still wanted."""
@@ -262,6 +279,7 @@ class ReplicaManager:
                 network=self._network,
                 max_wait_ms=self._settings.replica_fetch_wait_max_ms,
                 max_bytes=self._settings.replica_fetch_response_max_bytes,
+                min_bytes=self._settings.replica_fetch_min_bytes,
                 spawn=self._spawn,
             )
             self._fetchers[leader_id] = fetcher
