@@ -1,0 +1,98 @@
+"""A leader that leads on in the next epoch, and one that may have been replaced in between (R-42, R-56, R-101)."""
+
+from __future__ import annotations
+
+import pytest
+from odradek import Admin, NewTopic
+from odradek_broker.core.metadata.delta import MetadataDelta
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.replicas import ReplicaManager
+from odradek_broker.runtime.waiting_produces import ProduceAnswer
+from odradek_chaos.worlds.simulated.cluster import SimCluster
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.node import NodePorts
+from odradek_proto.encoding import encode_batch
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.values import replace
+
+ORDERS = TopicPartition("orders", 0)
+NODE = 1
+
+
+async def leader_of_two(cluster: SimCluster) -> tuple[ReplicaManager, HostedReplica]:
+    """A broker that leads a partition whose other replica is in sync and silent."""
+    cluster.start_all()
+
+    async def create(ports: NodePorts) -> None:
+        async with Admin(cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
+            await admin.create_topics([NewTopic("orders", partitions=1)])
+
+    client = cluster.client("admin")
+    client.start(create)
+    await client.wait()
+    assert client.failure is None, client.failure
+    broker = cluster.nodes[NODE].broker
+    assert broker is not None
+    hosted = broker.replicas.replicas[ORDERS]
+    become(broker.replicas, epochs=0, members=(NODE, 2))
+    return broker.replicas, hosted
+
+
+def become(replicas: ReplicaManager, *, epochs: int, members: tuple[int, ...], recovering: bool = False) -> None:
+    """Apply a change of the partition's metadata, with so many more leader epochs."""
+    image = replicas.image.copy()
+    known = image.topics["orders"].partitions[0]
+    image.topics["orders"].partitions[0] = replace(
+        known,
+        replicas=members,
+        isr=members,
+        leader_epoch=known.leader_epoch + epochs,
+        partition_epoch=known.partition_epoch + max(1, epochs),
+        recovering=recovering,
+    )
+    delta = MetadataDelta()
+    delta.partitions[ORDERS] = None
+    replicas.apply(image, delta)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "recovering", "stays"), [(0, False, True), (1, False, True), (2, False, False), (1, True, False)]
+)
+def test_waiting_writes_survive_the_next_epoch_of_the_same_leader(epochs: int, recovering: bool, stays: bool) -> None:
+    """With one epoch more nobody else has led: writers go on waiting. With a gap, or unclean, all begins anew."""
+    loop = SimLoop(seed=5)
+    cluster = SimCluster(loop, brokers=1)
+    answers: list[ProduceAnswer] = []
+
+    async def story() -> None:
+        replicas, hosted = await leader_of_two(cluster)
+        before = hosted.leader
+        assert before is not None
+        batch = memoryview(encode_batch([(replicas.clock.wall_ms(), None, b"waits", ())]))
+        hosted.produce(batch, -1, 5_000, answers.append)
+        assert answers == []
+        become(replicas, epochs=epochs, members=(NODE, 2), recovering=recovering)
+        after = hosted.leader
+        assert after is not None
+        assert (after is before) is stays
+        assert after.leader_epoch == before.leader_epoch + (0 if stays else epochs)
+        assert hosted.state.epochs.entries[-1].epoch == (0 if epochs == 0 else after.leader_epoch)
+        if not stays:
+            assert [answer.error for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+            return
+        assert answers == []
+        become(replicas, epochs=1, members=(NODE,))  # the silent replica is removed: what waited for it is committed
+        assert [answer.error for answer in answers] == [ErrorCode.NONE]
+
+    async def play() -> None:
+        try:
+            await story()
+        finally:
+            cluster.machines[NODE].kill()
+            await cluster.machines[NODE].wait()
+
+    try:
+        loop.run(play(), limit_s=60)
+    finally:
+        loop.close()
