@@ -82,6 +82,8 @@ def _offset_gap(finding: Finding) -> str:
 def _offset_not_increasing(finding: Finding) -> str:
     if "stored_offset" in finding.evidence:
         return "the base offset in the header was changed; the CRC does not cover it, and the records are all there"
+    if "previous_last_offset" not in finding.evidence:
+        return "two batches changed places in the file"
     return "a batch was appended twice, or appended behind an end that had not been cut"
 
 

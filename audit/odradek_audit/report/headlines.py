@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek_audit.findings import CHECKS, Finding, Severity
+from odradek_audit.findings import Finding, Severity
 from odradek_audit.report.exhibit_html import wrong_offsets
 from odradek_audit.report.markup import count, plain, plural
 from odradek_audit.report.model import Report
@@ -64,10 +64,15 @@ def headline(finding: Finding) -> str:
     make = _HEADLINES.get(finding.check)
     where = f" in {place_of(finding)}" if place_of(finding) else ""
     if make is None:
-        title = CHECKS[finding.check].title if finding.check in CHECKS else finding.check
-        at = f" at {_offsets(finding)}" if finding.offset >= 0 else ""
-        return f"Replica {finding.replica}{where}{at}: {title}."
+        return _in_its_own_words(finding)
     return make(finding, where)
+
+
+def _in_its_own_words(finding: Finding) -> str:
+    said = finding.sentence.removeprefix(f"{finding.topic}-{finding.partition}: ")
+    if place_of(finding):
+        return f"In {place_of(finding)}, {said}."
+    return f"{said[:1].upper()}{said[1:]}."
 
 
 def _offsets(finding: Finding) -> str:
@@ -116,6 +121,13 @@ def _gap(finding: Finding, where: str) -> str:
     return f"Replica {finding.replica} has no records at {_offsets(finding)}{where}."
 
 
+def _not_increasing(finding: Finding, where: str) -> str:
+    if "stored_offset" in finding.evidence:
+        return _gap(finding, where)
+    again = "a second time" if "previous_last_offset" in finding.evidence else "in the wrong order"
+    return f"Replica {finding.replica} holds {_offsets(finding)} {again}{where}."
+
+
 def _lost(finding: Finding, where: str) -> str:
     told = "acknowledged with acks=all" if finding.check == "acknowledged-lost" else "given to a consumer"
     if finding.offset < 0:
@@ -143,7 +155,8 @@ def _file(finding: Finding, where: str) -> str:
 
 
 def _checkpoint(finding: Finding, where: str) -> str:
-    return f"Replica {finding.replica}{where} has counted up to {finding.end_offset}, and there is {finding.offset}."
+    claimed = f"names offset {finding.end_offset} in {finding.file}"
+    return f"Replica {finding.replica}{where} {claimed}, where nothing above {finding.offset} can be."
 
 
 _HEADLINES: dict[str, Callable[[Finding, str], str]] = {
@@ -152,11 +165,7 @@ _HEADLINES: dict[str, Callable[[Finding, str], str]] = {
     "crc-mismatch": _crc,
     "batch-unreadable": _unreadable,
     "offset-gap": _gap,
-    "offset-not-increasing": lambda finding, where: (
-        _gap(finding, where)
-        if "stored_offset" in finding.evidence
-        else f"Replica {finding.replica} holds {_offsets(finding)} a second time{where}."
-    ),
+    "offset-not-increasing": _not_increasing,
     "acknowledged-lost": _lost,
     "delivered-lost": _lost,
     "duplicated": _duplicated,

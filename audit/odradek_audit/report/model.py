@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from odradek_audit.checks.causes import with_cause
 from odradek_audit.checks.facts import PartitionInputs, PartitionSummary
 from odradek_audit.checks.identity import check_directories
 from odradek_audit.checks.partition import PartitionResult
@@ -115,6 +116,7 @@ def finish(
     if history is not None:
         report.findings.extend(_lost_partitions(layout.partitions, history, topics))
     report.events = {name: each.events for name, each in layout.directories.items() if each.events is not None}
+    report.findings = [finding if finding.cause else with_cause(finding) for finding in report.findings]
     report.findings = explain(report.findings, report.events)
     report.inconclusive = _reasons(report, layout, history)
     return report

@@ -108,8 +108,8 @@ def _bands(replica: ReplicaSummary) -> list[tuple[int, int, int]]:
     first = shown[0][1] if shown else replica.log_end
     if first > replica.log_start:
         bands.append((-1, replica.log_start, first))
-    ends = [start for _, start in shown[1:]] + [replica.log_end]
-    bands.extend((epoch, start, end) for (epoch, start), end in zip(shown, ends, strict=True))
+    ends = [*(start for _, start in shown[1:]), replica.log_end]
+    bands.extend((epoch, start, end) for (epoch, start), end in zip(shown, ends, strict=False))
     return bands
 
 
