@@ -30,12 +30,13 @@ def test_truncation_to_the_high_watermark_is_caught_losing_records() -> None:
     """The same seeds, the same faults, the protocol before leader epochs: an acknowledged record is gone (KIP-101)."""
     for seed in range(SEEDS):
         result = run_seed(seed, OLDEST)
-        if "committed-prefix-immutable" in {finding.check for finding in result.findings}:
+        if not result.findings:
+            continue
+        whole = run_seed(seed, OLDEST, to_the_end=True)
+        if {finding.check for finding in whole.findings} >= LOSSES:
             break
     else:
-        pytest.fail(f"{SEEDS} seeds found nothing wrong with truncation to the high watermark")
-    whole = run_seed(seed, OLDEST, to_the_end=True)
-    assert {finding.check for finding in whole.findings} >= LOSSES, whole.report()
+        pytest.fail(f"{SEEDS} seeds lost nothing with truncation to the high watermark")
     assert result.command in result.report()
 
 

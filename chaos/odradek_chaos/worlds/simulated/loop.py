@@ -33,6 +33,7 @@ from odradek_chaos.worlds.simulated.process import (
     Deadlock,
     Livelock,
     Process,
+    SimHandle,
     SimTimer,
     SimulationError,
     TimeLimit,
@@ -276,7 +277,7 @@ class SimLoop(EventLoop):
         if context is None:
             context = contextvars.copy_context()
         process = context.get(PROCESS, self._world)
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = SimHandle(callback, args, self, context)
         if process.alive:
             process.queue.append(handle)
             if not process.ready and not process.paused:

@@ -55,6 +55,27 @@ class Process:
 PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 
 
+class SimHandle(asyncio.Handle):
+    """A callback, made without asking its loop whether to debug; tens of thousands are made each second."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+    ) -> None:
+        self._context = context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
 class SimTimer(asyncio.TimerHandle):
     """A timer that knows whether it still stands in the loop's heap."""
 

@@ -14,6 +14,7 @@ from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.node import Node
 from odradek_broker.runtime.hosted import HostedReplica
+from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
@@ -23,7 +24,55 @@ from odradek_chaos.worlds.simulated.timeline import Moment
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.world import World
 
-Known = tuple[int, int, object, object, int, int]  # log end, high watermark, role, maximal ISR, leader epoch, positions
+
+class Slot:
+    """What a replica looked like when it was last told of. Most steps change nothing, and this finds out fast."""
+
+    __slots__ = (
+        "_ends",
+        "_high_watermark",
+        "_leader_epoch",
+        "_log_end_offset",
+        "_maximal",
+        "_role",
+        "_state",
+        "hosted",
+        "partition",
+    )
+
+    def __init__(self, hosted: HostedReplica) -> None:
+        self.hosted = hosted
+        self.partition = str(hosted.topic_partition)
+        self._state = hosted.state
+        self._log_end_offset = self._high_watermark = self._leader_epoch = -1
+        self._role: object = None
+        self._maximal: tuple[int, ...] = ()
+        self._ends: list[int] = []  # of a leader: how far each follower is known to be
+
+    def has_changed(self) -> bool:
+        """Whether it looks different now; remembers how it looks."""
+        role, state = self.hosted.role, self._state
+        if role is None:
+            return False
+        same = (
+            role is self._role
+            and state.log_end_offset == self._log_end_offset
+            and state.high_watermark == self._high_watermark
+        )
+        if isinstance(role, LeaderPartition):
+            replicas = role.replicas
+            if same and replicas.isr.maximal is self._maximal and role.leader_epoch == self._leader_epoch:
+                for remote, end in zip(replicas.remotes, self._ends, strict=False):
+                    if remote.log_end_offset != end:
+                        break
+                else:
+                    return False
+            self._maximal, self._leader_epoch = replicas.isr.maximal, role.leader_epoch
+            self._ends = [remote.log_end_offset for remote in replicas.remotes]
+        elif same:
+            return False
+        self._role, self._log_end_offset, self._high_watermark = role, state.log_end_offset, state.high_watermark
+        return True
 
 
 class Watcher:
@@ -34,11 +83,12 @@ class Watcher:
         self.now.flushes_before_ack = world.plan.settings.odradek_fsync == "before-ack"
         self.invariants = all_invariants()
         self._world = world
-        self._known: dict[int, dict[str, Known]] = {}
-        self._names: dict[object, str] = {}
+        self._slots: dict[int, list[Slot]] = {}
         self._incarnations: dict[int, int] = {}
         self._images: dict[int, MetadataImage] = {}
-        self._on_replica = _overriding(self.invariants, "on_replica")
+        told = _overriding(self.invariants, "on_replica")
+        self._on_leader = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
+        self._on_follower = [each for each in self._on_leader if not each.leaders_only]
         self._on_quorum = _overriding(self.invariants, "on_quorum")
         self._on_image = _overriding(self.invariants, "on_image")
         self._on_moment = _overriding(self.invariants, "on_moment")
@@ -65,33 +115,19 @@ class Watcher:
             self._see_quorum(broker_id, node)
         broker = node.broker
         if broker is not None:
-            known = self._known[broker_id]
-            for tp, hosted in broker.replicas.replicas.items():
-                role = hosted.role
-                if role is None:
-                    continue
-                state = hosted.state
-                if isinstance(role, LeaderPartition):
-                    isr = role.replicas.isr
-                    positions = 0
-                    for remote in role.replicas.remotes:
-                        positions = positions * 1_000_003 + remote.log_end_offset
-                    present: Known = (
-                        state.log_end_offset,
-                        state.high_watermark,
-                        role,
-                        isr.maximal,
-                        role.leader_epoch,
-                        positions,
-                    )
-                else:
-                    present = (state.log_end_offset, state.high_watermark, role, None, role.leader_epoch, 0)
-                name = self._names.get(tp)
-                if name is None:
-                    name = self._names[tp] = str(tp)
-                if known.get(name) != present:
-                    known[name] = present
-                    self._see_replica(broker_id, name, hosted)
+            slots, replicas = self._slots[broker_id], broker.replicas.replicas
+            if not _same(slots, replicas):
+                slots = self._slots[broker_id] = self._slots_of(broker_id, slots, list(replicas.values()))
+            for slot in slots:
+                if slot.has_changed():
+                    self._see_replica(broker_id, slot.partition, slot.hosted)
+
+    def _slots_of(self, broker_id: int, known: list[Slot], hosted: list[HostedReplica]) -> list[Slot]:
+        """Replicas came or went; what went is not a member of anything any more."""
+        kept = {slot.hosted: slot for slot in known}
+        for gone in kept.keys() - set(hosted):
+            self.now.replicas.pop((broker_id, kept[gone].partition), None)
+        return [kept.get(each) or Slot(each) for each in hosted]
 
     def end(self, broker_id: int) -> None:
         """The process is gone: it is no member of anything that runs."""
@@ -103,7 +139,7 @@ class Watcher:
     def _begin(self, broker_id: int, incarnation: int) -> None:
         self._forget(broker_id)
         self._incarnations[broker_id] = incarnation
-        self._known[broker_id] = {}
+        self._slots[broker_id] = []
         self._images[broker_id] = MetadataImage()
         self.now.disks[broker_id] = self._world.cluster.machines[broker_id].disk
 
@@ -126,7 +162,7 @@ class Watcher:
         newest = self.now.newest_epochs
         if seen.leader_epoch > newest.get(partition, -1):
             newest[partition] = seen.leader_epoch
-        for invariant in self._on_replica:
+        for invariant in self._on_leader if seen.is_leader else self._on_follower:
             self._report(invariant, invariant.on_replica(self.now, seen, before))
 
     def _is_beyond_repair(self, broker_id: int, partition: str) -> bool:
@@ -223,6 +259,11 @@ class Watcher:
     def _report(self, invariant: Invariant, violations: Iterable[Violation]) -> None:
         for broker_id, partition, sentence in violations:
             self._world.report(invariant.name, sentence, broker_id, partition)
+
+
+def _same(slots: list[Slot], replicas: dict[TopicPartition, HostedReplica]) -> bool:
+    """Whether the slots are those of these replicas, in their order."""
+    return [slot.hosted for slot in slots] == list(replicas.values())
 
 
 def _overriding(invariants: list[Invariant], method: str) -> list[Invariant]:

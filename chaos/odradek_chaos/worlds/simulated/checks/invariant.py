@@ -39,6 +39,8 @@ class Invariant:
 
     name: ClassVar[str]
     rules: ClassVar[str] = ""  # N-numbers and the invariants of the specification
+    leaders_only: ClassVar[bool] = False  # `on_replica` has nothing to say of followers
+    flushed_only: ClassVar[bool] = False  # it holds with odradek.fsync=before-ack alone
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         """A replica changed; `before` is None when it has just got its first role in this incarnation."""

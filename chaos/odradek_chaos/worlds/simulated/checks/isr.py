@@ -67,6 +67,7 @@ class MaximalIsrSuperset(Invariant):
 
     name = "maximal-isr-superset"
     rules = "N4, W-5, R-4, R-46"
+    leaders_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         if not seen.is_leader or not now.is_newest(seen):
@@ -132,6 +133,7 @@ class StrongIsr(Invariant):
 
     name = "strong-isr"
     rules = "W-2, G2"
+    leaders_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         if not seen.is_leader or not now.is_newest(seen) or seen.high_watermark == 0:

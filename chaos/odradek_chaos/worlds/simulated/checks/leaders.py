@@ -95,6 +95,7 @@ class LeaderCompleteness(Invariant):
 
     name = "leader-completeness"
     rules = "N2, S-2"
+    leaders_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         if not seen.is_leader or not now.is_newest(seen):
@@ -131,6 +132,8 @@ class OlderEpochNeverAccepted(Invariant):
             known = before.remotes.get(broker_id) if before is not None and same_term else None
             if not same_term or known is None or known.log_end_offset == remote.log_end_offset:
                 continue
+            if (broker_id, seen.partition) in now.damaged:
+                continue  # nobody looks at what it does
             if (seen.partition, broker_id, seen.leader_epoch) not in self._followed:
                 sentence = (
                     f"took the position {remote.log_end_offset} of broker {broker_id} in epoch {seen.leader_epoch}, "
@@ -144,6 +147,7 @@ class StaleIncarnationNeverCounts(Invariant):
 
     name = "stale-incarnation-never-counts"
     rules = "N15, R-38, KIP-903"
+    leaders_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         if before is None or not (seen.is_leader and before.is_leader and before.leader_epoch == seen.leader_epoch):

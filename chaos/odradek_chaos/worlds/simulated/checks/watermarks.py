@@ -53,6 +53,7 @@ class HighWatermarkOnEveryIsrMember(Invariant):
 
     name = "high-watermark-on-every-isr-member"
     rules = "N4, W-4, R-20"
+    leaders_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         if not seen.is_leader or not now.is_newest(seen):
@@ -81,6 +82,8 @@ class DurableOnEveryIsrMember(Invariant):
 
     name = "durable-on-every-isr-member"
     rules = "N10, R-238"
+    leaders_only = True
+    flushed_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         if not now.flushes_before_ack or not seen.is_leader or not now.is_newest(seen) or seen.high_watermark == 0:

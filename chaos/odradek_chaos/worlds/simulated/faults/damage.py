@@ -159,6 +159,18 @@ class FlipAny(Damage):
             self.world.kill(broker_id, choice["down_ms"], self.name)
 
 
+OF_THE_QUORUM = (  # owed by voters that remember what they voted, and by nobody else
+    "one-leader-per-epoch",
+    "epochs-never-fall",
+    "epoch-persisted-before-use",
+    "majority-reached-high-watermark",
+    "metadata-committed-equal",
+    "metadata-high-watermark-never-falls",
+    "metadata-images-equal",
+    "snapshot-at-log-start",
+)
+
+
 class NewDisk(Damage):
     """An empty disk under an old name, the vote of a voter included (R-217 says that nobody may do this)."""
 
@@ -166,6 +178,7 @@ class NewDisk(Damage):
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
         self.world.excuse(broker_id)
+        self.world.tolerated.update(dict.fromkeys(OF_THE_QUORUM))
         for name in list(disk.root.entries):
             disk.root.change((name, None))
         disk.root.fsync()

@@ -1,0 +1,76 @@
+"""Each family of faults strikes, is survived, and is undone; each kind has its class and is described."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES
+from odradek_chaos.worlds.simulated.kinds import KINDS, TABLE, Owed
+from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
+from odradek_chaos.worlds.simulated.options import Options, Promises
+from odradek_chaos.worlds.simulated.run import run_seed
+
+ROOT = Path(__file__).parent.parent.parent
+FAULTS_MS = 3_000
+SEEDS = 4  # until every kind of a family has struck
+SURVIVED = (Owed.ALWAYS, Owed.CALM)
+FAMILIES = sorted({kind.family for kind in TABLE if kind.owed in SURVIVED})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_of_faults_costs_nothing_that_is_owed(family: str) -> None:
+    """All kinds of one family at once, acks=all and min.insync.replicas=2: no record lost, all well again in time."""
+    names = tuple(kind.name for kind in TABLE if kind.family == family and kind.owed in SURVIVED)
+    struck: set[str] = set()
+    for seed in range(SEEDS):
+        result = run_seed(seed, Options(faults_ms=FAULTS_MS, nemeses=names))
+        assert not result.findings, result.report()
+        struck.update(result.faults)
+        if struck.issuperset(names):
+            return
+    pytest.fail(f"{sorted(set(names) - struck)} did not strike in {SEEDS} seeds")
+
+
+@pytest.mark.parametrize("name", [kind.name for kind in TABLE if kind.owed is Owed.SAFETY])
+def test_a_fault_out_of_contract_may_cost_records_and_nothing_else(name: str) -> None:
+    """What goes is counted as a cost; two leaders of an epoch, or other bytes under one epoch, would be findings."""
+    result = run_seed(0, Options(faults_ms=FAULTS_MS, nemeses=(name, "kill")))
+    assert result.faults.get(name)
+    assert not result.findings, result.report()
+
+
+def test_every_kind_has_a_class_and_is_described() -> None:
+    """The table, the classes and the page name the same kinds."""
+    page = (ROOT / "docs/simulation.md").read_text()
+    assert CLASSES.keys() == KINDS.keys()
+    assert [name for name in (*KINDS, *POINTS, *BRANCHES) if f"`{name}`" not in page] == []
+
+
+def test_every_chance_point_of_the_product_is_in_the_table() -> None:
+    """And the other way round: a point that nobody asks for would never be reached."""
+    sources = [
+        path.read_text()
+        for folder in ("broker/odradek_broker", "client/odradek")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
+    assert [point for point in POINTS if not any(f'chance("{point}"' in source for source in sources)] == []
+    asked = sum(source.count('chance("') for source in sources)
+    assert asked == len(POINTS)
+
+
+@pytest.mark.parametrize(
+    ("options", "owed"),
+    [
+        (Options(), Promises()),
+        (Options(nemeses=("wipe",)), Promises()),
+        (Options(nemeses=("blackout",)), Promises(keeps_records=False)),
+        (Options(nemeses=("blackout",), strict=True), Promises()),
+        (Options(nemeses=("blackout",), fsync="before-ack"), Promises()),
+        (Options(nemeses=("wipe",), min_insync_replicas=1), Promises(keeps_records=False)),
+        (Options(nemeses=("new-disk",)), Promises(keeps_records=False, recovers=False)),
+    ],
+)
+def test_what_is_owed_follows_from_the_faults_and_the_settings(options: Options, owed: Promises) -> None:
+    """The table of docs/guarantees.md, as the runs use it."""
+    assert options.promises == owed

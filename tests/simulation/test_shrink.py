@@ -1,0 +1,58 @@
+"""A failing seed is made small, and what is left of it fails again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+from odradek_chaos.worlds.simulated.options import Options
+from odradek_chaos.worlds.simulated.run import run_seed
+from odradek_chaos.worlds.simulated.script import Script, Send, Strike
+from odradek_chaos.worlds.simulated.shrink import Shrinker
+
+OLDEST = Options(faults_ms=3_500, truncation_mode="high-watermark")
+MOST_FAULTS, MOST_RECORDS, MOST_LINES = 15, 20, 50
+
+
+def test_a_failing_seed_shrinks_to_a_few_faults_and_records() -> None:
+    """Truncation to the high watermark: a kill and one or two records are enough to show it."""
+    shrunk = Shrinker(1, OLDEST).run()
+    assert shrunk is not None
+    assert len(shrunk.script.strikes) <= MOST_FAULTS
+    assert 0 < len(shrunk.script.sends or ()) <= MOST_RECORDS
+    script, options = Script.load(shrunk.script.dump(asdict(shrunk.result.plan.options)))
+    again = run_seed(1, Options(**{**options, "nemeses": tuple(options["nemeses"])}), script=script)
+    assert again.trace_hash == shrunk.result.trace_hash
+    assert [str(each) for each in again.findings] == [str(each) for each in shrunk.result.findings]
+    first = again.findings[0]
+    screen = again.board.screen(again.timeline, first.partition, first.time_us, [1, 2, 3])
+    assert len(screen) <= MOST_LINES
+    assert any("truncated" in line for line in screen)
+
+
+def test_a_sound_seed_has_nothing_to_shrink() -> None:
+    """Nothing is invented."""
+    assert Shrinker(1, Options(faults_ms=300)).run() is None
+
+
+def test_a_replay_of_all_strikes_meets_the_same_faults() -> None:
+    """A strike holds all that its nemesis chose."""
+    options = Options(faults_ms=2_500, core="never")
+    first = run_seed(5, options)
+    again = run_seed(5, options, script=Script(first.strikes))
+    assert first.strikes
+    assert again.strikes == first.strikes
+    assert again.faults == first.faults
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"options": {}, "salt": 0, "strikes": [[1]], "sends": null}'])
+def test_what_is_no_script_is_refused(text: str) -> None:
+    """A file of something else is an error of whoever gave it."""
+    with pytest.raises(ValueError, match="not a script"):
+        Script.load(text)
+
+
+def test_a_script_is_the_same_after_writing_and_reading() -> None:
+    """Nothing is lost on the way."""
+    script = Script((Strike(5, "kill", {"broker": 1}),), (Send(7, 1, 0),), salt=3)
+    assert Script.load(script.dump({"acks": "all"})) == (script, {"acks": "all"})
