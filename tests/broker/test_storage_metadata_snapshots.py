@@ -79,6 +79,7 @@ class Story:
             self.files.makedirs("/data")
             self.files.fsync_dir("/")
         self.opened = open_quorum_log(self.files, "/data", load, 0, SETTINGS)
+        self.opened.set_damaged_aside()
         self.log, self.snapshots = self.opened.log, self.opened.snapshots
         self.promised = max(self.promised, self.log.state.log_end_offset)
         return self.opened

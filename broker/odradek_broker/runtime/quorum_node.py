@@ -54,7 +54,7 @@ from odradek_broker.runtime.quorum_opening import OpenedQuorumLog, open_quorum_l
 from odradek_broker.runtime.quorum_peers import QuorumPeers, QuorumService, Token
 from odradek_broker.runtime.quorum_settings import QuorumListener, QuorumSettings
 from odradek_broker.runtime.quorum_snapshots import SnapshotWork, answer_caller
-from odradek_broker.runtime.quorum_state_file import read_quorum_state
+from odradek_broker.runtime.quorum_state_file import read_quorum_state, write_quorum_state
 
 __all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings"]
 
@@ -133,11 +133,14 @@ class QuorumNode:
 
         def open_all() -> tuple[OpenedQuorumLog, QuorumState]:
             opened = open_quorum_log(files, directory, load, wall_ms, self._settings.log())
-            return opened, read_quorum_state(files, f"{directory}/{METADATA_PARTITION}")
+            state = read_quorum_state(files, f"{directory}/{METADATA_PARTITION}")
+            if opened.lost:
+                state = replace(state, catching_up=True)
+                write_quorum_state(files, f"{directory}/{METADATA_PARTITION}", state, self._config.voters)
+            opened.set_damaged_aside()
+            return opened, state
 
         opened, state = await self._files.offload(open_all)
-        if opened.lost:
-            state = replace(state, catching_up=True)
         self._disk = QuorumDisk(
             files,
             directory,

@@ -31,9 +31,10 @@ class MetadataIncomplete(Exception):
 
 @dataclass(slots=True)
 class OpenedQuorumLog:
-    """`state` is what the last of `snapshots` holds, None when there is none; `damaged` were set aside, with reasons.
+    """`state` is what the last of `kept` holds, None when there is none; `damaged` cannot be read, with reasons.
 
-    `lost` says that the log ends below a damaged snapshot: this node has said that it has more.
+    `lost` says that the log ends below a damaged snapshot: this node has said that it has more. Whoever opened it first
+    makes that durable, and then calls `set_damaged_aside`.
     """
 
     log: QuorumLog
@@ -42,6 +43,11 @@ class OpenedQuorumLog:
     state: object | None
     damaged: list[tuple[SnapshotId, str]]
     lost: bool = False
+
+    def set_damaged_aside(self) -> None:
+        """From here on the next start does not find them. Blocking."""
+        for snapshot, _ in self.damaged:
+            self.snapshots.set_aside(snapshot)
 
 
 def open_quorum_log(
@@ -67,8 +73,6 @@ def open_quorum_log(
             damaged.append((found.pop(), str(error)))
     first_base = _first_base(files, directory)
     _demand_complete(directory, first_base, found, damaged)
-    for snapshot, _ in damaged:
-        snapshots.set_aside(snapshot)
     begins = first_base if first_base is not None else (found[-1].end_offset if found else 0)
     kept = [each for each in found if each.end_offset >= begins]
     log = Log.open(
