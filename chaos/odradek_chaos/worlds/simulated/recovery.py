@@ -90,9 +90,10 @@ def can_do_without(world: World, broken: int) -> bool:
         registration = image.partition(tp)
         if registration is None or not any(world.calm.is_well(each) for each in registration.isr if each != broken):
             return False
-        others = [each for each in registration.replicas if each != broken]
-        if len(others) < min(min_isr, len(registration.replicas)):
-            return False
+        target = [each for each in registration.replicas if each not in registration.removing]
+        for members in (registration.replicas, target):  # a reassignment may end meanwhile
+            if sum(each != broken for each in members) < min(min_isr, len(members)):
+                return False
     return True
 
 
