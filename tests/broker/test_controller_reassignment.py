@@ -74,7 +74,7 @@ def cluster(
 def test_what_cannot_be_is_refused_and_changes_nothing(
     replicas: list[int], topic: str, partition: int, error: ErrorCode
 ) -> None:
-    """Each refusal has Kafka's code and a sentence; a changed factor is one only where it was asked to stay (KIP-860)."""
+    """Each refusal has Kafka's code and a sentence; another factor is refused only where it is to stay (KIP-860)."""
     image = cluster(partition_of([1, 2, 3]))
     before = orders(image)
     assert reassign(image, replicas, topic=topic, partition=partition, keep_factor=True) is error
