@@ -122,6 +122,10 @@ class Exhibit:
         values["sides"] = tuple(_side(side) for side in raw["sides"])
         return cls(**values)
 
+    def counterpart(self, side: Side) -> Side | None:
+        """What a side is compared with: the reference; and the reference with the accused."""
+        return self.side(ACCUSED if side.role == REFERENCE else REFERENCE)
+
     def side(self, role: str) -> Side | None:
         """The first side with a role."""
         return next((side for side in self.sides if side.role == role), None)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek_audit.exhibit import ACCUSED, REFERENCE, BatchView, Bytes, Exhibit, RecordView, Side
+from odradek_audit.report.dumps import dumps, raw_files
 from odradek_audit.report.markup import Safe, join, name, plain_bytes, shown, tag
 
-BYTES_A_ROW = 8
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _SHOWN_VALUE = 48
 """Bytes of a value that fit into a column before the first difference is looked for."""
@@ -25,12 +25,12 @@ def exhibit_html(exhibit: Exhibit, *, opened: bool) -> Safe:
             _scrolling("Records of each replica", _records_table(exhibit)),
             _details("Batch headers", _scrolling("Batch headers", _fields_table(exhibit)), opened),
             _details("Batches before and behind", _neighbours(exhibit), False),
-            _details("Bytes", _dumps(exhibit), opened),
+            _details("Bytes", dumps(exhibit), opened),
         ]
     elif any(side.absent for side in exhibit.sides):
         parts.append(_scrolling("Records of each replica", _records_table(exhibit)))
     if any(side.raw is not None for side in exhibit.sides):
-        parts.append(_details("Bytes of the file", _raw(exhibit), opened))
+        parts.append(_details("Bytes of the file", raw_files(exhibit), opened))
     return tag("div", *parts, class_="exhibit")
 
 
@@ -41,15 +41,6 @@ def _details(title: str, content: Safe, opened: bool) -> Safe:
 def _scrolling(label: str, content: Safe) -> Safe:
     """A table that may be wider than the screen; it can be reached and scrolled by keyboard."""
     return tag("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
-
-
-def _reference(exhibit: Exhibit) -> Side | None:
-    return exhibit.side(REFERENCE)
-
-
-def _counterpart(exhibit: Exhibit, side: Side) -> Side | None:
-    """What a side is compared with: the reference, and the reference with the accused."""
-    return exhibit.side(ACCUSED) if side.role == REFERENCE else exhibit.side(REFERENCE)
 
 
 def _heads(exhibit: Exhibit, corner: str) -> Safe:
@@ -111,7 +102,7 @@ def _record_row(exhibit: Exhibit, offset: int, here: bool) -> Safe:
     cells = [tag("th", f"{offset}", scope="row")]
     for side in exhibit.sides:
         record = _record(side, offset)
-        counterpart = _counterpart(exhibit, side)
+        counterpart = exhibit.counterpart(side)
         other = _record(counterpart, offset) if counterpart is not None else None
         comparable = counterpart is not None and (counterpart.batch is not None or bool(counterpart.absent))
         differs = comparable and (record.digest if record else "") != (other.digest if other else "")
@@ -198,7 +189,7 @@ def _fields_table(exhibit: Exhibit) -> Safe:
         cells = [tag("th", field, scope="row")]
         for side in exhibit.sides:
             value = known.get(side.replica, {}).get(field, "")
-            counterpart = _counterpart(exhibit, side)
+            counterpart = exhibit.counterpart(side)
             other = known.get(counterpart.replica, {}).get(field) if counterpart is not None else None
             differs = bool(value) and other is not None and value != other
             wrong_crc = field == "CRC of the bytes" and value.endswith("✗")
@@ -251,74 +242,3 @@ def _neighbours(exhibit: Exhibit) -> Safe:
         caption = tag("caption", "replica ", name(side.replica), ", ", side.file or "no file")
         columns.append(tag("table", caption, tag("thead", head), tag("tbody", *rows), class_="lines"))
     return tag("div", *columns, class_="columns")
-
-
-# --- Bytes -----------------------------------------------------------------------------------------------
-
-
-def _dumps(exhibit: Exhibit) -> Safe:
-    columns = []
-    for side in exhibit.sides:
-        if side.batch is None:
-            continue
-        counterpart = _counterpart(exhibit, side)
-        other = counterpart.batch if counterpart is not None else None
-        dump = join([_dump(window, other) for window in side.batch.windows], "\n   ⋮\n")
-        title = tag("figcaption", "replica ", name(side.replica), f", from byte {side.batch.line.position:,}")
-        columns.append(tag("figure", title, tag("pre", dump, tabindex="0"), class_=f"dump {side.role}"))
-    note = tag(
-        "p",
-        "Counted from the batch's first byte. Header to byte 60: base offset 0, length 8, leader epoch 12, magic 16, "
-        "CRC 17, attributes 21. Marked and underlined: other bytes than the reference's.",
-        class_="note",
-    )
-    return join([note, tag("div", *columns, class_="columns")])
-
-
-def _raw(exhibit: Exhibit) -> Safe:
-    columns = []
-    for side in exhibit.sides:
-        if side.raw is not None:
-            title = tag("figcaption", "replica ", name(side.replica), f", from byte {side.raw.start:,}")
-            columns.append(
-                tag("figure", title, tag("pre", _dump(side.raw, None), tabindex="0"), class_=f"dump {side.role}")
-            )
-    return tag("div", *columns, class_="columns")
-
-
-def _dump(window: Bytes, other: BatchView | None) -> Safe:
-    """Rows of eight bytes: place, hexadecimal, text."""
-    theirs = _bytes_of(other)
-    content = window.content
-    rows = []
-    for start in range(0, len(content), BYTES_A_ROW):
-        row = content[start : start + BYTES_A_ROW]
-        marks = [
-            bool(theirs) and theirs.get(window.start + start + number) not in (None, byte)
-            for number, byte in enumerate(row)
-        ]
-        codes = _marked([f"{byte:02x}" for byte in row], marks, " ")
-        padding = "   " * (BYTES_A_ROW - len(row))
-        letters = _marked([chr(byte) if 32 <= byte < 127 else "·" for byte in row], marks, "")
-        rows.append(join([f"{window.start + start:06x}  ", codes, padding, "  ", letters]))
-    return join(rows, "\n")
-
-
-def _bytes_of(batch: BatchView | None) -> dict[int, int]:
-    if batch is None:
-        return {}
-    return {window.start + place: byte for window in batch.windows for place, byte in enumerate(window.content)}
-
-
-def _marked(cells: list[str], marks: list[bool], separator: str) -> Safe:
-    """Neighbouring marked cells in one mark, so that the page stays small."""
-    parts: list[object] = []
-    place = 0
-    while place < len(cells):
-        end = place
-        while end < len(cells) and marks[end] == marks[place]:
-            end += 1
-        piece = separator.join(cells[place:end])
-        parts.append(tag("mark", shown(piece)) if marks[place] else shown(piece))
-        place = end
-    return join(parts, separator)
