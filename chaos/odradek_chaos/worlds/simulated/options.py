@@ -15,7 +15,7 @@ from odradek_broker.settings import BrokerSettings
 from odradek_chaos.worlds.simulated.kinds import ALL_NEMESES, KINDS, SAFE_NEMESES, Owed
 
 AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
-HEAVY = ("rolling", "rolling-hard", "crash-all", "quorum-loss", "blackout", "client-crash")  # with a pace of their own
+HEAVY = ("rolling", "rolling-hard", "crash-all", "quorum-loss", "client-crash")  # with a pace of their own
 SELDOM = 2.5
 CORE_SHARE = 0.25  # of the seeds
 SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
