@@ -417,3 +417,35 @@ def test_power_loss_of_a_node_forgets_unflushed_bytes() -> None:
     assert sizes[True] == {10_007}
     assert min(sizes[False]) == 7
     assert len(sizes[False]) > 5
+
+
+def test_a_repeated_call_acts_twice_and_is_answered_once() -> None:
+    """The second request comes late, and nobody waits for what it is answered."""
+
+    async def story(pair: Pair) -> None:
+        (await pair.open()).close()
+        link = pair.fabric.link("client", "server")
+        link.duplicate_requests, link.duplicate_late_ms = 1.0, 50.0
+        assert await pair.client.call(ADDRESS, COUNT, b"", 1000) == b"1"
+        await virtual_sleep(0.04)
+        assert pair.counted == 1
+        await virtual_sleep(0.04)
+        assert pair.counted == 2
+
+    tell(story)
+
+
+def test_a_held_method_gets_no_answer_while_the_others_do() -> None:
+    """A broker that reads no metadata goes on with all the rest."""
+
+    async def story(pair: Pair) -> None:
+        stream = await pair.open()
+        pair.fabric.held["client"] = COUNT
+        with pytest.raises(DeadlineExceeded):
+            await pair.client.call(ADDRESS, COUNT, b"", 100)
+        await stream.send(b"x")
+        assert await stream.recv() == b"x"
+        del pair.fabric.held["client"]
+        assert await pair.client.call(ADDRESS, COUNT, b"", 100) == b"1"
+
+    tell(story)
