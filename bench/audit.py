@@ -1,115 +1,168 @@
-"""How fast the audit reads: MB/s and records/s of the header and CRC path, and of whole audits by the local engine
-and by Spark.
+"""How fast the audit reads, and how much memory it takes: by batch size, input size, engine, cores.
 
-    python bench/audit.py [--mb 128] [--spark] [--json]
+    python -m bench.audit [--quick] [--json]          parts of it in this process, and whole commands over 1 GB
+    python -m bench.audit --large [--spark-only]       whole commands over 1 GB and 10 GB (minutes)
 
-Two replicas of one partition, uncompressed records of 100 bytes, files in the page cache. `scan` is one core
-reading headers and CRCs; `local` is the whole audit of both replicas on one core; `spark` the same on local[*],
-without the start of the session.
+Records of 100 bytes in two replicas, files in the page cache (`audit_input`). `first pass` condenses sound parts,
+`second pass` looks at every batch of partitions in doubt; both on one core, in CPU time. A `command` is `odradek audit
+run` from start to end, with all its processes: MB/s by the clock, MB/s for each second of CPU (which a busy machine
+does not change much), the most memory at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from odradek_audit import local
 from odradek_audit.disk import LocalDisk
-from odradek_audit.layout import read_layout
-from odradek_audit.local import scan_replica
-from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
-from odradek_proto.topics import TopicPartition
+from odradek_audit.layout import Layout, read_layout
+from odradek_audit.local import check_closely
+from odradek_audit.parts import part_tasks
+from odradek_audit.proof import prove_part
+from odradek_proto.compression import Codec
 
-BATCH_SIZES = (1024, 16 * 1024, 256 * 1024)
-RECORD_BYTES = 100
-RECORD_OVERHEAD = 17
+from bench.audit_input import write_replicas
+from bench.process_tree import Taken, run_measured
+from bench.report import Figure
+from bench.run import show
 
-
-def write_replicas(root: Path, batch_size: int, megabytes: int) -> tuple[dict[str, Path], int, int]:
-    """Two equal replicas; returns them with the bytes and records of one."""
-    records = max(1, batch_size // (RECORD_BYTES + RECORD_OVERHEAD))
-    log = SampleLog()
-    size = 0
-    while size < megabytes * 1_000_000:
-        log.fill(1, records=records, size=RECORD_BYTES)
-        size += len(log.batches[-1].data)
-    sample = {TopicPartition("bench", 0): SamplePartition(log)}
-    replicas = {str(node): write_log_directory(root / str(node), node, sample) for node in (1, 2)}
-    return replicas, size, log.next_offset
+BATCHES = {"1 KiB": 1024, "16 KiB": 16 * 1024, "256 KiB": 256 * 1024}
+GB = 1_000_000_000
+ROUNDS = 3
+BENCH = "audit"
 
 
-def measure(work: Callable[[], object], repeat: int = 3) -> float:
-    """The best of some runs, in seconds."""
+def cpu(work: Callable[[], object]) -> float:
+    """CPU seconds of this process for some work: the best of some rounds."""
     best = float("inf")
-    for _ in range(repeat):
-        started = time.perf_counter()
+    for _ in range(ROUNDS):
+        started = time.process_time()
         work()
-        best = min(best, time.perf_counter() - started)
+        best = min(best, time.process_time() - started)
     return best
 
 
-def scan(replica: Path) -> int:
-    """Read one replica's headers and CRCs."""
-    inputs = read_layout(LocalDisk(), {"1": str(replica)}).partitions[0].replicas["1"]
-    return sum(1 for _ in scan_replica(LocalDisk(), inputs))
+def first_pass(layout: Layout) -> None:
+    disk = LocalDisk()
+    for task in part_tasks(disk, layout.partitions):
+        proof = prove_part(disk, task)
+        assert not proof.doubt, proof.doubt
 
 
-def rows_of(batch_size: int, megabytes: int, with_spark: bool) -> list[dict[str, float | str | int]]:
-    """Measurements for one batch size."""
-    with tempfile.TemporaryDirectory() as name:
-        replicas, size, records = write_replicas(Path(name), batch_size, megabytes)
-        timings = {
-            "scan": (measure(lambda: scan(replicas["1"])), 1),
-            "local": (measure(lambda: local.audit(replicas)), 2),
-        }
-        if with_spark:
-            timings["spark"] = (measure_spark(replicas), 2)
-    cores = {"scan": 1, "local": 1, "spark": os.cpu_count() or 1}
-    return [
-        {
-            "engine": engine,
-            "batch_bytes": batch_size,
-            "mb_per_second_per_core": round(copies * size / seconds / 1e6 / cores[engine], 1),
-            "records_per_second_per_core": round(copies * records / seconds / cores[engine]),
-            "seconds": round(seconds, 3),
-        }
-        for engine, (seconds, copies) in timings.items()
-    ]
+def second_pass(layout: Layout) -> None:
+    for partition in layout.partitions:
+        assert not check_closely((partition, None, False)).findings
 
 
-def measure_spark(replicas: dict[str, Path]) -> float:
-    """A whole audit in a session that has already run one."""
-    from odradek_audit import spark
-    from odradek_audit.launch import spark_session
+def passes(quick: bool) -> list[Figure]:
+    """Both passes by batch size, with and without compression."""
+    found = []
+    total = 64_000_000 if quick else 256_000_000
+    for codec in (Codec.NONE, Codec.ZSTD):
+        for name, size in BATCHES.items():
+            with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
+                replicas, read, records = write_replicas(Path(folder), size, total, codec=codec)
+                layout = read_layout(LocalDisk(), {key: str(path) for key, path in replicas.items()})
+                what = f"{name} batches" + (", zstd" if codec is Codec.ZSTD else "")
+                floor = 150.0 if name == "16 KiB" else None
+                first, second = cpu(partial(first_pass, layout)), cpu(partial(second_pass, layout))
+                found += [
+                    Figure(BENCH, f"first pass, {what}", read / first / 1e6, "MB/s core", floor, True),
+                    Figure(BENCH, f"first pass, {what}", records / first / 1e6, "M rec/s"),
+                    Figure(BENCH, f"second pass, {what}", read / second / 1e6, "MB/s core", floor, True),
+                    Figure(BENCH, f"first pass over second, {what}", second / first, "times", *_at_least(1.2, name)),
+                ]
+    return found
 
-    with spark_session("local[*]") as session:
-        return measure(lambda: spark.audit(session, replicas, split_bytes=16 * 1024 * 1024), repeat=2)
+
+def _at_least(floor: float, name: str) -> tuple[float | None, bool]:
+    """A ratio within one run: it holds on a busy machine too. Large batches are all CRC in both passes."""
+    return (floor, True) if name == "1 KiB" else (None, False)
+
+
+def command(replicas: Mapping[str, Path], *options: str) -> Taken:
+    """`odradek audit run --json` over some replicas."""
+    named = [argument for name, path in replicas.items() for argument in ("--replica", f"{name}={path}")]
+    arguments = [sys.executable, "-m", "odradek.cli.main", "audit", "run", *named, "--json", *options]
+    taken = run_measured(arguments)
+    assert taken.exit_code == 0, taken
+    assert json.loads(taken.output)["verdict"] == "fine"
+    return taken
+
+
+ENGINES = {
+    "local, 1 core": ("--engine", "local", "--jobs", "1"),
+    "local, 2 cores": ("--engine", "local", "--jobs", "2"),
+    "spark, 1 core": ("--engine", "spark", "--master", "local[1]"),
+    "spark, 2 cores": ("--engine", "spark", "--master", "local[2]"),
+}
+
+
+def commands(sizes: Mapping[str, int], engines: Mapping[str, tuple[str, ...]], batch: str = "16 KiB") -> list[Figure]:
+    """Whole commands, by size of the input."""
+    found = []
+    peaks: dict[tuple[str, str], float] = {}
+    walls: dict[tuple[str, str], float] = {}
+    for size_name, size in sizes.items():
+        with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
+            replicas, read, _ = write_replicas(Path(folder), BATCHES[batch], size)
+            for engine, options in engines.items():
+                taken = command(replicas, *options)
+                peaks[engine, size_name], walls[engine, size_name] = taken.peak_mib, taken.wall_s
+                what = f"{engine}, {size_name} of {batch}"
+                floor = 150.0 if size >= 10 * GB else None
+                found += [
+                    Figure(BENCH, what, read / taken.wall_s / 1e6, "MB/s"),
+                    Figure(BENCH, what, read / taken.cpu_s / 1e6, "MB/s CPU", floor, True),
+                    Figure(BENCH, what, taken.peak_mib, "MiB RSS", 3072),
+                ]
+    return found + _ratios(sizes, engines, peaks, walls)
+
+
+def _ratios(
+    sizes: Mapping[str, int],
+    engines: Mapping[str, tuple[str, ...]],
+    peaks: Mapping[tuple[str, str], float],
+    walls: Mapping[tuple[str, str], float],
+) -> list[Figure]:
+    names = list(sizes)
+    found = []
+    if len(names) > 1:
+        for engine in engines:
+            growth = peaks[engine, names[-1]] / peaks[engine, names[0]]
+            found.append(Figure(BENCH, f"memory {names[-1]} over {names[0]}, {engine}", growth, "times", 1.5))
+    if "local, 1 core" in engines and "local, 2 cores" in engines:
+        gain = walls["local, 1 core", names[-1]] / walls["local, 2 cores", names[-1]]
+        found.append(Figure(BENCH, f"2 cores over 1, local, {names[-1]}", gain, "times"))
+    return found
+
+
+def figures(quick: bool) -> list[Figure]:
+    """Speed of the audit by batch size, and of whole commands over 1 GB."""
+    local_only = {name: options for name, options in ENGINES.items() if name.startswith("local")}
+    return passes(quick) + commands({"1 GB": GB}, local_only if quick else ENGINES)
 
 
 def main() -> None:
-    """Print one table."""
-    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    arguments.add_argument("--mb", type=int, default=128, help="megabytes a replica")
-    arguments.add_argument("--spark", action="store_true", help="measure the Spark engine too")
-    arguments.add_argument("--json", action="store_true")
+    """Measure, then print one table."""
+    arguments = argparse.ArgumentParser(description=figures.__doc__)
+    arguments.add_argument("--quick", action="store_true", help="smaller inputs, no Spark")
+    arguments.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    arguments.add_argument("--large", action="store_true", help="whole commands over 1 GB and 10 GB, nothing else")
+    arguments.add_argument("--spark-only", action="store_true", help="with --large: without the local engine")
     given = arguments.parse_args()
-    rows = [row for size in BATCH_SIZES for row in rows_of(size, given.mb, given.spark)]
-    if given.json:
-        print(json.dumps({"machine": platform.platform(), "cores": os.cpu_count(), "rows": rows}, indent=2))
-        return
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, {given.mb} MB a replica")
-    print(f"{'engine':8} {'batch':>8} {'MB/s/core':>10} {'records/s/core':>15} {'seconds':>8}")
-    for row in rows:
-        print(
-            f"{row['engine']:8} {row['batch_bytes']:>8} {row['mb_per_second_per_core']:>10} "
-            f"{row['records_per_second_per_core']:>15} {row['seconds']:>8}"
-        )
+    if given.large:
+        engines = {name: options for name, options in ENGINES.items() if "spark" in name or not given.spark_only}
+        found = commands({"1 GB": GB, "10 GB": 10 * GB}, engines)
+    else:
+        found = figures(given.quick)
+    show(found, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from odradek_audit import local
+from odradek_audit.disk import LocalDisk
 from odradek_audit.history import ACK, SEND, Event, History
 from odradek_audit.planting import plant
 from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
@@ -53,7 +54,7 @@ def test_all_damage_is_found_in_one_run(session: SparkSession, damaged: Planting
     report = spark.audit(session, damaged.replicas, split_bytes=4096)
     assert damaged.wrong(report.findings) == {}
     assert report.exit_code == 3
-    expected = local.audit(damaged.replicas)
+    expected = local.audit_disk(LocalDisk(), {name: str(path) for name, path in damaged.replicas.items()})
     assert report.findings == expected.findings
     assert report.partitions == expected.partitions
     assert sorted(report.notes, key=str) == sorted(expected.notes, key=str)

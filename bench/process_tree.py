@@ -1,0 +1,59 @@
+"""What a command takes with all processes that it starts: time, CPU, most memory at once. Linux only, from /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.processes import cpu_seconds, resident_mib
+
+SAMPLE_S = 0.1
+
+
+@dataclass(frozen=True)
+class Taken:
+    """`cpu_s` is user and system time of all processes, also of those that ended before; `peak_mib` the largest sum of
+    their RSS, in which pages that they share count several times."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+    output: str
+    exit_code: int
+
+
+def run_measured(command: Sequence[str]) -> Taken:
+    """Run a command to its end."""
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    seen: dict[int, float] = {}
+    peak = 0.0
+    while process.poll() is None:
+        peak = max(peak, _sample(process.pid, seen))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SAMPLE_S)
+    wall = time.perf_counter() - started
+    output = process.stdout.read() if process.stdout is not None else ""
+    return Taken(wall, sum(seen.values()), peak, output, process.returncode)
+
+
+def _sample(root: int, seen: dict[int, float]) -> float:
+    total = 0.0
+    for pid in _tree(root):
+        with contextlib.suppress(OSError, RuntimeError, IndexError):
+            total += resident_mib(pid)
+            seen[pid] = cpu_seconds(pid)
+    return total
+
+
+def _tree(root: int) -> Iterator[int]:
+    """A process and all below it."""
+    yield root
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{root}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from _tree(int(child))

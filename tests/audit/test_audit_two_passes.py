@@ -1,0 +1,144 @@
+"""The first pass proves only what the checks would not object to: with it and without it the audit says the same."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from odradek_audit import local
+from odradek_audit.disk import LocalDisk
+from odradek_audit.layout import read_layout
+from odradek_audit.parts import DEFAULT_SPLIT_BYTES, SMALLEST_SPLIT_BYTES, part_tasks
+from odradek_audit.planting import NEAR_MISSES, places
+from odradek_audit.proof import BLOCK_OFFSETS
+from odradek_audit.report import Report
+from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_audit.two_passes import Passes
+from odradek_proto.topics import TopicPartition
+
+from tests.interop.planted import plant_all
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1.1"
+SOURCES = {str(node): GOLDEN / f"broker-{node}" for node in (1, 2, 3)}
+PARTITIONS = [TopicPartition("golden", 0), TopicPartition("ledger", 0)]
+WriteCluster = Callable[..., dict[str, Path]]
+
+
+def doubtful(replicas: Mapping[str, Path], split_bytes: int = SMALLEST_SPLIT_BYTES) -> set[str]:
+    """Topics that the first pass leaves to the second."""
+    disk = LocalDisk()
+    layout = read_layout(disk, {name: str(path) for name, path in replicas.items()})
+    passes = Passes(disk, {(each.topic, each.partition): each for each in layout.partitions}, {})
+    passes.add(local.prove_group(list(part_tasks(disk, passes.tried, split_bytes))))
+    return {topic for topic, _ in passes.conclude()[1]}
+
+
+def same_without(replicas: Mapping[str, Path], split_bytes: int = DEFAULT_SPLIT_BYTES) -> Report:
+    """Audit with both passes, and assert that the second alone gives the same."""
+    report = local.audit(replicas, split_bytes=split_bytes)
+    close = local.audit_disk(LocalDisk(), {name: str(path) for name, path in replicas.items()})
+    assert report.findings == close.findings
+    assert report.partitions == close.partitions
+    assert sorted(report.notes, key=str) == sorted(close.notes, key=str)
+    return report
+
+
+def test_what_kafka_wrote_is_proven() -> None:
+    """Idempotent producers, every codec, a change of leaders, a killed broker; transactions are looked at closely."""
+    assert doubtful(SOURCES) == {"ledger"}
+    assert same_without(SOURCES, split_bytes=SMALLEST_SPLIT_BYTES).exit_code == 0
+
+
+def test_damage_is_never_proven_sound(tmp_path: Path) -> None:
+    """Every kind of it is left to the second pass, and the report is the same through several processes."""
+    made = plant_all(SOURCES, PARTITIONS, tmp_path / "copies", seed=3)
+    assert doubtful(made.replicas) >= set(made.planted)
+    report = same_without(made.replicas)
+    through_two = local.audit(made.replicas, jobs=2, split_bytes=SMALLEST_SPLIT_BYTES)
+    assert (through_two.findings, through_two.partitions) == (report.findings, report.partitions)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_flipped_bits_anywhere_are_judged_alike(seed: int, tmp_path: Path) -> None:
+    """In segments, indexes, snapshots, epochs, of any replica."""
+    rng = random.Random(seed)
+    for round_number in range(8):
+        replicas = {name: tmp_path / f"{round_number}-{name}" for name in SOURCES}
+        for name, path in replicas.items():
+            shutil.copytree(SOURCES[name], path)
+        file = rng.choice(
+            sorted(path for path in replicas[rng.choice("123")].glob("golden-0/*") if path.stat().st_size)
+        )
+        data = bytearray(file.read_bytes())
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        file.write_bytes(data)
+        same_without(replicas, split_bytes=SMALLEST_SPLIT_BYTES)
+
+
+@pytest.mark.parametrize("batches", [3, 700])
+def test_common_range_that_cuts_blocks_is_proven(write_cluster: WriteCluster, batches: int) -> None:
+    """A log that begins later and one that ends earlier are compared to the batch, as far as they go."""
+    log = SampleLog().fill(batches, records=7, epoch=0)
+    end = log.next_offset
+    start = batches // 3 * 7
+    late = SamplePartition(log.since(start), epochs=[(0, start)])
+    early = SamplePartition(log.up_to(end - end // 4), high_watermark=end // 2)
+    replicas = write_cluster(SamplePartition(log), late, early)
+    assert doubtful(replicas) == set()
+    report = same_without(replicas)
+    assert report.exit_code == 0
+    assert 0 < report.compared_records < 2 * end
+    assert batches * 7 > BLOCK_OFFSETS or batches == 3
+
+
+@pytest.mark.parametrize("place", [0.0, 0.4, 0.7, 0.999])
+def test_changed_value_is_found_in_every_block(write_cluster: WriteCluster, place: float) -> None:
+    """At the edges of the common range and inside of it."""
+    log = SampleLog().fill(700, records=7, epoch=0)
+    replicas = write_cluster(log, log.up_to(4800), log)
+    found = places.places_of(replicas["3"] / "t-0")
+    changed = found[int(place * len(found))]
+
+    def change(batch: bytearray) -> None:
+        batch[-2] ^= 1
+
+    places.rewrite_batch(changed, change)
+    assert doubtful(replicas) == {"t"}
+    (finding,) = same_without(replicas).findings
+    assert (finding.check, finding.replica, finding.offset) == ("log-matching", "3", changed.header.last_offset)
+
+
+def test_deleted_records_are_proven(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """A log start inside of a segment, where DeleteRecords has put it."""
+    replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3)
+    NEAR_MISSES["raise-log-start"].change(replicas["2"] / "t-0", random.Random(1))
+    assert doubtful(replicas) == set()
+    assert same_without(replicas).compared_records < 2 * log.next_offset
+
+
+def test_progress_goes_to_the_end(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """Bytes done rise to the total, also where partitions are read twice."""
+    replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3)
+    last = max((replicas["2"] / "t-0").glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-9])
+    told: list[local.Progress] = []
+    local.audit(replicas, progress=told.append)
+    done = [progress.done_bytes for progress in told]
+    assert done == sorted(done)
+    assert told[-1].done_bytes == told[-1].total_bytes > 0
+
+
+def test_interrupted_audit_leaves_no_process(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """Ctrl-C comes out of the audit, and the processes that it started are gone."""
+    replicas = write_cluster(log, log)
+
+    def interrupt(_: local.Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        local.audit(replicas, jobs=2, progress=interrupt)
+    assert multiprocessing.active_children() == []
