@@ -30,10 +30,15 @@ def test_nothing_strikes_outside_of_a_simulated_run() -> None:
 def test_a_simulated_run_decides_until_its_end() -> None:
     """Also when it ends by an error."""
     always = Always()
-    with pytest.raises(ValueError, match="broken"), decided_by(always):
-        assert chance("point", 0.25)
-        reached("branch")
-        raise ValueError("broken")
+
+    def run() -> None:
+        with decided_by(always):
+            assert chance("point", 0.25)
+            reached("branch")
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        run()
     assert not chance("point", 1.0)
     assert (always.asked, always.branches) == ([("point", 0.25)], ["branch"])
 
