@@ -67,10 +67,12 @@ class Timeline:
             found = machine.disk.find(EVENT_FILE)
             if not isinstance(found, Inode):
                 return []
+            if found is not self._files.get(broker_id):
+                self._read[broker_id] = 0  # the first file, or another one: the disk is new
+            elif len(found.data) < self._read[broker_id]:
+                self._read[broker_id] = len(found.data)  # a power loss took the end
             self._incarnations[broker_id] = machine.incarnation
             self._files[broker_id] = found
-            if len(found.data) < self._read[broker_id]:
-                self._read[broker_id] = 0  # another file: the disk is new
         inode = self._files[broker_id]
         done, size = self._read[broker_id], len(inode.data)
         if size == done:
