@@ -202,7 +202,8 @@ def test_new_voters_elect_and_recover(first_seed: int) -> None:
         world.faults = Faults()
         world.start()
         world.run_until(world.settled, 10_000)
-        world.run_until(lambda: not any(node.disk.state.catching_up for node in world.nodes.values()), 2_000)
+        nodes = list(world.nodes.values())
+        world.run_until(lambda nodes=nodes: not any(node.disk.state.catching_up for node in nodes), 2_000)
 
 
 @pytest.mark.parametrize("first_seed", range(0, 100, SEEDS_PER_TEST))
