@@ -8,6 +8,7 @@ workers are the running interpreter.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -46,11 +47,12 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
     """A Spark session of its own, stopped at the end. Raises `SparkFailed`, `NoJava`, `ImportError` without pyspark."""
     from pyspark.sql import SparkSession
 
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # an interrupted call is no error to be told of
     chosen = java if java is not None else find_java()
     with tempfile.TemporaryDirectory(prefix="odradek-spark-") as name:
         scratch = Path(name)
-        logging = scratch / "log4j2.properties"
-        logging.write_text(LOGGING)
+        properties = scratch / "log4j2.properties"
+        properties.write_text(LOGGING)
         environment = {
             "JAVA_HOME": str(chosen.home),
             "PYSPARK_PYTHON": sys.executable,
@@ -58,7 +60,7 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
             "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
             "PYSPARK_SUBMIT_ARGS": (
                 f"--driver-memory {DRIVER_MEMORY} "
-                f'--driver-java-options "{JAVA_OPTIONS} -Dlog4j2.configurationFile=file:{logging}" pyspark-shell'
+                f'--driver-java-options "{JAVA_OPTIONS} -Dlog4j2.configurationFile=file:{properties}" pyspark-shell'
             ),
         }
         output = scratch / "jvm.log"
