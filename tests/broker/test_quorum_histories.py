@@ -202,8 +202,11 @@ def test_new_voters_elect_and_recover(first_seed: int) -> None:
         world.faults = Faults()
         world.start()
         world.run_until(world.settled, 10_000)
-        nodes = list(world.nodes.values())
-        world.run_until(lambda nodes=nodes: not any(node.disk.state.catching_up for node in nodes), 2_000)
+        world.run_until(partial(_all_have_proved_what_they_have, world), 2_000)
+
+
+def _all_have_proved_what_they_have(world: QuorumWorld) -> bool:
+    return not any(node.disk.state.catching_up for node in world.nodes.values())
 
 
 @pytest.mark.parametrize("first_seed", range(0, 100, SEEDS_PER_TEST))
