@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -47,7 +48,6 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
     """A Spark session of its own, stopped at the end. Raises `SparkFailed`, `NoJava`, `ImportError` without pyspark."""
     from pyspark.sql import SparkSession
 
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # an interrupted call is no error to be told of
     chosen = java if java is not None else find_java()
     with tempfile.TemporaryDirectory(prefix="odradek-spark-") as name:
         scratch = Path(name)
@@ -80,10 +80,27 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
             except Exception as error:
                 raise SparkFailed(f"Spark did not start with {chosen.source}: {error}\n{_tail(output)}") from error
             try:
-                yield session
+                with _plain_interrupts():
+                    yield session
             finally:
                 session.stop()
                 _stop_gateway()
+
+
+@contextlib.contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """Ctrl-C is a `KeyboardInterrupt` and nothing else: pyspark's own handler calls the JVM in the middle of another
+    call, and py4j then tells the root logger of what was interrupted. The session is stopped anyway."""
+    root, handler = logging.getLogger(), logging.NullHandler()
+    root.addHandler(handler)
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler) if here else None
+    try:
+        yield
+    finally:
+        if here:
+            signal.signal(signal.SIGINT, before)
+        root.removeHandler(handler)
 
 
 @contextlib.contextmanager
