@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from odradek_chaos.worlds.simulated.inodes import SECTOR, Directory, Inode
+from odradek_chaos.worlds.simulated.inodes import SECTOR, Directory, Entry, Inode
+from odradek_chaos.worlds.simulated.recording import Recorder
 
 Operation = Literal["read", "write", "fsync"]
 
@@ -49,6 +50,7 @@ class SimDisk:
         self.injections: list[Injection] = []
         self.locks: dict[str, object] = {}  # path to the open file that holds the lock
         self.root = Directory()
+        self.recorder: Recorder | None = None  # told of all that processes do; faults that change bytes are not
 
     def inject(self, operation: Operation, path: str = "", times: int = 1, code: int = errno.EIO) -> None:
         self.injections.append(Injection(operation, path, times, code))
@@ -65,6 +67,14 @@ class SimDisk:
         """Forget what was not made durable, wholly or in part. Call it after the processes' files are detached."""
         self.root.lose_power(rng or self.rng)
         self.used = sum(len(inode.data) for _, inode in self.walk())
+        if self.recorder is not None:
+            self.recorder.begin(self.root)
+
+    def change(self, directory: Directory, *steps: tuple[str, Entry | None]) -> None:
+        """Change entries of a directory as one."""
+        directory.change(*steps)
+        if self.recorder is not None:
+            self.recorder.change(directory, steps)
 
     def walk(self, path: str = "/") -> Iterator[tuple[str, Inode]]:
         """Every file below a directory with its path, in the order of names."""

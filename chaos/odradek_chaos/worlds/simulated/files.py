@@ -66,6 +66,8 @@ class SimFile:
             data += piece
         else:
             inode.write(offset, piece)
+        if disk.recorder is not None and not self._files.detached:
+            disk.recorder.write(inode, offset, piece)
         return len(piece)
 
     def size(self) -> int:
@@ -78,6 +80,8 @@ class SimFile:
             self._make_private()
         if not self._files.detached:
             self._disk.used += size - len(self._inode.data)
+            if self._disk.recorder is not None:
+                self._disk.recorder.truncate(self._inode, size)
         self._inode.truncate(size)
 
     def fsync(self) -> None:
@@ -94,6 +98,8 @@ class SimFile:
                 raise
         if not self._disk.lying:
             self._inode.fsync()
+            if self._disk.recorder is not None and not self._inode.poisoned:
+                self._disk.recorder.fsync(self._inode)
 
     def close(self) -> None:
         self._is_open = False
@@ -109,6 +115,8 @@ class SimFile:
         disk.used += max(0, offset + len(kept) - len(inode.data)) if kept else 0
         if kept:
             inode.write(offset, kept)
+            if disk.recorder is not None:
+                disk.recorder.write(inode, offset, kept)
         raise error(errno.ENOSPC, self._path)
 
     def _make_private(self) -> None:
@@ -146,7 +154,7 @@ class SimFiles:
             directory, name = self.disk.parent(path)
             entry = Inode()
             if not self.detached:
-                directory.change((name, entry))
+                self.disk.change(directory, (name, entry))
         return SimFile(self, path, self.disk.file(path) if entry is None or isinstance(entry, Directory) else entry)
 
     def exists(self, path: str) -> bool:
@@ -172,7 +180,7 @@ class SimFiles:
             if entry is None:
                 entry = Directory()
                 if not self.detached:
-                    directory.change((name, entry))
+                    self.disk.change(directory, (name, entry))
             directory = entry
 
     def rename(self, source: str, target: str) -> None:
@@ -188,16 +196,16 @@ class SimFiles:
         if isinstance(replaced, Inode):
             self.disk.used -= len(replaced.data)
         if old_parent is new_parent:
-            old_parent.change((old_name, None), (new_name, moved))
+            self.disk.change(old_parent, (old_name, None), (new_name, moved))
         else:
-            new_parent.change((new_name, moved))
-            old_parent.change((old_name, None))
+            self.disk.change(new_parent, (new_name, moved))
+            self.disk.change(old_parent, (old_name, None))
 
     def remove(self, path: str) -> None:
         inode = self.disk.file(path)
         directory, name = self.disk.parent(path)
         if not self.detached:
-            directory.change((name, None))
+            self.disk.change(directory, (name, None))
             self.disk.used -= len(inode.data)
 
     def remove_tree(self, path: str) -> None:
@@ -205,7 +213,7 @@ class SimFiles:
         directory, name = self.disk.parent(path)
         if not self.detached:
             self.disk.used -= sum(len(inode.data) for _, inode in self.disk.walk(path))
-            directory.change((name, None))
+            self.disk.change(directory, (name, None))
 
     def fsync_dir(self, path: str) -> None:
         directory = self.disk.directory(path)
@@ -215,6 +223,8 @@ class SimFiles:
             self.disk.check("fsync", path)
         if not self.disk.lying:
             directory.fsync()
+            if self.disk.recorder is not None:
+                self.disk.recorder.fsync_dir(directory)
 
     def free_bytes(self, path: str) -> int:
         return PLENTY if self.disk.quota is None else max(0, self.disk.quota - self.disk.used)
