@@ -371,6 +371,67 @@ def test_a_consumer_that_wants_more_than_there_is_waits_as_long_as_it_said() -> 
     run(story)
 
 
+def test_one_bad_partition_ends_the_wait_and_spoils_nothing() -> None:
+    """A partition that is not here is told at once, and what there is of the other one goes with it. (R-121, PA-41)"""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, reader = world.produce_session(), world.fetch_session(follower=False)
+        await writer.send(produce_frame(batch(world, b"a")))
+        await produced(writer)
+        header = pb.FetchHeader(replica_id=-1, max_wait_ms=60_000, min_bytes=1_000_000)
+        for topic in ("orders", "elsewhere"):
+            header.partitions.add(
+                topic=topic, partition=0, fetch_offset=0, current_leader_epoch=-1, last_fetched_epoch=-1
+            )
+        await reader.send(pack_frame(header.SerializeToString(), ()))
+        answers, data = split_frame(await reader.recv())
+        told = {each.topic: each for each in pb.FetchAnswerHeader.FromString(answers).partitions}
+        assert ErrorCode(told["elsewhere"].error_code) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (told["orders"].error_code, told["orders"].size) == (0, len(data))
+        assert len(list(iter_batches(data))) == 1
+
+    run(story)
+
+
+def test_the_last_fetched_epoch_of_a_partition_that_waits_is_the_one_named_last() -> None:
+    """Naming it again replaces all its parameters; a forgotten epoch would hide a divergence (R-262, SE-03)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, reader = world.produce_session(), world.fetch_session(follower=True)
+        await writer.send(produce_frame(batch(world, b"a")))
+        await produced(writer)
+        await reader.send(fetch_frame(1, replica_id=FOLLOWER, last=EPOCH))
+        await fetched(reader)  # the bounds, which were new
+        await reader.send(fetch_frame(1, replica_id=FOLLOWER, last=EPOCH))
+        await world.clock.sleep(1_000)
+        assert reader.empty()
+        await reader.send(fetch_frame(1, replica_id=FOLLOWER, last=EPOCH - 1))
+        item, data = await fetched(reader)
+        assert (item.diverging, item.diverging_epoch, item.diverging_end_offset, len(data)) == (True, EPOCH - 1, 0, 0)
+
+    run(story)
+
+
+def test_a_divergence_is_told_each_time() -> None:
+    """However often it asks, and however many bytes it wants, a reader whose log has parted is told. (SE-04)"""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, reader = world.produce_session(), world.fetch_session(follower=False)
+        await writer.send(produce_frame(batch(world, b"a")))
+        await produced(writer)
+        before_ms = world.clock.now_ms()
+        for _ in range(3):
+            await reader.send(fetch_frame(1, max_wait_ms=60_000, last=EPOCH - 1, min_bytes=1_000))
+            item, _data = await fetched(reader)
+            assert (item.error_code, item.diverging) == (0, True)
+        assert world.clock.now_ms() - before_ms < 100
+
+    run(story)
+
+
 def test_an_error_does_not_wait_for_bytes() -> None:
     """A new leader epoch is told at once, however little there is to read (R-121, PU-01)."""
 
@@ -392,7 +453,7 @@ def test_an_error_does_not_wait_for_bytes() -> None:
 
 
 def test_those_who_wait_on_a_leader_that_is_replaced_are_told() -> None:
-    """Produce requests get NOT_LEADER_OR_FOLLOWER with the new leader, fetches are fenced (R-103, R-123)."""
+    """Produces get NOT_LEADER_OR_FOLLOWER with the new leader, fetches are fenced (R-103, R-123, R-124, PA-37)."""
 
     async def story(world: World) -> None:
         lead(world, (LEADER, FOLLOWER))

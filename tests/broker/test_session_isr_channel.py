@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from typing import cast
 
 import pytest
 from odradek_broker.core.partition.messages import IsrAnswer, IsrMember, IsrProposal
+from odradek_broker.runtime.controller_channel import ControllerChannel
 from odradek_broker.runtime.isr_channel import IsrChannel
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
+from odradek_proto.v1 import controller_pb2
 
 from tests.broker.controller_cluster import Cluster
 
@@ -90,6 +93,50 @@ def test_what_waits_during_a_request_goes_with_the_next_one() -> None:
         await cluster.until(lambda: len(member.answers) == 7)
         assert {answer.error for _, answer in member.answers} == {ErrorCode.NONE}
         assert len(cluster.log.batches) - before == 2
+
+    Cluster().run(story)
+
+
+class Forgetful:
+    """A channel to the controller whose first answer says nothing of the first partition."""
+
+    def __init__(self, channel: ControllerChannel) -> None:
+        self._channel = channel
+        self.calls: list[int] = []
+
+    async def call(self, method: str, request: bytes, timeout_ms: float) -> bytes:
+        self.calls.append(len(controller_pb2.AlterPartitionRequest.FromString(request).partitions))
+        answer = controller_pb2.AlterPartitionResponse.FromString(await self._channel.call(method, request, timeout_ms))
+        if len(self.calls) == 1:
+            del answer.partitions[0]
+        return answer.SerializeToString()
+
+
+def test_a_partition_that_the_answer_forgets_is_sent_again() -> None:
+    """R-48: the others are answered, and that one goes with the next request, until it has its own answer. (PA-50)"""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        await cluster.create_topic("bills", (3, 2, 1))
+        member = cluster.members[3]
+        forgetful = Forgetful(member.channel)
+        answers: list[tuple[str, ErrorCode]] = []
+        channel = IsrChannel(
+            clock=member.ports.clock,
+            channel=cast(ControllerChannel, forgetful),
+            broker_id=3,
+            broker_epoch=lambda: member.session.broker_epoch,
+            on_answer=lambda item, answer: answers.append((item.topic_partition.topic, answer.error)),
+            spawn=asyncio.ensure_future,
+        )
+        for topic in ("orders", "bills"):
+            channel.submit(proposal(cluster, 3, (3, 2), topic))
+        await cluster.until(lambda: len(answers) == 2)
+        assert forgetful.calls == [2, 1]
+        assert answers[0] == ("bills", ErrorCode.NONE)
+        assert answers[1][0] == "orders"
+        assert channel.pending() == []
+        await channel.stop()
 
     Cluster().run(story)
 
