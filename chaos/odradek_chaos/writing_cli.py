@@ -94,5 +94,5 @@ async def _partitions(servers: str, topic: str, wanted: int) -> int:
 
     async with Admin(servers) as admin:
         if topic not in await admin.list_topics():
-            await admin.create_topics([NewTopic(topic, wanted)])
+            return (await admin.create_topics([NewTopic(topic, wanted)]))[0].partitions
         return len((await admin.describe_topics([topic]))[0].partitions)

@@ -7,17 +7,19 @@ topic of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek import Admin, OdradekError, Producer
+from odradek import Admin, OdradekError, PartitionDescription, Producer
 from odradek.descriptions import NewTopic
 from odradek_chaos.kills import KillHarness, Outcome, Plan, report
 from odradek_chaos.waiting import wait_until_ready
@@ -69,22 +71,21 @@ async def create_and_write(bootstrap: str, topic: str) -> None:
         await write_one(bootstrap, topic, b"first")
 
 
-async def until_whole(bootstrap: str, topic: str) -> None:
-    """Until every replica of a topic is in sync."""
+async def until(bootstrap: str, topic: str, condition: Callable[[PartitionDescription], bool]) -> None:
+    """Until a condition holds for all partitions of a topic, in the eyes of the broker that is asked."""
     async with asyncio.timeout(PATIENCE_S), Admin(bootstrap) as admin:
         while True:
-            partitions = (await admin.describe_topics([topic]))[0].partitions
-            if all(len(each.isr) == len(each.replicas) for each in partitions):
-                return
+            with contextlib.suppress(OdradekError):  # it may have died, or not have heard of the topic
+                if all(map(condition, (await admin.describe_topics([topic]))[0].partitions)):
+                    return
 
 
-async def until_short(bootstrap: str, topic: str) -> None:
-    """Until one replica of a topic is not in sync."""
-    async with asyncio.timeout(PATIENCE_S), Admin(bootstrap) as admin:
-        while True:
-            partitions = (await admin.describe_topics([topic]))[0].partitions
-            if any(len(each.isr) < len(each.replicas) for each in partitions):
-                return
+def is_whole(partition: PartitionDescription) -> bool:
+    return len(partition.isr) == len(partition.replicas)
+
+
+def is_short(partition: PartitionDescription) -> bool:
+    return len(partition.isr) < len(partition.replicas)
 
 
 def play(world: ComposeWorld, plan: Plan) -> Outcome:
@@ -144,8 +145,8 @@ def test_a_broker_that_dies_by_itself_comes_back(project: Project, world: Compos
     asyncio.run(create_and_write(project.bootstrap, "died"))
     before = world.place(2)["pid"]
     os.kill(int(before), signal.SIGKILL)
-    asyncio.run(until_short(project.bootstrap, "died"))
-    asyncio.run(until_whole(project.bootstrap, "died"))
+    asyncio.run(until(project.bootstrap, "died", is_short))
+    asyncio.run(until(project.bootstrap, "died", is_whole))
     assert world.place(2)["pid"] != before
 
 
@@ -160,7 +161,7 @@ def test_the_command_strikes_a_broker_by_its_role(project: Project, world: Compo
     assert not world.running(cut["broker"])
     (started,) = chaos(project, "restart", "--wait")
     assert started["broker"] == cut["broker"]
-    asyncio.run(until_whole(project.bootstrap, "struck"))
+    asyncio.run(until(project.bootstrap, "struck", is_whole))
     assert chaos(project, "heal") == []
     assert chaos(project, "resume") == []
 
@@ -168,7 +169,7 @@ def test_the_command_strikes_a_broker_by_its_role(project: Project, world: Compo
 def test_the_volumes_of_stopped_brokers_agree(project: Project, world: ComposeWorld, tmp_path: Path) -> None:
     """The workload's ledger and all that the tests before wrote: a controlled stop, then Spark finds nothing."""
     project("run", "--rm", "workload", ODRADEK_WORKLOAD_COUNT=str(LEDGER_RECORDS))
-    asyncio.run(until_whole(project.bootstrap, "ledger"))
+    asyncio.run(until(project.bootstrap, "ledger", is_whole))
     project("stop")
     for node_id in world.nodes:
         assert world.exit_status(node_id) == 0
