@@ -99,7 +99,7 @@ class FetchSession:
         self._limits = limits
         self._wanted: dict[TopicPartition, _Wanted] = {}
         self._ready: dict[TopicPartition, None] = {}
-        self._told: dict[TopicPartition, tuple[int, int]] = {}  # high watermark and log start that the client knows
+        self._told: dict[TopicPartition, tuple[int, int, int]] = {}  # high watermark, log start, epoch that it knows
         self._replica_id = CONSUMER
         self._replica_epoch = -1
         self._read_committed = False
@@ -198,8 +198,8 @@ class FetchSession:
         wanted.hosted = hosted
         hosted.traffic.fetches += 1
         told = self._told.get(tp)
-        if told is not None:
-            wanted.told_high_watermark, wanted.told_log_start = told
+        if told is not None and told[2] == partition.current_leader_epoch:  # of an earlier term it took none
+            wanted.told_high_watermark, wanted.told_log_start = told[:2]
         decision = self._ask(hosted, wanted)
         wanted.role = hosted.role
         says_no = decision.error is not ErrorCode.NONE or decision.diverging is not None
@@ -440,7 +440,11 @@ class FetchSession:
         self._wanted.pop(wanted.topic_partition, None)
         if hosted is not None:
             hosted.stop_waiting(self)
-            self._told[wanted.topic_partition] = (decision.high_watermark, decision.log_start_offset)
+            if decision.error is ErrorCode.NONE and decision.diverging is None:
+                told = (decision.high_watermark, decision.log_start_offset, wanted.current_leader_epoch)
+                self._told[wanted.topic_partition] = told
+            else:  # a follower takes nothing from a refusal
+                self._told.pop(wanted.topic_partition, None)
         if size and not self._credited:
             self._untaken[wanted.topic_partition] = size
         self._count(wanted, decision, size)
