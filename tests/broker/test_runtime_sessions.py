@@ -272,6 +272,24 @@ def test_the_follower_whose_fetch_commits_hears_of_the_high_watermark_within_its
     run(story)
 
 
+def test_a_high_watermark_that_stood_in_a_refusal_is_told_again() -> None:
+    """A follower takes none from a refusal: it would stay behind until the next record comes (R-127)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        writer, two = world.produce_session(), world.fetch_session(follower=True)
+        await writer.send(produce_frame(batch(world, b"a")))
+        assert (await produced(writer)).error_code == 0
+        await two.send(fetch_frame(1, replica_id=FOLLOWER, last=EPOCH, epoch=EPOCH + 1))
+        item, _ = await fetched(two)
+        assert item.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        await two.send(fetch_frame(1, replica_id=FOLLOWER, last=EPOCH))
+        item, data = await fetched(two)
+        assert (item.error_code, item.high_watermark, len(data)) == (0, 1, 0)
+
+    run(story)
+
+
 def test_a_consumer_is_woken_by_the_high_watermark_and_never_by_the_append() -> None:
     """A consumer reads below the high watermark (R-37, R-123)."""
 
