@@ -120,7 +120,7 @@ def test_the_last_member_stays_in_the_isr_without_leading() -> None:
 
 
 def test_fencing_several_brokers_one_after_the_other() -> None:
-    """CO-06: each fencing sees what the one before left."""
+    """CO-06, R-130, R-134: each fencing sees what the one before left."""
     image = image_of([0, 1, 2, 3, 4])
     topic = add_topic(image, "orders", partition_of([1, 2, 3]), partition_of([2, 3, 4]), partition_of([0, 2, 1]))
     for broker_id in (2, 3):
@@ -155,7 +155,7 @@ def test_unclean_election_at_fencing_is_for_topics_that_allow_it() -> None:
 
 
 def test_shrinking_below_min_isr_makes_the_others_eligible() -> None:
-    """CO-13: replicas 1 to 4, min.insync.replicas 3, ISR {1, 2}: 3 and 4 may still lead."""
+    """CO-13, R-139: replicas 1 to 4, min.insync.replicas 3, ISR {1, 2}: 3 and 4 may still lead."""
     after = change(partition_of([1, 2, 3, 4]), alive=[1, 2, 3, 4], isr=[1, 2], elr=True, min_isr=3)
     assert after is not None
     assert (after.isr, after.eligible, after.last_known_eligible) == ((1, 2), (3, 4), ())
@@ -170,7 +170,7 @@ def test_growing_to_min_isr_clears_the_eligible() -> None:
 
 
 def test_an_eligible_replica_is_elected_when_the_isr_is_gone() -> None:
-    """CO-15: ISR {1}, eligible {3}, 1 offline: 3 leads alone and 1 becomes eligible."""
+    """CO-15, R-131: ISR {1}, eligible {3}, 1 offline: 3 leads alone and 1 becomes eligible."""
     before = partition_of([1, 2, 3, 4], [1], eligible=[3], last_known=[2])
     after = change(before, alive=[2, 3, 4], isr=[], elr=True, min_isr=3)
     assert after is not None

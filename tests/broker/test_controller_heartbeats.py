@@ -101,7 +101,7 @@ def test_a_heartbeat_of_another_life_is_refused(fields: dict[str, Any], error: E
 
 
 def test_controlled_shutdown_waits_until_the_others_have_read_of_it() -> None:
-    """R-142: leaderships move at once; the broker may stop when every active broker has read so."""
+    """R-130, R-142: leaderships move at once; the broker may stop when every active broker has read so."""
     image = image_of([1, 2, 3])
     topic = add_topic(image, "orders", partition_of([1, 2, 3]), partition_of([2, 1, 3]))
     sessions = sessions_of(image)

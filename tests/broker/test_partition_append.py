@@ -16,7 +16,7 @@ CONTROL, TRANSACTIONAL, LOG_APPEND_TIME = 0x20, 0x10, 0x08
 
 @pytest.mark.parametrize("acks", [2, -2, 3, 100])
 def test_unknown_acks_are_refused(acks: int) -> None:
-    """acks other than 0, 1 and all: INVALID_REQUIRED_ACKS, nothing appended. (PA-35)"""
+    """acks other than 0, 1 and all: INVALID_REQUIRED_ACKS, nothing appended. (PA-35, R-10)"""
     partition = leader()
     assert partition.prepare_append(header(), acks, 0, WALL_MS).error == ErrorCode.INVALID_REQUIRED_ACKS
 

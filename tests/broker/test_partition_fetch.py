@@ -56,7 +56,7 @@ def test_unassigned_replica_is_told_to_wait_or_to_leave() -> None:
 
 
 def test_old_incarnation_moves_nothing() -> None:
-    """A fetch with a broker epoch below the registered one: NOT_LEADER_OR_FOLLOWER, position as before. (PA-19)"""
+    """A broker epoch below the registered one: NOT_LEADER_OR_FOLLOWER, position as before. (PA-19, R-38)"""
     brokers = Brokers(3)
     partition = leader(brokers=brokers)
     append(partition, 5)

@@ -12,6 +12,7 @@ from odradek_broker.core.partition.messages import (
     AppendBatches,
     FetchAnswer,
     HighWatermarkAdvanced,
+    OffsetsRequest,
     PartitionFailed,
     RequestReady,
     RestartLog,
@@ -58,7 +59,7 @@ def test_one_request_at_a_time() -> None:
 
 
 def test_records_are_appended_before_the_bounds_move() -> None:
-    """Epoch file, then data; then the high watermark, then the log start offset, then the next request (R-60, R-81)."""
+    """Epochs, data, high watermark, log start offset, next request, in this order (R-60, R-81, R-162, R-222)."""
     partition = started(2, 0, ((4, 0),))
     batches = [header(2, 3, leader_epoch=4), header(5, 1, leader_epoch=5)]
     effects = partition.on_fetch_answer(answer(ask(partition), batches, high_watermark=9, log_start=1), 0)
@@ -72,7 +73,7 @@ def test_records_are_appended_before_the_bounds_move() -> None:
 
 
 def test_empty_answer_is_processed_and_loses_nothing() -> None:
-    """High watermark and log start offset of an empty answer count, and the last fetched epoch stays. (FE-20)"""
+    """High watermark and log start offset of an empty answer count, and the last fetched epoch stays. (FE-20, R-82)"""
     partition = started(8, 2, ((4, 0),))
     effects = partition.on_fetch_answer(answer(ask(partition), high_watermark=7, log_start=3), 0)
     assert of_kind(effects, HighWatermarkAdvanced) == [HighWatermarkAdvanced(2, 7)]
@@ -85,6 +86,31 @@ def test_high_watermark_may_fall() -> None:
     partition = started(8, 6, ((4, 0),))
     effects = partition.on_fetch_answer(answer(ask(partition), high_watermark=3), 0)
     assert (partition.log.high_watermark, of_kind(effects, HighWatermarkAdvanced)) == (3, [])
+
+
+def test_high_watermark_stays_within_the_log() -> None:
+    """3 records: 0, then 1 as told, 3 for 5; 6 with the next 3; a cut to 3: 3; begun anew at 4: 4 (R-30, LG-01)."""
+    partition = started()
+    log = partition.log
+    three = [header(0, 3, leader_epoch=4)]
+    take(partition, partition.on_fetch_answer(answer(ask(partition), three, high_watermark=0), 0))
+    assert (log.high_watermark, log.log_end_offset) == (0, 3)
+    for told, expected in ((1, 1), (5, 3)):
+        partition.on_fetch_answer(answer(ask(partition), high_watermark=told), 0)
+        assert log.high_watermark == expected
+    more = [header(3, 3, leader_epoch=4)]
+    take(partition, partition.on_fetch_answer(answer(ask(partition), more, high_watermark=6), 0))
+    assert log.high_watermark == 6
+    ask(partition)
+    assert of_kind(partition.on_fetch_answer(diverging(6, 4, 3), 0), Truncate)
+    partition.on_truncated(3, 0)
+    assert (log.high_watermark, log.log_end_offset) == (3, 3)
+    partition.on_fetch_answer(answer(ask(partition), error=ErrorCode.OFFSET_OUT_OF_RANGE), 0)
+    question = partition.next_request(0)
+    assert isinstance(question, OffsetsRequest)
+    assert of_kind(partition.on_offsets_answer(question, ErrorCode.NONE, 4, 9, 0), RestartLog)
+    partition.on_restarted(4, 0)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (4, 4, 4)
 
 
 def test_answer_to_something_else_is_dropped() -> None:
@@ -169,7 +195,7 @@ def test_position_waits_for_the_flush_before_ack() -> None:
 
 
 def test_divergence_cuts_step_by_step_and_moves_no_bound() -> None:
-    """(4,140): 140; (3,130), which we never had, while our 2 ends at 129: 129; (2,120): 120. (FE-15, FE-19)"""
+    """(4,140): 140; (3,130), which we never had, while our 2 ends at 129: 129; (2,120): 120. (FE-15, FE-19, R-28)"""
     partition = started(200, 115, ((1, 0), (2, 119), (4, 129)))
     for epoch, end, cut in ((4, 140, 140), (3, 130, 129), (2, 120, 120)):
         effects = partition.on_fetch_answer(diverging(ask(partition).fetch_offset, epoch, end), 0)
@@ -207,7 +233,7 @@ def test_divergence_by_the_last_epoch() -> None:
 
 
 def test_epoch_without_records_is_dropped_without_a_truncation() -> None:
-    """A former leader that wrote nothing names an epoch that nobody knows: only the entry goes (KAFKA-10706)."""
+    """A former leader that wrote nothing names an epoch that nobody knows: only the entry goes (KAFKA-10706, R-68)."""
     partition = started(9, 9, ((2, 0), (4, 9)))
     assert ask(partition).last_fetched_epoch == 4
     effects = partition.on_fetch_answer(diverging(9, 2, 12), 0)

@@ -41,7 +41,7 @@ def offsets_request(partition: FollowerPartition) -> OffsetsRequest:
 
 
 def test_out_of_range_above_the_leaders_end() -> None:
-    """The leader ends below us: cut at its end, the high watermark follows. (FE-11)"""
+    """The leader ends below us: cut at its end, the high watermark follows. (FE-11, R-83)"""
     partition = started(9, 8, ((4, 0),))
     effects = partition.on_offsets_answer(offsets_request(partition), ErrorCode.NONE, 0, 6, 0)
     assert [effect.offset for effect in of_kind(effects, Truncate)] == [6]
@@ -50,7 +50,7 @@ def test_out_of_range_above_the_leaders_end() -> None:
 
 
 def test_out_of_range_below_the_leaders_start() -> None:
-    """The leader begins above our end: start anew there. (FE-12)"""
+    """The leader begins above our end: start anew there. (FE-12, R-165)"""
     partition = started(3, 2, ((0, 0),))
     effects = partition.on_offsets_answer(offsets_request(partition), ErrorCode.NONE, 7, 12, 0)
     assert [effect.offset for effect in of_kind(effects, RestartLog)] == [7]

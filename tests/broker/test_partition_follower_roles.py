@@ -36,7 +36,7 @@ def test_fetch_mode_starts_at_the_log_end() -> None:
 
 @pytest.mark.parametrize("mode", [TruncationMode.FETCH, *ASKING])
 def test_without_any_epoch_the_high_watermark_is_kept(mode: TruncationMode) -> None:
-    """A log without epochs can name none: cut at the high watermark, then fetch. (FE-05)"""
+    """A log without epochs can name none: cut at the high watermark, then fetch. (FE-05, R-71)"""
     partition = follower(replica_log(9, 2), mode=mode)
     assert offsets([*partition.start(0)]) == [2]
     partition.on_truncated(2, 0)
@@ -59,7 +59,7 @@ def test_asking_modes_ask_first(mode: TruncationMode) -> None:
 
 
 def test_second_round_asks_for_the_epoch_that_is_left() -> None:
-    """The leader answers with an epoch unknown here: cut at our end before it, and ask again. (FE-14)"""
+    """The leader answers with an epoch unknown here: cut at our end before it, and ask again. (FE-14, R-76)"""
     partition = follower(replica_log(200, 50, [(3, 0), (5, 120)]), mode=TruncationMode.EPOCH_REQUEST)
     partition.start(0)
     first = partition.next_request(0)
@@ -75,7 +75,7 @@ def test_second_round_asks_for_the_epoch_that_is_left() -> None:
 
 
 def test_epoch_query_survives_an_unready_leader() -> None:
-    """UNKNOWN_LEADER_EPOCH: stays truncating and asks again, until the leader has caught up. (FE-09)"""
+    """UNKNOWN_LEADER_EPOCH: stays truncating and asks again, until the leader has caught up. (FE-09, R-78)"""
     partition = follower(replica_log(9, 2, [(3, 0)]), mode=TruncationMode.EPOCH_REQUEST)
     partition.start(0)
     request = partition.next_request(0)
@@ -87,7 +87,7 @@ def test_epoch_query_survives_an_unready_leader() -> None:
 
 
 def test_answer_of_an_old_epoch_is_ignored() -> None:
-    """The leader epoch changed while the question was out: the answer is dropped, the next round counts. (FE-10)"""
+    """The leader epoch changed while the question was out: the answer is dropped, the next counts. (FE-10, R-74)"""
     partition = follower(replica_log(9, 2, [(3, 0)]), mode=TruncationMode.EPOCH_REQUEST)
     partition.start(0)
     old = partition.next_request(0)

@@ -24,7 +24,7 @@ def test_leader_alone_commits_at_once() -> None:
 
 
 def test_smallest_position_of_the_isr_decides() -> None:
-    """The smallest of all members' positions is the high watermark; an unmoved position moves nothing (R-20, R-23)."""
+    """The smallest of all members' positions is the high watermark; it only rises (R-20, R-22, R-23)."""
     partition = leader()
     append(partition, 10)
     assert partition.fetch_by_follower(fetch(1, 7), 0)[1] == []
@@ -129,7 +129,7 @@ def test_confirmed_shrink_frees_it() -> None:
 
 
 def test_latest_is_hidden_until_the_epoch_start_is_reached() -> None:
-    """HW 2, LEO 5 at election: clients are told the end when the high watermark is at 5, replicas at once. (PA-03)"""
+    """HW 2, LEO 5 at election: clients hear the end once the high watermark is 5, replicas at once. (PA-03, R-26)"""
     partition = leader(replica_log(5, high_watermark=2), metadata=registration(replicas=[0, 1]))
     hidden = (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
     assert partition.offset_bound(-1, replica=False, read_committed=False) == hidden

@@ -40,7 +40,7 @@ def proposing(brokers: Brokers | None = None) -> tuple[LeaderPartition, IsrPropo
 
 
 def test_proposal_counts_from_its_creation() -> None:
-    """The committed ISR stays, the maximal one grows at once, and the HW waits for the new member. (PA-07)"""
+    """The committed ISR stays, the maximal one grows at once, and the HW waits for the new member. (PA-07, R-4)"""
     partition, _ = proposing()
     append(partition, 3)
     partition.fetch_by_follower(fetch(1, 3), 0)
@@ -226,7 +226,7 @@ def test_oldest_protocol_expands_at_the_high_watermark() -> None:
     ],
 )
 def test_only_eligible_replicas_are_proposed(fenced: bool, stopping: bool, epoch: int, joins: bool) -> None:
-    """Fenced, stopping, or of another incarnation: no proposal. (PA-17, PA-18)"""
+    """Fenced, stopping, or of another incarnation: no proposal. (PA-17, PA-18, R-143)"""
     brokers = Brokers(3)
     brokers.change(2, fenced=fenced, stopping=stopping, epoch=epoch)
     partition = leader(metadata=OUTSIDE, brokers=brokers)

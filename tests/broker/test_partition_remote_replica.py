@@ -22,7 +22,7 @@ def test_fetch_at_the_end_is_caught_up_now() -> None:
 
 
 def test_fetch_at_the_end_of_the_last_fetch_is_caught_up_then() -> None:
-    """A fetch that has what the leader had at the fetch before: caught up at that fetch. (PA-29)"""
+    """A fetch that has what the leader had at the fetch before: caught up at that fetch. (PA-29, R-41)"""
     remote = replica()
     remote.record(fetch(1, 5), 10, 500)
     remote.record(fetch(1, 10), 15, 900)
@@ -120,7 +120,7 @@ def test_idle_follower_has_the_whole_lag_time_after_an_append() -> None:
 
 
 def test_status_says_lag_and_membership() -> None:
-    """What `cluster status` shows of each follower, by broker id."""
+    """What `cluster status` shows of each follower, by broker id (R-5)."""
     partition = leader()
     partition.fetch_by_follower(fetch(2, 0), 100)
     append(partition, 3, 200)

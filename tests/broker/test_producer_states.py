@@ -93,7 +93,7 @@ def test_sequences_wrap_around() -> None:
 
 
 def test_a_replica_accepts_a_gap_and_moves_on() -> None:
-    """The leader refuses a gap; whoever copies the log takes it and counts from there (PS-03)."""
+    """The leader refuses a gap; whoever copies the log takes it and counts from there (R-244, PS-03)."""
     made = States()
     made.write(0)
     assert made.error(2) is OUT_OF_ORDER
@@ -123,7 +123,7 @@ def test_a_marker_with_a_larger_epoch_starts_the_sequence_anew() -> None:
 
 
 def test_the_last_five_batches_are_known_when_they_come_again() -> None:
-    """A repetition of one of five is answered with its offsets; older ones and overlaps are out of order (LG-03)."""
+    """A repetition of one of five is answered with its offsets; older ones and overlaps are not (R-242, LG-03)."""
     made = States()
     for place in range(6):
         made.write(place * 2, records=2)

@@ -213,7 +213,7 @@ class Partition:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_every_request_is_answered_exactly_once(seed: int) -> None:
-    """No request is lost, stuck or answered twice, and what is acknowledged is where it must be (R-120, PA-48)."""
+    """No request is lost, stuck or answered twice; who has what is acknowledged is known (R-120, R-126, PA-48)."""
 
     async def story(world: World) -> None:
         partition = Partition(world, seed)

@@ -504,6 +504,31 @@ def test_those_who_wait_on_a_leader_that_is_replaced_are_told() -> None:
     run(story)
 
 
+def test_what_failed_does_not_wait_for_what_waits() -> None:
+    """In one message: the damaged batch and the unknown topic are answered at once, the sound batch later (R-17)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER, FOLLOWER))
+        writer, two = world.produce_session(), world.fetch_session(follower=True)
+        await writer.recv()  # the grant
+        sound, header = batch(world, b"a"), pb.ProduceHeader()
+        items = [("orders", sound), ("orders", sound[:-1] + b"\xff"), ("elsewhere", sound)]
+        for number, (topic, data) in enumerate(items):
+            header.items.add(
+                correlation_id=number, acks=-1, timeout_ms=30_000, topic=topic, partition=0, size=len(data)
+            )
+        await writer.send(pack_frame(header.SerializeToString(), [data for _, data in items]))
+        answers = pb.ProduceAnswers.FromString(await writer.recv()).answers
+        assert {each.correlation_id: ErrorCode(each.error_code) for each in answers} == {
+            1: ErrorCode.CORRUPT_MESSAGE,
+            2: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        await two.send(fetch_frame(1, replica_id=FOLLOWER, last=EPOCH))
+        assert (await produced(writer)).correlation_id == 0
+
+    run(story)
+
+
 def test_a_request_times_out_and_its_record_stays() -> None:
     """REQUEST_TIMED_OUT means unknown: the record is in the log and may be committed later (R-15)."""
 

@@ -114,7 +114,7 @@ def test_a_failure_while_loading_leaves_no_clean_mark(machine: Machine) -> None:
 
 
 def test_offsets_come_back_from_the_checkpoints(machine: Machine) -> None:
-    """High watermark, recovery point, and a log start inside of a segment (R-2, R-3). (PA-51)"""
+    """High watermark, recovery point, and a log start inside of a segment (R-2, R-3). (PA-51, R-31)"""
     directory = machine.open()
     orders, other = open_log(directory), open_log(directory, TopicPartition("other", 3), TWO)
     fill(orders, 20)

@@ -88,7 +88,7 @@ def test_garbage_behind_the_data_is_cut(bench: LogBench) -> None:
 
 @pytest.mark.parametrize("tail", [b"\0" * 61, b"\0" * 4000, b"x", batch(8)[:-1], batch(8)[:40], batch(3)])
 def test_an_end_that_is_no_batch_is_cut(bench: LogBench, tail: bytes) -> None:
-    """Zeros, parts of a batch, and a batch that was there before (R-234, R-239)."""
+    """Zeros, parts of a batch, and a batch that was there before (R-234, R-237, R-239)."""
     written = bench.fill(8)
     bench.close(clean=False)
     bench.garbage(f"{bench.log.segments[-1].base_offset:020d}.log", tail)
@@ -236,7 +236,7 @@ def test_a_log_that_ends_below_its_start_is_begun_anew(bench: LogBench) -> None:
 
 @pytest.mark.parametrize(("checkpoint", "expected"), [(0, 2), (5, 5), (99, 8)])
 def test_the_high_watermark_lies_within_the_log(bench: LogBench, checkpoint: int, expected: int) -> None:
-    """Whatever the checkpoint says (R-1)."""
+    """Whatever the checkpoint says (R-1, R-30, PA-28)."""
     bench.fill(8)
     bench.log_start = 2
     bench.close()

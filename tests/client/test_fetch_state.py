@@ -101,7 +101,7 @@ def test_without_an_epoch_there_is_nothing_to_validate() -> None:
 
 
 def test_answers_for_another_position_or_epoch_are_old_news() -> None:
-    """CL-05: only the answer to the outstanding fetch counts."""
+    """CL-05, R-265: only the answer to the outstanding fetch counts."""
     state = reading()
     state.asked(1)
     right = pb.FetchedPartition(fetch_offset=10, request_leader_epoch=4)

@@ -135,7 +135,7 @@ def test_at_most_five_batches_of_a_partition_are_on_the_wire() -> None:
 
 
 def test_retries_keep_order_and_sequence() -> None:
-    """CL-07: both batches fail, and go again in their order, with their numbers, before anything younger."""
+    """CL-07, R-249: both batches fail, and go again in their order, with their numbers, before anything younger."""
     bench = Bench()
     one, two = bench.put("a", "b"), bench.put("c")
     assert sequences(bench.drain()) == [0, 2]
