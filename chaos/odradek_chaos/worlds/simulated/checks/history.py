@@ -80,7 +80,7 @@ class LogView:
         while self.end_offset < log_end_offset:
             data = self._next_data(disk, log_end_offset)
             if data is None:
-                if ahead or (not self.batches and self._first_base(disk) >= log_end_offset):
+                if ahead or (not self.batches and self.first_base(disk) >= log_end_offset):
                     break
                 return f"nothing at offset {self.end_offset}, below its log end offset {log_end_offset}"
             base, length, epoch, _, crc, _, delta, _, _, pid, pepoch, sequence = HEADER.unpack_from(
@@ -106,7 +106,7 @@ class LogView:
         if batch.producer_id >= 0:
             self.producers[batch.producer_id] = (batch.producer_epoch, batch.last_sequence)
 
-    def _first_base(self, disk: SimDisk) -> int:
+    def first_base(self, disk: SimDisk) -> int:
         """Where the files begin; an empty log has its end there."""
         directory = disk.find(self._directory)
         names = directory.entries if isinstance(directory, Directory) else ()
@@ -120,7 +120,7 @@ class LogView:
         directory = disk.find(self._directory)
         if not isinstance(directory, Directory):
             return None
-        base = self.end_offset if self.batches else self._first_base(disk)
+        base = self.end_offset if self.batches else self.first_base(disk)
         if base >= log_end_offset:
             return None  # an empty log that begins later
         name = f"{base:020d}.log"

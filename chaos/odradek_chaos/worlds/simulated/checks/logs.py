@@ -77,9 +77,12 @@ class MetadataLogMatching(Invariant):
     name = "metadata-committed-equal"
     rules = "N11, M-5, I-2"
 
+    def __init__(self) -> None:
+        self._installing: dict[int, int] = {}  # broker to the end of the snapshot that replaces its log
+
     def on_moment(self, now: Everything, moment: Moment) -> Violations:
-        if moment.event == "snapshot_installed":  # the log goes on where the snapshot ends
-            now.history("__cluster_metadata-0").forget(moment.broker_id)
+        if moment.event == "snapshot_installed":  # it is about to be
+            self._installing[moment.broker_id] = int(moment.facts["end_offset"])
         yield from ()
 
     def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
