@@ -89,13 +89,14 @@ class MetadataLogMatching(Invariant):
         partition = "__cluster_metadata-0"
         history = now.history(partition)
         if before is None:
+            self._installing.pop(seen.broker_id, None)
             history.forget(seen.broker_id)
-        if seen.log_start_offset > max(history.view(seen.broker_id).end_offset, 0):
-            history.forget(seen.broker_id)  # a snapshot replaces its log, as soon as the disk is that far
-            if history.append(seen.broker_id, now.disks[seen.broker_id], seen.log_end_offset, ahead=True):
-                return
-            if history.view(seen.broker_id).end_offset < seen.log_start_offset:
-                return
+        if seen.broker_id in self._installing:
+            begins = history.view(seen.broker_id).first_base(now.disks[seen.broker_id])
+            if begins < self._installing[seen.broker_id]:
+                return  # the old log still lies there
+            del self._installing[seen.broker_id]
+            history.forget(seen.broker_id)  # the log goes on where the snapshot ends
         problem = None
         if before is None or before[2:] != seen[2:]:
             problem = history.append(seen.broker_id, now.disks[seen.broker_id], seen.log_end_offset, ahead=True)
