@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import crc32c
 import pytest
 from odradek import (
     BrokerError,
@@ -25,7 +26,7 @@ from odradek import (
     Watermarks,
 )
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import encode_batch
+from odradek_proto.records import HEADER_SIZE, encode_batch, read_header
 
 TP = TopicPartition("orders", 0)
 
@@ -69,6 +70,34 @@ def test_a_topic_is_read_from_beginning_to_end(peers: Any) -> None:
             first = records[0]
             assert (first.topic, first.key, first.headers, first.leader_epoch) == ("orders", b"k", (), 0)
             assert values(await reader.poll(1.0)) == ["too late"]
+
+    peers.run(story())
+
+
+def emptied(offset: int, count: int) -> bytes:
+    """A batch whose records a compaction took away: it still says how many offsets it spans."""
+    batch = bytearray(encode_batch([(1_000, b"k", b"v", ())] * count)[:HEADER_SIZE])
+    batch[:8] = offset.to_bytes(8, "big")
+    batch[8:12] = (HEADER_SIZE - 12).to_bytes(4, "big")
+    batch[12:16] = bytes(4)  # leader epoch 0
+    batch[57:61] = bytes(4)
+    batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def test_a_compacted_tail_is_stepped_over(peers: Any) -> None:
+    """R-268: the next offset is the one behind the batch, also when no record of it is left."""
+    [log] = peers.topic("orders")
+    fill(log, "first")
+    batch = emptied(1, 5)
+    log.batches.append((read_header(batch), batch))
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+            assert values([record async for record in reader.records(until="end")]) == ["first"]
+            assert await reader.position(TP) == 6
+            fill(log, "next")
+            assert [record.offset for record in await reader.poll(1.0)] == [6]
 
     peers.run(story())
 
