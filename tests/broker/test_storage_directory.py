@@ -252,3 +252,28 @@ def test_a_failed_log_leaves_no_clean_mark_and_the_others_close(machine: Machine
     again = machine.open()
     assert not again.clean
     assert open_log(again, TopicPartition("other", 0), TWO).end_offset == 2
+
+
+def test_a_log_that_begins_anew_owes_nothing_to_a_deleted_one_of_its_name(machine: Machine) -> None:
+    """A topic is deleted and made again: after a kill the checkpoints speak of the new log alone, which is all there."""
+    directory = machine.open()
+    old = open_log(directory)
+    fill(old, 20)
+    old.flush()
+    old.advance_log_start(13)
+    old.state.high_watermark = 20
+    directory.write_high_watermarks()
+    directory.write_recovery_points()
+    directory.write_log_starts()
+    directory.delete_log(old, START_MS)
+    new = open_log(directory, topic_id=TWO)
+    fill(new, 5)
+    new.flush()
+    written = read_all(new)
+    machine.kill()
+    directory = machine.open()
+    assert (directory.log_starts, directory.recovery_points, directory.high_watermarks) == ({}, {}, {})
+    again = open_log(directory, topic_id=TWO)
+    assert (again.log_start_offset, again.end_offset) == (0, 5)
+    assert again.state.high_watermark == 0
+    assert read_all(again) == written

@@ -11,14 +11,17 @@ from odradek_proto.transport.ports import Files
 TEMPORARY_SUFFIX = ".tmp"
 
 
-def replace_file(files: Files, directory: str, name: str, content: bytes, *, durable: bool) -> None:
+def replace_file(
+    files: Files, directory: str, name: str, content: bytes, *, durable: bool, suffix: str = TEMPORARY_SUFFIX
+) -> None:
     """Replace `directory/name` by `content`. Raises `OSError`; the old content then still stands.
 
+    Two who may replace the same file at the same time need a `suffix` each.
     Without `durable` nothing is flushed: after a power loss the name may have the old content, or a part of the new.
     Only the leader epochs are written so, which can be told apart from a part of them and found again in the log.
     """
     path = f"{directory}/{name}"
-    temporary = path + TEMPORARY_SUFFIX
+    temporary = path + suffix
     file = files.open(temporary, create=True)
     try:
         file.truncate(0)

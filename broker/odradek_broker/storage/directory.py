@@ -43,6 +43,7 @@ LOCK = ".lock"
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+CORRECTION_SUFFIX = ".corrected" + TEMPORARY_SUFFIX  # a thread may be writing the same checkpoint
 NO_BROKER_EPOCH = -1
 LONGEST_NAME = 255  # of a file, on every file system that we know
 
@@ -76,6 +77,7 @@ class LogDirectory:
         self._cache = cache
         self._rng = rng
         self._written_recovery_points: dict[TopicPartition, int] = {}
+        self._on_disk: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says
         self._doomed: list[tuple[str, int]] = []  # (path, wall time of its removal)
         self._loading = 0
 
@@ -134,10 +136,12 @@ class LogDirectory:
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint's offsets. A bad one is as good as none: recovery then reads more, and a replica asks more."""
         try:
-            return decode_offset_checkpoint(read_file(self._files, f"{self.path}/{name}") or b"")
+            offsets = decode_offset_checkpoint(read_file(self._files, f"{self.path}/{name}") or b"")
         except CorruptFile:
             self.clean = False
             return {}
+        self._on_disk[name] = dict(offsets)
+        return offsets
 
     @property
     def failed(self) -> LogDirectoryFailed | None:
@@ -177,10 +181,13 @@ class LogDirectory:
         leaves no clean shutdown file (R-233).
         """
         assert topic_partition not in self.logs, topic_partition
+        path = f"{self.path}/{partition_directory(topic_partition)}"
+        if not self._files.is_dir(path):
+            self._forget_checkpoints(topic_partition)
         self._loading += 1
         log = Log.open(
             self._files,
-            f"{self.path}/{partition_directory(topic_partition)}",
+            path,
             topic_partition,
             settings=settings,
             topic_id=topic_id,
@@ -227,6 +234,19 @@ class LogDirectory:
         self.logs.pop(topic_partition, None)
         for offsets in (self.high_watermarks, self.recovery_points, self.log_starts, self._written_recovery_points):
             offsets.pop(topic_partition, None)
+
+    def _forget_checkpoints(self, topic_partition: TopicPartition) -> None:
+        """Before a log begins anew: what the checkpoints say is about one of the same name that was deleted.
+
+        Otherwise the next start would believe it: drop the new log, since it ends below the log start (R-235), or not
+        look at what it takes for flushed. Unlike Kafka, which writes them when it deletes: most names do not come back.
+        """
+        for offsets in (self.high_watermarks, self.recovery_points, self.log_starts, self._written_recovery_points):
+            offsets.pop(topic_partition, None)
+        for name in (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
+            known = dict(self._on_disk.get(name, {}))
+            if known.pop(topic_partition, None) is not None:
+                self._write(name, known, CORRECTION_SUFFIX)
 
     def purge(self, wall_ms: int) -> None:
         """Remove the directories and files whose time has come. Raises `LogDirectoryFailed`."""
@@ -276,9 +296,13 @@ class LogDirectory:
             self._written_recovery_points[log.topic_partition] = offset
             self._write(RECOVERY_POINT_CHECKPOINT, self._written_recovery_points)
 
-    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def _write(self, name: str, offsets: Mapping[TopicPartition, int], suffix: str = TEMPORARY_SUFFIX) -> None:
         content = encode_offset_checkpoint(offsets)
-        self._acting(f"writing {name}", lambda: replace_file(self._files, self.path, name, content, durable=True))
+        self._acting(
+            f"writing {name}",
+            lambda: replace_file(self._files, self.path, name, content, durable=True, suffix=suffix),
+        )
+        self._on_disk[name] = dict(offsets)
 
     def _acting(self, act: str, function: Callable[[], None]) -> None:
         if self._failed is not None:
