@@ -134,7 +134,8 @@ class Recorder:
         return number
 
     def write(self, file: Inode, offset: int, data: bytes) -> None:
-        self.operations.append(Write(self._number(file), offset, data))
+        if data:
+            self.operations.append(Write(self._number(file), offset, data))
 
     def truncate(self, file: Inode, size: int) -> None:
         self.operations.append(Truncate(self._number(file), size))
