@@ -88,6 +88,8 @@ class Node:
             self.log = self.disk.open()
         leads = registration.leader == self.number
         role = self.role
+        if role is not None and registration.partition_epoch < role.partition_epoch:
+            return
         if (isinstance(role, LeaderPartition) and leads) or (isinstance(role, FollowerPartition) and not leads):
             self.carry_out(role.update(registration, now_ms))
             return

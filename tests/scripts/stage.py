@@ -7,7 +7,9 @@ deliver 1                                    the held answer arrives
 expire 1                                     the waiting fetch of broker 1 runs out
 settle                                       fetches and ISR changes until nothing moves
 controller [error=NAME] [lose=answer] [keep] the controller answers the next AlterPartition; `keep`: unseen by others
+controller version=1 [leader_epoch=1]        it says yes, of these epochs, and changes nothing
 publish                                      every running broker sees the metadata
+touch                                        a change of the metadata that leaves leader and ISR, seen by all
 crash 1 [power]                              kill; with `power` what was not flushed is lost
 start 1 [keep]                               boot and unfence; with `keep` it never left the ISR (L-12)
 fence 0, unfence 0                           the controller's view of a broker
@@ -15,6 +17,8 @@ elect 1 [only=0,2], unclean 1                elections; with `only`, just these 
 flush 1, checkpoint 1                        the log to the disk; the high watermark to its file
 time 5000                                    the clock goes on, timers run
 read 0 from=2 [epoch=1], latest 0            a consumer's fetch; ListOffsets
+probe 0 [epoch=1]                            every request that names a leader epoch, as of a reader who believes in it
+stale 0                                      the metadata from before the last change arrive once more
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from collections.abc import Sequence
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import (
+    FollowerFetch,
     IsrAnswer,
     IsrMember,
     PartitionSettings,
@@ -47,6 +52,7 @@ class Stage(Exchange):
         super().__init__()
         self._shown: dict[int, str] = {}
         self._next_broker_epoch = 200
+        self._before: PartitionRegistration | None = None
 
     def run(self, line: str) -> list[str]:
         """Execute one command; afterwards every broker whose state line is new is shown."""
@@ -98,7 +104,7 @@ class Stage(Exchange):
             who = "no leader" if new.leader < 0 else f"leader b{new.leader}"
             isr = ",".join(str(each) for each in new.isr)
             self._say(f"controller: {who} epoch={new.leader_epoch} isr={isr}")
-        self.registration = new
+        self.registration, self._before = new, old
 
     def _active(self, number: int) -> bool:
         broker = self.brokers.broker(number)
@@ -158,12 +164,29 @@ class Stage(Exchange):
     def do_publish(self) -> None:
         self._publish()
 
-    def do_controller(self, keep: str = "", *, error: str = "", lose: str = "") -> None:
+    def do_touch(self) -> None:
+        """As when a reassignment begins: a new partition epoch, and nothing else that matters here."""
+        self._change()
+        self._publish()
+
+    def do_stale(self, number: str) -> None:
+        """A broker is shown metadata that it has left behind (R-100)."""
+        assert self._before is not None, "nothing has changed yet"
+        self.nodes[int(number)].take(self._before, self.brokers, self.now_ms)
+
+    def do_controller(
+        self, keep: str = "", *, error: str = "", lose: str = "", version: str = "", leader_epoch: str = ""
+    ) -> None:
         """Answer the oldest proposal of the leader: with an error, or by the record that it asks for (R-54, R-55)."""
         node = self._leader()
         proposal = node.proposals.pop(0)
         if error:
             answer = IsrAnswer(ErrorCode[error])
+        elif version:
+            epoch = int(leader_epoch) if leader_epoch else proposal.leader_epoch
+            wished = tuple(member.broker_id for member in proposal.new_isr)
+            isr = self.registration.isr if int(version) == proposal.partition_epoch else wished
+            answer = IsrAnswer(ErrorCode.NONE, node.number, epoch, int(version), isr)
         elif proposal.partition_epoch < self.registration.partition_epoch:
             answer = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
         elif not all(self._may_join(member) for member in proposal.new_isr):
@@ -173,6 +196,8 @@ class Stage(Exchange):
             new = self.registration
             answer = IsrAnswer(ErrorCode.NONE, new.leader, new.leader_epoch, new.partition_epoch, new.isr)
         said = f"{answer.error.name}" if answer.error else f"isr={','.join(map(str, answer.isr))}"
+        if version:
+            said += f" leader_epoch={answer.leader_epoch} partition_epoch={answer.partition_epoch}"
         self._say(f"controller {'-x' if lose else '->'} b{node.number} AlterPartition {said}")
         if lose:
             node.proposals.insert(0, proposal)  # it is sent again (R-50)
@@ -233,6 +258,24 @@ class Stage(Exchange):
     def do_latest(self, number: str) -> None:
         error, offset = self.nodes[int(number)].leader.offset_bound(-1, replica=False, read_committed=False)
         self._say(f"latest: {offset if error == ErrorCode.NONE else error.name}")
+
+    def do_probe(self, number: str, *, epoch: str = "-1") -> None:
+        """Fetch of a replica and of a consumer, ListOffsets and OffsetsForLeaderEpoch, one line each (R-111)."""
+        node, believed = self.nodes[int(number)], int(epoch)
+        role, replica = node.role, next(each.number for each in self.nodes if each is not node)
+        assert role is not None, f"b{number} is down"
+        if isinstance(role, LeaderPartition):
+            fetch = FollowerFetch(replica, -1, role.log.log_end_offset, believed, -1, 0)
+            answers = {
+                f"fetch of b{replica}": role.read_for_follower(fetch).error,
+                "fetch of a consumer": role.fetch_by_consumer(0, believed, -1, False, self.now_ms).error,
+                "ListOffsets": role.offset_bound(believed, replica=True, read_committed=False)[0],
+                "OffsetsForLeaderEpoch": role.end_offset_for_epoch(believed, 0)[0],
+            }
+        else:
+            answers = dict.fromkeys(("fetch of a consumer", "every other"), role.refusal(believed))
+        for request, error in answers.items():
+            self._say(f"b{number} answers {request}: {error.name}")
 
     # --- Disks and time --------------------------------------------------------------------------------------------
 
