@@ -255,7 +255,7 @@ def test_a_failed_log_leaves_no_clean_mark_and_the_others_close(machine: Machine
 
 
 def test_a_log_that_begins_anew_owes_nothing_to_a_deleted_one_of_its_name(machine: Machine) -> None:
-    """A topic is deleted and made again: after a kill the checkpoints speak of the new log alone, which is all there."""
+    """A topic is deleted and made again: after a kill the checkpoints speak of the new log, which is all there."""
     directory = machine.open()
     old = open_log(directory)
     fill(old, 20)
