@@ -238,6 +238,11 @@ class QuorumNode:
         return 0 if self._core is None else self._core.log.log_end_offset
 
     @property
+    def flushed_offset(self) -> int:
+        """Up to where this node's own log is on its disk: so far its word counts."""
+        return 0 if self._core is None else self._core.log.flushed_offset
+
+    @property
     def latest_snapshot(self) -> SnapshotId | None:
         """The newest on this node's disk."""
         return None if self._core is None else self._core.latest_snapshot

@@ -111,16 +111,24 @@ class SeedResult:
 
 
 def run_seed(
-    seed: int, options: Options | None = None, *, to_the_end: bool = False, script: Script | None = None
+    seed: int,
+    options: Options | None = None,
+    *,
+    to_the_end: bool = False,
+    script: Script | None = None,
+    prepare: Callable[[World], None] | None = None,
 ) -> SeedResult:
     """Run one seed to its end, or to its first finding. Same seed and options, same result and trace hash.
 
-    With a script its strikes and sends take the place of those that the seed would draw.
+    With a script its strikes and sends take the place of those that the seed would draw. `prepare` is shown the world
+    before anything happens in it.
     """
     plan = expand(SimLoop(seed).fork_rng("plan"), options or Options())
     loop = SimLoop(seed if script is None or not script.salt else f"{seed}+{script.salt}")
     world = World(loop, plan)
     world.goes_on = to_the_end
+    if prepare is not None:
+        prepare(world)
     result = SeedResult(seed, plan, world.timeline, world.board, findings=world.findings, script=script)
     load = Load(world)
     with _listening(world), decided_by(world.luck):
