@@ -1,13 +1,16 @@
 """The commands of a controller's transcript: the core of the controller, with its time and its streams in our hands.
 
-cluster brokers=1,2,3 [early=no] [old=yes]   registered and unfenced, streams open; `old`: a fast restart keeps the ISR
+cluster brokers=1,2,3 [early=no] [old=yes] [elr=yes]   registered and unfenced, streams open; `old`: a fast restart
+                                keeps the ISR; `elr`: eligible leader replicas
 topic orders 1,2,3 / 2,3,1 [min=2]      partitions by their replicas, all in sync, the first leads
 end 2 [3 ...]           session streams end        stream 2        one is opened
 dialled 2 refused|listening|silent                 what a dial found
-beat 2 [shutdown] [fence]       a heartbeat; it has read all metadata
+beat 2 [shutdown] [fence] [epoch=99]   a heartbeat; it has read all metadata
 register 2 [previous=101]       a new process of the broker asks for a registration
 takeover                another controller takes over: it knows the metadata, and no streams
-isr orders 0 1,2,3      the leader proposes an ISR
+isr orders 0 1,2,3 [by=2] [broker_epoch=99] [epoch=0] [version=0] [member_epoch=99]   the leader, or another broker,
+                                proposes an ISR, with these epochs instead of the right ones (of all members the last)
+elect orders 0 preferred|unclean       an administrator asks for an election
 reassign orders 0 4,5   an administrator wants these replicas; `cancel orders 0` takes that back
 allow_unclean orders    unclean.leader.election.enable=true for the topic
 time 300                so much later; deadlines on the way are kept
@@ -16,6 +19,7 @@ time 300                so much later; deadlines on the way are kept
 from __future__ import annotations
 
 from odradek_broker.core.controller.alter_partition import alter_partition
+from odradek_broker.core.controller.balance import elect_leaders
 from odradek_broker.core.controller.heartbeats import process_heartbeat
 from odradek_broker.core.controller.reassignment import alter_partition_reassignments
 from odradek_broker.core.controller.registration import fence_broker, register_broker
@@ -65,11 +69,10 @@ class ControllerStage:
         for topic in self.image.topics.values():
             for number, partition in topic.partitions.items():
                 leader = "none" if partition.leader < 0 else f"{partition.leader}"
-                isr = ",".join(map(str, partition.isr))
+                isr = ",".join(map(str, partition.isr)) or "nobody"
                 epochs = f"epoch={partition.leader_epoch} version={partition.partition_epoch}"
-                lines.append(
-                    (f"{topic.name}-{number}", f"leader={leader} {epochs} isr={isr}{self.replicas(partition)}")
-                )
+                state = f"leader={leader} {epochs} isr={isr}{self.replicas(partition)}{self.eligible(partition)}"
+                lines.append((f"{topic.name}-{number}", state))
         return lines
 
     def replicas(self, partition: PartitionRegistration) -> str:
@@ -78,6 +81,13 @@ class ControllerStage:
             return ""
         signs = dict.fromkeys(partition.adding, "+") | dict.fromkeys(partition.removing, "-")
         return " replicas=" + ",".join(f"{signs.get(replica, '')}{replica}" for replica in partition.replicas)
+
+    def eligible(self, partition: PartitionRegistration) -> str:
+        """Who may lead without being in sync, in a story about that (KIP-966)."""
+        if not self.settings.elr_enable:
+            return ""
+        known = "".join(f" last_known={each}" for each in partition.last_known_eligible)
+        return " eligible=" + (",".join(map(str, partition.eligible)) or "nobody") + known
 
     def incarnation(self, broker_id: int) -> bytes:
         return bytes([broker_id, self.lives.setdefault(broker_id, 0)]) * 8
@@ -114,6 +124,7 @@ class ControllerStage:
             cluster_id=CLUSTER,
             early_fencing=options.get("early") != "no",
             fast_restart_keeps_isr=options.get("old") == "yes",
+            elr_enable=options.get("elr") == "yes",
         )
         for broker_id in numbers(options["brokers"]):
             endpoints = {"GRPC": f"b{broker_id}:9092"}
@@ -146,9 +157,10 @@ class ControllerStage:
 
     def do_beat(self, broker: str, *wishes: str) -> None:
         known = self.image.brokers[int(broker)]
+        epochs = [int(each.removeprefix("epoch=")) for each in wishes if each.startswith("epoch=")]
         heartbeat = controller_pb2.Heartbeat(
             broker_id=known.broker_id,
-            broker_epoch=known.broker_epoch,
+            broker_epoch=epochs[0] if epochs else known.broker_epoch,
             incarnation_id=self.incarnation(known.broker_id),
             current_metadata_offset=self.image.offset,
             want_fence="fence" in wishes,
@@ -184,21 +196,34 @@ class ControllerStage:
         self.image.epoch += 1
         self.table.take_over(self.image, self.now_ms)
 
-    def do_isr(self, topic: str, number: str, members: str) -> None:
+    def do_isr(self, topic: str, number: str, members: str, *words: str) -> None:
         partition = self.image.topics[topic].partitions[int(number)]
+        said = {name: int(value) for name, value in (word.split("=") for word in words)}
+        sender = said.get("by", partition.leader)
         epochs = {i: known.broker_epoch for i, known in self.image.brokers.items()}
+        asked = [controller_pb2.IsrMember(broker_id=i, broker_epoch=epochs[i]) for i in numbers(members)]
+        if "member_epoch" in said:
+            asked[-1].broker_epoch = said["member_epoch"]
         item = controller_pb2.AlterPartitionItem(
             topic_id=self.image.topics[topic].topic_id,
             partition=int(number),
-            leader_epoch=partition.leader_epoch,
-            partition_epoch=partition.partition_epoch,
-            new_isr=[controller_pb2.IsrMember(broker_id=i, broker_epoch=epochs[i]) for i in numbers(members)],
+            leader_epoch=said.get("epoch", partition.leader_epoch),
+            partition_epoch=said.get("version", partition.partition_epoch),
+            new_isr=asked,
         )
         request = controller_pb2.AlterPartitionRequest(
-            broker_id=partition.leader, broker_epoch=epochs[partition.leader], partitions=[item]
+            broker_id=sender, broker_epoch=said.get("broker_epoch", epochs[sender]), partitions=[item]
         )
-        decision = alter_partition(self.image, self.settings, request)
-        self._said.append(f"answer to b{partition.leader}: {ErrorCode(decision.answer.partitions[0].error_code).name}")
+        answer = (decision := alter_partition(self.image, self.settings, request)).answer
+        error = answer.error_code or answer.partitions[0].error_code
+        self._said.append(f"answer to b{sender}: {ErrorCode(error).name}")
+        self.write(decision.records)
+
+    def do_elect(self, topic: str, number: str, kind: str) -> None:
+        request = admin_pb2.ElectLeadersRequest(election_type=kind)
+        request.partitions.add(topic=topic, partition=int(number))
+        decision = elect_leaders(self.image, self.settings, request)
+        self._said += [f"{kind} election: {ErrorCode(each.error_code).name}" for each in decision.answer.partitions]
         self.write(decision.records)
 
     def do_reassign(self, topic: str, number: str, replicas: str = "") -> None:
