@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 from odradek_broker.core.partition.epochs import EpochCache
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.core.quorum.messages import SnapshotId
-from odradek_broker.runtime.quorum_opening import MetadataIncomplete, OpenedQuorumLog, open_quorum_log
-from odradek_broker.runtime.quorum_state_file import UnreadableQuorumState, read_quorum_state
+from odradek_broker.runtime.quorum_opening import OpenedQuorumLog, open_quorum_log
+from odradek_broker.runtime.quorum_state_file import read_quorum_state
 from odradek_broker.storage.directory import LOCK, METADATA_PARTITION, LogDirectory
-from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.formats import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from odradek_proto.records import BatchHeader, CorruptBatch, check_batch
+from odradek_proto.records import BatchHeader, check_batch
 from odradek_proto.transport.ports import Files
 
 from odradek_chaos.worlds.simulated.crash_promises import Batches, Owed, Promises
@@ -34,6 +33,7 @@ METADATA = str(METADATA_PARTITION)
 WALL_MS = 1_700_000_000_000
 LOOP = SimLoop()  # nothing runs on it: files want one
 INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+Batch = tuple[int, BatchHeader, bytes]  # position, header, all its bytes
 Found = Iterator[str]
 
 
@@ -82,21 +82,34 @@ def judge(state: CrashState, promises: Promises, owed: Owed, now: int, bench: Be
     files = SimFiles(disk, LOOP, random.Random(0))
     try:
         opened = open_everything(files, bench)
-    except (StorageError, OSError, MetadataIncomplete, UnreadableQuorumState, ValueError, AssertionError) as error:
+        found += _check_all(disk, opened, written_by_name(state, promises), owed)
+        return found or list(_again(disk, files, opened, bench))
+    except Exception as error:  # whatever it is: the broker does not come up, or cannot read what it has
         return [*found, f"does not open: {error!r}"]
-    written = {path.rpartition("/")[2]: promises.written.get(number, set()) for path, number in state.paths()}
-    for name, log in opened.logs.items():
-        found += [f"{name}: {each}" for each in check_log(disk, log, written[name], owed.starts.get(name, 0))]
-        found += [f"{name}: {each}" for each in _lost(disk, log, owed.logs.get(name, {}), 0)]
-        if log.recovery.below_recovery_point:
-            found.append(f"{name}: damage below the recovery point: {log.recovery.reason}")
+
+
+def written_by_name(state: CrashState, promises: Promises) -> dict[str, set[bytes]]:
+    """Every batch that was ever written into a directory, by its present name."""
+    return {path.rpartition("/")[2]: promises.written.get(number, set()) for path, number in state.paths()}
+
+
+def _check_all(disk: SimDisk, opened: Opened, written: dict[str, set[bytes]], owed: Owed) -> Found:
+    logs, covered = _all_logs(opened), 0
     if opened.quorum is not None:
-        found += [f"{METADATA}: {each}" for each in _check_quorum(disk, opened.quorum, written[METADATA], owed)]
+        covered = opened.quorum.kept[-1].id.end_offset if opened.quorum.kept else 0
+        for each in _check_quorum(opened.quorum):
+            yield f"{METADATA}: {each}"
+    for name, log in logs.items():
+        segments = [_batches_of(disk, segment) for segment in log.segments]
+        for each in check_log(log, segments, written.get(name, set()), owed.starts.get(name, 0)):
+            yield f"{name}: {each}"
+        for each in _lost(log, segments, owed.logs.get(name, {}), covered if name == METADATA else 0):
+            yield f"{name}: {each}"
+        if log.recovery.below_recovery_point:
+            yield f"{name}: damage below the recovery point: {log.recovery.reason}"
     for name, batches in owed.logs.items():
-        is_there = name in opened.logs or (name == METADATA and opened.quorum is not None)
-        if batches and not is_there:
-            found.append(f"{name}: is gone with {len(batches)} batches that were promised")
-    return found or list(_again(disk, files, opened, bench))
+        if batches and name not in logs:
+            yield f"{name}: is gone with {len(batches)} batches that were promised"
 
 
 def _whole_files(state: CrashState, promises: Promises, owed: Owed, now: int) -> Found:
@@ -110,10 +123,10 @@ def _whole_files(state: CrashState, promises: Promises, owed: Owed, now: int) ->
             yield f"{name} {wrong}"
 
 
-def _batches_of(disk: SimDisk, segment: Segment) -> list[tuple[int, BatchHeader, bytes]]:
-    """(position, header, bytes) of each batch. Raises `CorruptBatch`."""
+def _batches_of(disk: SimDisk, segment: Segment) -> list[Batch]:
+    """All of a segment's batches. Raises `CorruptBatch`."""
     content, position = disk.read(segment.path), 0
-    found = []
+    found: list[Batch] = []
     while position < len(content):
         header = check_batch(content, position)
         found.append((position, header, content[position : position + header.size]))
@@ -121,19 +134,14 @@ def _batches_of(disk: SimDisk, segment: Segment) -> list[tuple[int, BatchHeader,
     return found
 
 
-def check_log(disk: SimDisk, log: Log, written: set[bytes], start: int = 0) -> Found:
+def check_log(log: Log, segments: list[list[Batch]], written: set[bytes], start: int = 0) -> Found:
     """Batches are whole, in order, and were written; epochs, producers, indexes and offsets say what they say.
 
     Epochs may be missing below `start`, where the log was to begin: the checkpoint that says so comes later.
     """
     state, producers, epochs = log.state, ProducerStates(), EpochCache()
     offset, epoch, seen = log.first_segment_base, -1, 0
-    for segment in log.segments:
-        try:
-            batches = _batches_of(disk, segment)
-        except CorruptBatch as error:
-            yield f"{segment.path} is damaged: {error}"
-            return
+    for segment, batches in zip(log.segments, segments, strict=True):
         if segment.base_offset != offset:
             yield f"a segment begins at {segment.base_offset}, the one before it ends at {offset}"
         for _, header, batch in batches:
@@ -164,7 +172,7 @@ def check_log(disk: SimDisk, log: Log, written: set[bytes], start: int = 0) -> F
             yield f"producer {known.producer_id} is {theirs}, the batches say {known}"
 
 
-def _check_indexes(segment: Segment, batches: list[tuple[int, BatchHeader, bytes]]) -> Found:
+def _check_indexes(segment: Segment, batches: list[Batch]) -> Found:
     segment.know_indexes()
     ends = {position: header.last_offset for position, header, _ in batches}
     for relative, position in segment.index.entries:
@@ -176,11 +184,11 @@ def _check_indexes(segment: Segment, batches: list[tuple[int, BatchHeader, bytes
             yield f"{segment.path}: the time index says {timestamp} at offset {segment.base_offset + relative}"
 
 
-def _lost(disk: SimDisk, log: Log, owed: Batches, covered: int) -> Found:
+def _lost(log: Log, segments: list[list[Batch]], owed: Batches, covered: int) -> Found:
     """Batches that were promised and are not there; those that end at or below `covered` are in a snapshot."""
     if not owed:
         return
-    there = {header.base_offset: batch for each in log.segments for _, header, batch in _batches_of(disk, each)}
+    there = {header.base_offset: batch for batches in segments for _, header, batch in batches}
     for base, batch in owed.items():
         if there.get(base) != batch and base >= covered:
             yield f"the batch at {base} was promised; the log is {log.log_start_offset}..{log.end_offset}"
@@ -190,20 +198,14 @@ def _lost(disk: SimDisk, log: Log, owed: Batches, covered: int) -> Found:
             return
 
 
-def _check_quorum(disk: SimDisk, opened: OpenedQuorumLog, written: set[bytes], owed: Owed) -> Found:
-    log = _inner(opened)
-    covered = opened.kept[-1].id.end_offset if opened.kept else 0
+def _check_quorum(opened: OpenedQuorumLog) -> Found:
+    start = _inner(opened).log_start_offset
     for snapshot, reason in opened.damaged:
         yield f"snapshot {snapshot.end_offset}-{snapshot.epoch} is damaged: {reason}"
     if opened.lost:
         yield "the log ends below a damaged snapshot"
-    if not opened.kept and log.log_start_offset > 0:
-        yield f"the log starts at {log.log_start_offset} without a snapshot"
-    try:
-        yield from check_log(disk, log, written, owed.starts.get(METADATA, 0))
-        yield from _lost(disk, log, owed.logs.get(METADATA, {}), covered)
-    except CorruptBatch as error:
-        yield f"damaged: {error}"
+    if not opened.kept and start > 0:
+        yield f"the log starts at {start} without a snapshot"
 
 
 def _again(disk: SimDisk, files: SimFiles, first: Opened, bench: Bench) -> Found:

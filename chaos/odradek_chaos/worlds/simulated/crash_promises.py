@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from struct import Struct
 
 from odradek_broker.runtime.quorum_state_file import QUORUM_STATE
@@ -94,6 +95,7 @@ class Owed:
 
 
 NOTHING = Owed(-1, {}, {})
+_index_of = attrgetter("index")
 
 
 class Promises:
@@ -192,8 +194,19 @@ class Promises:
             self._segments[node] = (read, batches)
         return batches
 
-    def between(self, before: Owed, after: Owed) -> Owed:
-        """What is owed at every moment between two marks."""
+    def go_on(self, owed: Owed, written: Mapping[str, set[bytes]]) -> None:
+        """What was owed and written before this recording began, by the names of the partitions' directories."""
+        self.marks.insert(0, Owed(0, owed.logs, owed.starts))
+        for name, batches in written.items():
+            number = self._model.find(f"{self._root}/{name}")
+            if number != ABSENT:
+                self.written.setdefault(number, set()).update(batches)
+
+    def owed_at(self, index: int) -> Owed:
+        """What is owed after an operation: what was at the last mark, unless the next one says that it was cut."""
+        place = bisect_right(self.marks, index, key=_index_of) - 1
+        before = self.marks[place] if place >= 0 else NOTHING
+        after = self.marks[place + 1] if place + 1 < len(self.marks) else before
         logs = {
             name: {base: batch for base, batch in batches.items() if after.logs[name].get(base) == batch}
             for name, batches in before.logs.items()

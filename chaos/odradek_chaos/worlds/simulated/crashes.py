@@ -7,17 +7,18 @@ left are built for moments of it, and each is opened and judged (`crash_checks.p
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from odradek_chaos.worlds.simulated.crash_checks import Bench, judge
+from odradek_chaos.worlds.simulated.crash_checks import LOOP, Bench, judge, open_everything, written_by_name
 from odradek_chaos.worlds.simulated.crash_model import DiskModel
-from odradek_chaos.worlds.simulated.crash_promises import NOTHING, Owed, Promises
+from odradek_chaos.worlds.simulated.crash_promises import Owed, Promises
 from odradek_chaos.worlds.simulated.crash_states import CrashState, crash_states
-from odradek_chaos.worlds.simulated.recording import Change, Mark, Operation, Write
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.recording import Change, Mark, Operation, Recorder, Write
 
 FINDINGS_KEPT = 20
+INSIDE_PER_POINT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,75 @@ class Exploration:
     points: int = 0
     built: int = 0
     states: int = 0
-    exhausted: int = 0  # points at which all states were tried
+    recoveries: int = 0  # that were interrupted, too
     findings: list[CrashFinding] = field(default_factory=list)
 
     def add(self, other: Exploration) -> None:
         self.points += other.points
         self.built += other.built
         self.states += other.states
-        self.exhausted += other.exhausted
+        self.recoveries += other.recoveries
         self.findings += other.findings
+
+
+class Explorer:
+    """Tries the states of one recording after the other; what it finds is in `result`."""
+
+    def __init__(self, bench: Bench, *, seed: int = 0, per_point: int = 100, inside: float = 0.0) -> None:
+        """`per_point` bounds the states of one moment, about. Of a share `inside` of all states the recovery is
+        recorded, too, and loses power at each of its own moments.
+        """
+        self.result = Exploration()
+        self._bench = bench
+        self._rng = random.Random(seed)
+        self._per_point = per_point
+        self._inside = inside
+
+    def explore(self, operations: Sequence[Operation], points: int | None = None) -> Exploration:
+        """Lose power after every operation, or after so many that chance picks. Ends early when there are findings."""
+        moments = set(range(len(operations)))
+        if points is not None and points < len(operations):
+            moments = set(self._rng.sample(range(len(operations)), points))
+        self._run(operations, moments, Promises(operations, self._bench.root), self._per_point, self._inside)
+        return self.result
+
+    def _run(
+        self, operations: Sequence[Operation], points: set[int], promises: Promises, per_point: int, inside: float
+    ) -> None:
+        model, result, seen, last_mark = DiskModel(), self.result, set[int](), "before any mark"
+        for index, operation in enumerate(operations):
+            model.apply(operation)
+            if isinstance(operation, Mark):
+                last_mark = f"after {operation.word}"
+            if index not in points:
+                continue
+            owed = promises.owed_at(index)
+            result.points += 1
+            for state in crash_states(model, self._rng, per_point):
+                result.built += 1
+                key = hash((state.tree(), owed.index))
+                if key in seen:
+                    continue
+                seen.add(key)
+                result.states += 1
+                for sentence in judge(state, promises, owed, index, self._bench):
+                    what = _describe(operation)
+                    result.findings.append(CrashFinding(index, what, last_mark, state.describe(), sentence))
+                if len(result.findings) >= FINDINGS_KEPT:
+                    return
+                if inside and self._rng.random() < inside:
+                    self._recover_and_crash(state, promises, owed)
+
+    def _recover_and_crash(self, state: CrashState, promises: Promises, owed: Owed) -> None:
+        """The power goes once more while everything is opened."""
+        disk = state.disk()
+        disk.recorder = Recorder(disk.root)
+        open_everything(SimFiles(disk, LOOP, random.Random(0)), self._bench)
+        operations = disk.recorder.operations
+        inner = Promises(operations, self._bench.root)
+        inner.go_on(owed, written_by_name(state, promises))
+        self.result.recoveries += 1
+        self._run(operations, set(range(len(operations))), inner, INSIDE_PER_POINT, 0.0)
 
 
 def explore(
@@ -61,43 +122,10 @@ def explore(
     seed: int = 0,
     per_point: int = 100,
     points: int | None = None,
-    stop_at: int = FINDINGS_KEPT,
+    inside: float = 0.0,
 ) -> Exploration:
-    """Lose power after every operation of a recording, or after so many that chance picks; open what is left.
-
-    `per_point` bounds the states of one moment, about. Ends early after `stop_at` findings.
-    """
-    rng = random.Random(seed)
-    promises, model, result = Promises(operations, bench.root), DiskModel(), Exploration()
-    chosen = range(len(operations))
-    looked_at = set(chosen if points is None or points >= len(operations) else rng.sample(chosen, points))
-    marks = [owed.index for owed in promises.marks]
-    seen: set[int] = set()
-    last_mark = "the beginning"
-    for index, operation in enumerate(operations):
-        model.apply(operation)
-        if isinstance(operation, Mark) and operation.word:
-            last_mark = f"after {operation.word}"
-        if index not in looked_at:
-            continue
-        place = bisect_right(marks, index) - 1
-        before = promises.marks[place] if place >= 0 else NOTHING
-        after = promises.marks[place + 1] if place + 1 < len(marks) else before
-        owed = promises.between(before, after)
-        result.points += 1
-        for state in crash_states(model, rng, per_point):
-            result.built += 1
-            key = hash((state.tree(), owed.index))
-            if key in seen:
-                continue
-            seen.add(key)
-            result.states += 1
-            for sentence in judge(state, promises, owed, index, bench):
-                what = _describe(operation)
-                result.findings.append(CrashFinding(index, what, last_mark, state.describe(), sentence))
-        if len(result.findings) >= stop_at:
-            break
-    return result
+    """Lose power at the moments of a recording and open what is left, as `Explorer` says."""
+    return Explorer(bench, seed=seed, per_point=per_point, inside=inside).explore(operations, points)
 
 
 def _describe(operation: Operation) -> str:

@@ -118,11 +118,12 @@ class Recorder:
         self.operations.append(Begin(nodes))
 
     def _gather(self, entry: Entry, nodes: list[Node]) -> None:
+        number = self._number(entry)  # before those of its entries: the root is 0
         if isinstance(entry, Inode):
-            nodes.append(Node(self._number(entry), bytes(entry.data), {}))
+            nodes.append(Node(number, bytes(entry.data), {}))
             return
         entries = {name: self._number(child) for name, child in entry.entries.items()}
-        nodes.append(Node(self._number(entry), None, entries))
+        nodes.append(Node(number, None, entries))
         for child in entry.entries.values():
             self._gather(child, nodes)
 
