@@ -85,6 +85,22 @@ def test_a_change_of_the_isr_alone_leaves_the_fetch_where_it_is() -> None:
     run(story)
 
 
+def test_metadata_that_were_left_behind_change_no_role() -> None:
+    """A smaller partition epoch is ignored as a whole: no role, no ISR, no new question (R-100, PA-23)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ONE, 1, version=2)
+        assert world.leader(ONE).asked() == [("orders", 0, 1)]
+        await world.learn(ME, 0, version=1)
+        hosted = world.replicas.replicas[ORDERS]
+        assert hosted.leader is None
+        assert hosted.registration is not None
+        assert (hosted.registration.leader, hosted.registration.partition_epoch) == (ONE, 2)
+        assert world.leader(ONE).said() == []
+
+    run(story)
+
+
 @pytest.mark.parametrize(
     ("leader", "isr", "fetches"), [(ONE, (ONE, THREE), False), (-1, (ME,), False), (ONE, (ONE, ME, THREE), True)]
 )

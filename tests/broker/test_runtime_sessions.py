@@ -389,6 +389,26 @@ def test_a_consumer_that_wants_more_than_there_is_waits_as_long_as_it_said() -> 
     run(story)
 
 
+def test_a_single_call_gets_what_there_is_when_its_time_is_over() -> None:
+    """Less than it wanted is told at the end of the wait, not kept from it (R-121)."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,))
+        _, theirs = stream()
+        limits = SessionLimits(8 << 20, 16 << 20)
+        session = FetchSession(theirs, clock=world.clock, files=world.files, lookup=world.lookup, limits=limits)
+        writer = world.produce_session()
+        await writer.send(produce_frame(batch(world, b"a")))
+        await produced(writer)
+        session.on_message(fetch_frame(0, max_wait_ms=60_000, min_bytes=1_000_000))
+        assert session.gather() is None
+        header, data = split_frame(session.last_answer())
+        assert pb.FetchAnswerHeader.FromString(header).partitions[0].size == len(data) > 0
+        assert session.last_answer() == b""
+
+    run(story)
+
+
 def test_one_bad_partition_ends_the_wait_and_spoils_nothing() -> None:
     """A partition that is not here is told at once, and what there is of the other one goes with it. (R-121, PA-41)"""
 
