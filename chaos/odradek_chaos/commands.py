@@ -76,11 +76,20 @@ class Choice(NamedTuple):
     def given(self) -> int:
         return sum(each is not None and each is not False for each in self)
 
+    def check(self, *, optional: bool) -> None:
+        """Raise `CommandFailed` unless it names one broker, or none where that is allowed."""
+        if self.given != 1 and not (optional and self.given == 0):
+            raise CommandFailed(
+                "say which broker: one of --leader, --follower, --controller, --broker",
+                hint="for example --leader orders/0",
+                exit_code=USAGE,
+            )
+
 
 Act = Callable[["RealWorld", Choice, Screen], None]
 
 
-def _command(name: str, help_text: str, act: Act) -> None:
+def _command(name: str, help_text: str, act: Act, *, choice_optional: bool) -> None:
     """Add a subcommand that finds the world and acts on a broker of it that is chosen by its role or number."""
 
     def command(
@@ -96,6 +105,7 @@ def _command(name: str, help_text: str, act: Act) -> None:
         quiet: Quiet = False,
     ) -> None:
         choice = Choice(leader, follower, controller, broker)
+        choice.check(optional=choice_optional)
         act(_world(world, data, project), choice, Screen(output, as_json, quiet))
 
     app.command(name, help=help_text)(command)
@@ -132,9 +142,9 @@ def _repairing(name: str) -> Act:
 
 
 for _name, _help in STRIKES.items():
-    _command(_name, _help, _striking(_name))
+    _command(_name, _help, _striking(_name), choice_optional=False)
 for _name, (_of, _help) in REPAIRS.items():
-    _command(_name, _help, _repairing(_of))
+    _command(_name, _help, _repairing(_of), choice_optional=True)
 
 
 @app.command("restart")
@@ -193,13 +203,7 @@ def _fault(name: str) -> Fault:
 
 
 def _chosen(world: RealWorld, choice: Choice) -> Victim:
-    """The one broker that was chosen, and what it was doing. Raises `CommandFailed` when it is not one."""
-    if choice.given != 1:
-        raise CommandFailed(
-            "say which broker: one of --leader, --follower, --controller, --broker",
-            hint="for example --leader orders/0",
-            exit_code=USAGE,
-        )
+    """The one broker that was chosen, and what it was doing."""
     from odradek.cli.running import run
 
     from odradek_chaos.selecting import select

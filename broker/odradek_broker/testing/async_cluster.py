@@ -227,8 +227,10 @@ class AsyncCluster:
         await self._until(lambda: not_in_sync(self._newest_image(), topic), timeout)
 
     async def wait_until_reassigned(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Return once no partition of a topic is on its way to other replicas, every running broker has taken up what
-        it gained and given up what it lost, and all replicas are in sync."""
+        """Return once no partition of a topic is on its way to other replicas, and all of its replicas are in sync.
+
+        By then every running broker has taken up what it gained and given up what it lost.
+        """
         await self._until(lambda: not_reassigned(self._nodes(), topic), timeout)
 
     async def wait_until_told(self, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
@@ -242,8 +244,10 @@ class AsyncCluster:
         await self._until(untold, timeout)
 
     async def wait_until(self, condition: Callable[[], bool], *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Return once a condition holds: about files, for example. Raises `ClusterError` when a broker fails meanwhile,
-        or when the time is over."""
+        """Return once a condition holds, about files for example.
+
+        Raises `ClusterError` when a broker fails meanwhile, or when the time is over.
+        """
         await self._until(lambda: "" if condition() else "the condition does not hold", timeout)
 
     async def _until(self, missing: Callable[[], str], timeout: float) -> None:

@@ -5,7 +5,7 @@ The brokers run on the process's one background loop, which the synchronous clie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -155,3 +155,10 @@ class Cluster:
     def wait_until_reassigned(self, topic: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Return once no partition of a topic is on its way to other replicas, and all replicas are in sync."""
         background_loop().run(self._cluster.wait_until_reassigned(topic, timeout=timeout))
+
+    def wait_until(self, condition: Callable[[], bool], *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Return once a condition holds, about files for example; it is asked on the background loop.
+
+        Raises `ClusterError` when a broker fails meanwhile, or when the time is over.
+        """
+        background_loop().run(self._cluster.wait_until(condition, timeout=timeout))
