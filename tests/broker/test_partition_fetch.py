@@ -91,7 +91,7 @@ def test_fenced_follower_is_written_down_once() -> None:
 
 
 def test_consumer_reads_below_the_high_watermark() -> None:
-    """Above the high watermark there is nothing yet, which is no error; above the log end it is one. (PA-40, PA-42)"""
+    """Above the high watermark there is nothing yet, which is no error; above the log end it is one. (PA-40)"""
     partition = leader(replica_log(9, high_watermark=6))
     for read_committed in (False, True):
         decision = partition.fetch_by_consumer(2, -1, -1, read_committed, 0)

@@ -82,7 +82,7 @@ def test_empty_answer_is_processed_and_loses_nothing() -> None:
 
 
 def test_high_watermark_may_fall() -> None:
-    """A new leader may know less; consumers are not woken by that (R-27, FE-21)."""
+    """A new leader may know less; consumers are not woken by that (R-27)."""
     partition = started(8, 6, ((4, 0),))
     effects = partition.on_fetch_answer(answer(ask(partition), high_watermark=3), 0)
     assert (partition.log.high_watermark, of_kind(effects, HighWatermarkAdvanced)) == (3, [])

@@ -27,11 +27,16 @@ def one_record(epoch: int) -> bytes:
     return stamped_prefix(0, len(batch) - 12, epoch) + batch[16:]
 
 
-def answer_with(data: bytes, *, epoch: int, offset: int = 0) -> bytes:
+def answer_with(data: bytes, *, epoch: int, offset: int = 0, high_watermark: int = 0) -> bytes:
     """What a leader sends for orders-0."""
     header = pb.FetchAnswerHeader()
     header.partitions.add(
-        topic="orders", partition=0, fetch_offset=offset, request_leader_epoch=epoch, size=len(data), high_watermark=0
+        topic="orders",
+        partition=0,
+        fetch_offset=offset,
+        request_leader_epoch=epoch,
+        size=len(data),
+        high_watermark=high_watermark,
     )
     return pack_frame(header.SerializeToString(), (data,))
 
@@ -206,6 +211,35 @@ def test_a_fetch_for_another_topic_of_the_same_name_is_refused(topic_id: bytes, 
         remote = leader.remote_replica(THREE)
         assert remote is not None
         assert (remote.log_end_offset == 0) == (expected is ErrorCode.NONE)
+
+    run(story)
+
+
+class Waiter:
+    """A fetch that waits at a replica, and how often it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def wake(self, hosted: HostedReplica) -> None:
+        self.woken += 1
+
+    def note_high_watermark(self, hosted: HostedReplica) -> None: ...
+
+
+def test_a_rise_of_a_followers_high_watermark_wakes_who_reads_there() -> None:
+    """New records alone wake no consumer, the bound below which they may be read does (R-29, FE-21)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ONE, 0)
+        consumer = Waiter()
+        world.replicas.replicas[ORDERS].wait_for_data(consumer, follower=False)
+        world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
+        await world.clock.sleep(1)
+        assert (world.log_end(), consumer.woken) == (1, 0)
+        world.leader(ONE).answers.put_nowait(answer_with(b"", epoch=0, offset=1, high_watermark=1))
+        await world.clock.sleep(1)
+        assert consumer.woken == 1
 
     run(story)
 
