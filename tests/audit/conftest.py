@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
 from odradek_proto.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WriteCluster = Callable[..., dict[str, Path]]
 
@@ -38,3 +42,13 @@ def write_cluster(tmp_path: Path) -> WriteCluster:
 def log() -> SampleLog:
     """Three epochs, a few index entries, 260 records in 65 batches."""
     return SampleLog().fill(15, epoch=0).fill(20, epoch=1).fill(30, epoch=3)
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[SparkSession]:
+    """One quiet Spark session on two threads, for all tests that want one: its start is most of what they cost."""
+    pytest.importorskip("pyspark")
+    from odradek_audit.launch import spark_session
+
+    with spark_session("local[2]") as spark:
+        yield spark

@@ -4,7 +4,6 @@ source's views."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +21,11 @@ from tests.interop.planted import Plantings, plant_all
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1.1"
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    """One quiet Spark session on two threads."""
-    from odradek_audit.launch import spark_session
-
-    with spark_session("local[2]") as spark:
-        yield spark
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +69,7 @@ def test_history_and_empty_partitions(session: SparkSession, tmp_path: Path) -> 
     assert [partition.topic for partition in report.partitions] == ["empty", "t"]
 
 
+@pytest.mark.slow
 def test_views_of_the_data_source(session: SparkSession, tmp_path: Path) -> None:
     """Found by Spark without an import; records come back with keys, values, headers' column and times."""
     log = SampleLog().append([b"one", b"two"], epoch=1, producer_id=7).append([b"three"], epoch=2, codec=Codec.GZIP)

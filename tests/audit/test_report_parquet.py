@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,17 +83,8 @@ def _documented(kind: Any) -> str:
     return names[kind]
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    """One quiet Spark session on two threads."""
-    pytest.importorskip("pyspark")
-    from odradek_audit.launch import spark_session
-
-    with spark_session("local[2]") as spark:
-        yield spark
-
-
 @pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 def test_both_engines_write_the_same(
     session: SparkSession,
     write_cluster: WriteCluster,
@@ -105,7 +96,7 @@ def test_both_engines_write_the_same(
     replicas = damaged(write_cluster, log)
     report = local.audit(replicas)
     write_report(report, tmp_path / "local")
-    monkeypatch.setattr(type(session), "stop", lambda self: None)  # the job ends its session; here it is the module's
+    monkeypatch.setattr(type(session), "stop", lambda self: None)  # the job ends its session; here it is everybody's
     given = [f"--replica={name}={path}" for name, path in replicas.items()]
     for extra in ([], ["--overwrite"]):
         assert audit_job.main([*given, "--out", str(tmp_path / "spark"), *extra]) == report.exit_code

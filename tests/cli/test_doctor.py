@@ -130,6 +130,7 @@ def cluster(tmp_path: Path, home: Path) -> Iterator[LocalCluster]:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: Run) -> None:
     """Well, then with a dead broker, without a majority, and gone: exit codes 0, 3, 3, 4."""
     wait = odradek_process("topic", "list", "-b", cluster.bootstrap)
