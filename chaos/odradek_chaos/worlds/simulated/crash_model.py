@@ -29,8 +29,7 @@ from odradek_chaos.worlds.simulated.recording import (
 
 PRESENT, LOST, EMPTY, SHORT, ZEROS, GARBAGE = "+-0szg"  # fates of a write; a torn one is one of the last three
 TORN = (SHORT, ZEROS, GARBAGE)
-FILE_LIMIT = 40  # contents of one file that are told apart at one moment
-DIRECTORY_LIMIT = 32
+FILE_LIMIT, DIRECTORY_LIMIT = 40, 32  # combinations of fates that are tried one and all
 RECENT = 12  # operations whose fate varies, when there are many
 Fates = tuple[str, ...]
 
@@ -73,7 +72,7 @@ class FileModel:
             seen.add(self.durable)
             yield LOST * len(self.pending), self.durable
         settled, varying = self.durable, self.pending
-        if len(varying) > 4 * RECENT:
+        if len(varying) > 2 * RECENT:
             early = bytearray(settled)
             for operation in varying[:-RECENT]:
                 put(early, operation)
@@ -105,11 +104,11 @@ def put(content: bytearray, operation: Write | Truncate) -> None:
 
 
 def choices_of(operation: Write | Truncate) -> str:
-    """The fates that an operation may have; a write within one sector cannot be torn."""
+    """The fates that an operation may have; of a write within one sector nothing is left when it is torn."""
     if isinstance(operation, Truncate):
         return PRESENT + LOST
     torn = operation.offset // SECTOR != (operation.offset + len(operation.data) - 1) // SECTOR
-    return PRESENT + LOST + EMPTY + ("".join(TORN) if torn else "")
+    return PRESENT + LOST + EMPTY + ("".join(TORN) if torn else GARBAGE)
 
 
 def fates_of(operations: Sequence[Write | Truncate], rng: random.Random) -> Iterator[Fates]:
@@ -122,12 +121,12 @@ def fates_of(operations: Sequence[Write | Truncate], rng: random.Random) -> Iter
         yield from product(*choices)
         return
     count = len(operations)
-    for place in range(count) if count <= RECENT else rng.sample(range(count), RECENT):
+    for place in range(count):
         for fate in (LOST, rng.choice(choices[place][1:])):
             yield tuple(PRESENT if other != place else fate for other in range(count))
     for fate in choices[-1]:
         yield (*(PRESENT,) * (count - 1), fate)
-    for _ in range(FILE_LIMIT - 2 * min(count, RECENT)):
+    for _ in range(RECENT):
         gone = rng.random()
         kept = rng.randint(0, count)  # everything later is as good as gone
         yield tuple(
@@ -155,7 +154,7 @@ def leave(durable: bytes, operations: Sequence[Write | Truncate], fates: Fates, 
             put(content, operation)
             continue
         kept = last + 1 if fate == PRESENT else first
-        if fate in TORN:
+        if fate in TORN and first < last:
             kept = rng.randint(first + 1, last)
         shown = end if fate not in (LOST, SHORT) else min(end, kept * SECTOR)
         if fate != LOST and shown > len(content):

@@ -23,6 +23,7 @@ from odradek_proto.transport.ports import Files
 from odradek_chaos.worlds.simulated.crash_checks import LOOP, METADATA, WALL_MS, Bench
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.inodes import Directory, Entry
 from odradek_chaos.worlds.simulated.recording import LogPromise, Mark, Operation, Recorder
 
 ORDERS = TopicPartition("orders", 0)
@@ -53,6 +54,16 @@ class Teller:
 
     def start(self) -> None:
         raise NotImplementedError
+
+    def wait_long(self) -> None:
+        """The kernel has written everything by itself; nobody was told, and nothing more is promised."""
+        waiting: list[Entry] = [self.disk.root]
+        while waiting:
+            entry = waiting.pop()
+            entry.fsync()
+            if isinstance(entry, Directory):
+                waiting.extend(entry.entries.values())
+        self.recorder.begin(self.disk.root)
 
     @property
     def bench(self) -> Bench:
@@ -191,6 +202,24 @@ def truncations(it: LogTeller) -> None:
     it.truncate(8)
     it.append(2, 6)
     it.flush()
+
+
+def second_thoughts(it: LogTeller) -> None:
+    """What is cut and written anew was on the disk as it was before."""
+    it.append(22, 0)
+    it.flush()
+    it.checkpoint()
+    it.append(3, 1)
+    it.wait_long()
+    it.truncate(4)
+    it.append(11, 2, records=2, size=50)
+    it.flush()
+    it.checkpoint()
+    it.append(2, 3)
+    it.roll()
+    it.append(2, 4)
+    it.flush()
+    it.checkpoint()
 
 
 def restarts(it: LogTeller) -> None:
@@ -380,6 +409,7 @@ def metadata_installs(it: QuorumTeller) -> None:
 LOG_STORIES: tuple[Callable[[LogTeller], None], ...] = (
     appends_and_rolls,
     truncations,
+    second_thoughts,
     restarts,
     retention,
     clean_ends,

@@ -1,0 +1,275 @@
+"""Power losses at every moment of what storage does, with every disk that they may leave (R-239, ALICE of OSDI'14)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from odradek_broker.core.quorum.messages import SnapshotId
+from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, replace_file
+from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.durable import DurableLog
+from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
+from odradek_broker.storage.segment import Segment
+from odradek_chaos.worlds.simulated.crash_model import (
+    EMPTY,
+    GARBAGE,
+    LOST,
+    PRESENT,
+    SHORT,
+    ZEROS,
+    DiskModel,
+    leave,
+)
+from odradek_chaos.worlds.simulated.crash_runs import record_seed
+from odradek_chaos.worlds.simulated.crash_states import crash_states
+from odradek_chaos.worlds.simulated.crash_stories import BEFORE_ACK, LOG_STORIES, QUORUM_STORIES, SMALL, told
+from odradek_chaos.worlds.simulated.crashes import Exploration, explore
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.inodes import SECTOR
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.recording import Operation, Recorder, Truncate, Write, load, save
+from odradek_proto.transport.ports import Files
+
+STORIES = [story.__name__ for story in (*LOG_STORIES, *QUORUM_STORIES)]
+MODES = {"default": SMALL, "before-ack": BEFORE_ACK}
+
+
+def lose_power(
+    name: str, mode: str = "default", *, per_point: int, points: int | None = None, inside: float = 0.0
+) -> Exploration:
+    teller = told(name, MODES[mode])
+    return explore(teller.operations, teller.bench, per_point=per_point, points=points, inside=inside)
+
+
+def do_nothing(*_: object) -> None:
+    """Instead of something that must be done."""
+
+
+# --- what is legal ---------------------------------------------------------------------------------------------------
+
+
+def recorded(act: Callable[[Files], None]) -> list[Operation]:
+    disk = SimDisk(random.Random(0))
+    disk.recorder = Recorder(disk.root)
+    act(SimFiles(disk, SimLoop(), random.Random(0)))
+    return disk.recorder.operations
+
+
+def outcomes(operations: list[Operation], path: str, limit: int = 500) -> set[bytes | None]:
+    """What a power loss after the last operation may leave of a file."""
+    model = DiskModel()
+    for operation in operations:
+        model.apply(operation)
+    found: set[bytes | None] = set()
+    for state in crash_states(model, random.Random(1), limit):
+        there = dict(state.paths())
+        found.add(state.contents[there[path]] if path in there else None)
+    return found
+
+
+def test_an_unflushed_rename_leaves_the_old_content_or_any_part_of_the_new() -> None:
+    """Old, new, empty, zeros, garbage, as neither content nor directory was flushed. Flushed, it is new."""
+
+    def write(files: Files) -> None:
+        file = files.open("/x", create=True)
+        file.pwritev([b"old"], 0)
+        file.fsync()
+        files.fsync_dir("/")
+        file = files.open("/y", create=True)
+        file.pwritev([b"new"], 0)
+        files.rename("/y", "/x")
+
+    def write_and_flush(files: Files) -> None:
+        write(files)
+        files.open("/x").fsync()
+        files.fsync_dir("/")
+
+    left = outcomes(recorded(write), "/x")
+    assert {b"old", b"new", b"", bytes(3)} < left
+    assert len(left) == 5, "and what lay in that sector before"
+    assert None in outcomes(recorded(write), "/y")
+    assert outcomes(recorded(write_and_flush), "/x") == {b"new"}
+
+
+def test_sectors_are_old_or_new_as_a_whole() -> None:
+    """A write that was lost keeps later ones out of its sector; a torn one ends where a sector ends."""
+    rng = random.Random(3)
+    first, second = Write(1, 0, b"a" * 300), Write(1, 300, b"b" * 900)
+    assert leave(b"", [first, second], (PRESENT, PRESENT), rng) == b"a" * 300 + b"b" * 900
+    assert leave(b"", [first, second], (PRESENT, LOST), rng) == b"a" * 300
+    assert leave(b"", [first, second], (LOST, PRESENT), rng) == bytes(512) + b"b" * 688
+    assert leave(b"", [first, second], (PRESENT, EMPTY), rng) == b"a" * 300 + bytes(900)
+    short = leave(b"", [first, second], (PRESENT, SHORT), rng)
+    assert len(short) in (512, 1024)
+    assert (b"a" * 300 + b"b" * 900).startswith(short)
+    zeros = leave(b"", [first, second], (PRESENT, ZEROS), rng)
+    assert len(zeros) == 1200
+    assert zeros.rstrip(b"\0") in (b"a" * 300 + b"b" * 212, b"a" * 300 + b"b" * 724)
+    garbage = leave(b"", [first, second], (PRESENT, GARBAGE), rng)
+    assert garbage[:512] == b"a" * 300 + b"b" * 212
+    assert garbage[1024:] not in (b"b" * 176, bytes(176))
+    old = b"o" * 1024
+    kept = leave(old, [Write(1, 100, b"n" * 900)], (GARBAGE,), rng)
+    assert kept == old[:100] + b"n" * 412 + old[512:]  # a sector that was there is old or new, never garbage
+    assert leave(old, [Truncate(1, 600), Write(1, 600, b"n")], (LOST, PRESENT), rng) == b"o" * 600 + b"n" + b"o" * 423
+
+
+def test_many_writes_have_all_extremes_and_stay_few() -> None:
+    """Nothing, everything, each of the last ones missing; and not all of 4^40 combinations."""
+
+    def write(files: Files) -> None:
+        file = files.open("/x", create=True)
+        files.fsync_dir("/")
+        for place in range(40):
+            file.pwritev([b"%02d" % place * 256], place * SECTOR)
+
+    found = outcomes(recorded(write), "/x")
+    whole = b"".join(b"%02d" % place * 256 for place in range(40))
+    assert {b"", whole, whole[:-SECTOR], whole[: -2 * SECTOR] + bytes(SECTOR) + whole[-SECTOR:]} <= found
+    assert len(found) < 100
+
+
+def test_a_recording_can_be_saved_and_tried_again() -> None:
+    """The same bytes, the same states."""
+    teller = told("votes")
+    again = load(save(teller.operations))
+    assert again == teller.operations
+    first, second = (explore(each, teller.bench, per_point=10) for each in (teller.operations, again))
+    assert first == second
+
+
+# --- what storage survives -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", sorted(MODES))
+@pytest.mark.parametrize("name", STORIES)
+def test_every_crash_of_a_story_is_recovered_from(name: str, mode: str) -> None:
+    """A few disks at many moments of it, and some of them lose power while they are recovered."""
+    result = lose_power(name, mode, per_point=5, points=60, inside=0.01)
+    assert not result.findings, "\n".join(map(str, result.findings))
+    assert result.states > 30
+
+
+def test_crashes_of_a_real_run_are_recovered_from() -> None:
+    """A broker in a cluster that is killed, stopped, cut off and loses power: some moments of its life."""
+    operations, bench = record_seed(2)
+    result = explore(operations, bench, points=40, per_point=5)
+    assert not result.findings, "\n".join(map(str, result.findings))
+    assert result.states > 50
+
+
+def test_a_real_run_without_fsync_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same broker with a disk that is never asked to flush its logs, although the broker says that they are."""
+    monkeypatch.setattr(Segment, "fsync", do_nothing)
+    operations, bench = record_seed(2)
+    found = [str(finding) for finding in explore(operations, bench, points=40, per_point=5).findings]
+    assert any("was promised" in each for each in found), found
+
+
+@pytest.mark.slow
+def test_very_many_crash_states_are_recovered_from(capsys: pytest.CaptureFixture[str]) -> None:
+    """All stories with hundreds of disks at every moment, and many real runs."""
+    total = Exploration()
+    for name in STORIES:
+        for mode in sorted(MODES):
+            total.add(lose_power(name, mode, per_point=200, inside=0.001))
+    for seed in range(100, 124):
+        operations, bench = record_seed(seed)
+        total.add(explore(operations, bench, seed=seed, points=100, per_point=12))
+    with capsys.disabled():
+        print(f"\n{total.states} crash states at {total.points} moments, {total.recoveries} recoveries interrupted")
+    assert not total.findings, "\n".join(map(str, total.findings))
+    assert total.states > 100_000
+
+
+# --- what would be noticed -------------------------------------------------------------------------------------------
+
+CHECKPOINTS, VOTES = "odradek_broker.storage.directory", "odradek_broker.runtime.quorum_state_file"
+
+
+def replace_without_directory_fsync(
+    files: Files, directory: str, name: str, content: bytes, *, durable: bool, suffix: str = TEMPORARY_SUFFIX
+) -> None:
+    file = files.open(f"{directory}/{name}{suffix}", create=True)
+    file.truncate(0)
+    file.pwritev([content], 0)
+    file.fsync()
+    files.rename(f"{directory}/{name}{suffix}", f"{directory}/{name}")
+
+
+def replace_without_content_fsync(
+    files: Files, directory: str, name: str, content: bytes, *, durable: bool, suffix: str = TEMPORARY_SUFFIX
+) -> None:
+    replace_file(files, directory, name, content, durable=False, suffix=suffix)
+    files.fsync_dir(directory)
+
+
+def write_in_place(
+    files: Files, directory: str, name: str, content: bytes, *, durable: bool, suffix: str = TEMPORARY_SUFFIX
+) -> None:
+    file = files.open(f"{directory}/{name}", create=True)
+    file.truncate(0)
+    file.pwritev([content], 0)
+    file.fsync()
+    files.fsync_dir(directory)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "module", "name", "sentence"),
+    [
+        (replace_without_directory_fsync, CHECKPOINTS, "appends_and_rolls", "recovery-point-offset-checkpoint is gone"),
+        (replace_without_directory_fsync, VOTES, "votes", "quorum-state is older than promised"),
+        (replace_without_content_fsync, CHECKPOINTS, "appends_and_rolls", "checkpoint is neither old nor new"),
+        (replace_without_content_fsync, VOTES, "votes", "quorum-state is neither old nor new"),
+        (write_in_place, CHECKPOINTS, "appends_and_rolls", "checkpoint is neither old nor new"),
+        (write_in_place, VOTES, "votes", "quorum-state is neither old nor new"),
+    ],
+)
+def test_a_careless_replacement_is_noticed(
+    mutant: Callable[..., None], module: str, name: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints and votes: no fsync of the directory, or of the content, or written in place."""
+    monkeypatch.setattr(f"{module}.replace_file", mutant)
+    assert_noticed(name, sentence)
+
+
+def complete_without_fsync(snapshots: MetadataSnapshots, snapshot: SnapshotId) -> None:
+    path = snapshots.path(snapshot)
+    snapshots._files.rename(path + ".part", path)
+    snapshots._files.fsync_dir(snapshots.directory)
+
+
+flush_files = DurableLog._flush_files
+
+
+def flush_without_directory(log: DurableLog) -> None:
+    log._segments.directory_dirty = log._epochs_dirty = False
+    flush_files(log)
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "mutant", "name", "sentence"),
+    [
+        (Segment, "fsync", do_nothing, "appends_and_rolls", "was promised"),
+        (Segment, "fsync", do_nothing, "metadata_snapshots", "was promised"),
+        (Segment, "fsync_indexes", do_nothing, "second_thoughts", "the index says"),
+        (DurableLog, "_flush_files", flush_without_directory, "appends_and_rolls", "was promised"),
+        (LogDirectory, "_lower_recovery_point", do_nothing, "truncations", "a segment begins at"),
+        (LogDirectory, "_forget_checkpoints", do_nothing, "deletion", "was promised"),
+        (MetadataSnapshots, "complete", complete_without_fsync, "metadata_snapshots", "neither old nor new"),
+    ],
+)
+def test_a_missing_precaution_is_noticed(
+    owner: type, method: str, mutant: object, name: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No fsync before the recovery point moves, checkpoints that outlive what they speak of, names before contents."""
+    monkeypatch.setattr(owner, method, mutant)
+    assert_noticed(name, sentence)
+
+
+def assert_noticed(name: str, sentence: str) -> None:
+    found = [str(finding) for finding in lose_power(name, per_point=30).findings]
+    assert any(sentence in each for each in found), found
