@@ -24,7 +24,8 @@ from odradek_chaos.worlds.simulated.crash_model import (
 )
 from odradek_chaos.worlds.simulated.crash_runs import record_seed
 from odradek_chaos.worlds.simulated.crash_states import crash_states
-from odradek_chaos.worlds.simulated.crash_stories import BEFORE_ACK, LOG_STORIES, QUORUM_STORIES, SMALL, told
+from odradek_chaos.worlds.simulated.crash_stories import LOG_STORIES, QUORUM_STORIES, told
+from odradek_chaos.worlds.simulated.crash_tellers import BEFORE_ACK, SMALL
 from odradek_chaos.worlds.simulated.crashes import Exploration, explore
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles

@@ -11,7 +11,7 @@ from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.crash_checks import METADATA, Bench
 from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.recording import LogPromise, Mark, Operation, Recorder
+from odradek_chaos.worlds.simulated.recording import FsyncDir, LogPromise, Mark, Operation, Recorder
 from odradek_chaos.worlds.simulated.run import run_seed
 from odradek_chaos.worlds.simulated.world import World
 
@@ -28,6 +28,7 @@ class Observer:
         self._told: dict[str, LogPromise] = {}
         self._lives: dict[str, tuple[Log, int]] = {}
         self.recorder = Recorder(self._machine.disk.root)
+        self._looked_at = 0
         self._machine.disk.recorder = self.recorder
         self._look_first = world.cluster.after_step
         world.cluster.after_step = self._after_step
@@ -48,9 +49,12 @@ class Observer:
             quorum = node.quorum
             now[METADATA] = LogPromise(quorum.flushed_offset, quorum.log_start_offset, self._machine.incarnation)
         changed = {name: promise for name, promise in now.items() if self._told.get(name) != promise}
-        if changed:
+        operations = self.recorder.operations
+        replaced = any(isinstance(each, FsyncDir) for each in operations[self._looked_at :])  # a vote or a checkpoint
+        if changed or replaced:
             self._told |= changed
             self.recorder.mark(Mark(changed, word=f"incarnation {self._machine.incarnation}"))
+        self._looked_at = len(operations)
 
     def _life(self, name: str, log: Log) -> int:
         known = self._lives.get(name)
