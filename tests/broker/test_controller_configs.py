@@ -28,11 +28,12 @@ def alter(
     values: Mapping[str, str] | None = None,
     unset: Sequence[str] = (),
     validate_only: bool = False,
+    settings: ControllerSettings = SETTINGS,
 ) -> ErrorCode:
     request = admin_pb2.AlterConfigsRequest(
         resource_type=kind, resource_name=name, set=dict(values or {}), unset=unset, validate_only=validate_only
     )
-    decision = alter_configs(image, SETTINGS, request)
+    decision = alter_configs(image, settings, request)
     write(image, decision.records)
     return ErrorCode(decision.answer.error_code)
 
@@ -171,3 +172,50 @@ def test_a_description_says_where_each_value_comes_from() -> None:
     assert broker["log.segment.bytes"] == ("1000", "broker")
     missing = admin_pb2.DescribeConfigsRequest(resource_type="topic", resource_name="none")
     assert describe_configs(image, settings, missing).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+WITH_ELR = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, elr_enable=True)
+MIN_ISR = "min.insync.replicas"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values", "unset"),
+    [
+        ("topic", "orders", {MIN_ISR: "1"}, []),
+        ("topic", "orders", {}, [MIN_ISR]),
+        ("broker", "", {MIN_ISR: "1"}, []),
+    ],
+    ids=["lowered", "unset", "lowered for all"],
+)
+def test_who_was_eligible_is_not_when_the_isr_is_enough(
+    kind: str, name: str, values: dict[str, str], unset: list[str]
+) -> None:
+    """R-139: the leader may commit alone from then on, so nobody else may follow it; in the batch of the setting."""
+    image = image_of([1, 2, 3], fenced=[2, 3])
+    of_the_topic = {} if kind == "broker" else {"min_insync_replicas": "2"}
+    topic = add_topic(image, "orders", partition_of([1, 2, 3], [1], eligible=[2, 3]), **of_the_topic)
+    if kind == "broker":
+        image.broker_configs[""] = {MIN_ISR: "2"}
+    assert alter(image, kind, name, values, unset, settings=WITH_ELR) is ErrorCode.NONE
+    after = topic.partitions[0]
+    assert (after.leader, after.isr, after.eligible, after.leader_epoch) == (1, (1,), (), 5)
+
+
+def test_a_lowered_minimum_of_another_topic_keeps_the_eligible() -> None:
+    """R-139: and one that is raised, or still not met, changes nothing either."""
+    image = image_of([1, 2, 3], fenced=[2, 3])
+    add_topic(image, "others", partition_of([1, 2, 3]), topic_id=b"2" * 16)
+    topic = add_topic(image, "orders", partition_of([1, 2, 3], [1], eligible=[2, 3]), min_insync_replicas="2")
+    assert alter(image, "topic", "others", {MIN_ISR: "1"}, settings=WITH_ELR) is ErrorCode.NONE
+    assert alter(image, "topic", "orders", {MIN_ISR: "3"}, settings=WITH_ELR) is ErrorCode.NONE
+    assert alter(image, "topic", "orders", {MIN_ISR: "2"}, settings=WITH_ELR) is ErrorCode.NONE
+    assert topic.partitions[0].eligible == (2, 3)
+
+
+def test_a_lowered_minimum_leaves_an_empty_isr_to_the_eligible() -> None:
+    """R-131: nobody leads, so nobody commits; each of them has everything still."""
+    image = image_of([1, 2, 3], fenced=[1, 2, 3])
+    before = partition_of([1, 2, 3], [], NO_LEADER, eligible=[2, 3], last_known=[2])
+    topic = add_topic(image, "orders", before, min_insync_replicas="2")
+    assert alter(image, "topic", "orders", {MIN_ISR: "1"}, settings=WITH_ELR) is ErrorCode.NONE
+    assert topic.partitions[0] is before

@@ -174,7 +174,7 @@ def test_an_eligible_replica_is_elected_when_the_isr_is_gone() -> None:
     before = partition_of([1, 2, 3, 4], [1], eligible=[3], last_known=[2])
     after = change(before, alive=[2, 3, 4], isr=[], elr=True, min_isr=3)
     assert after is not None
-    assert (after.leader, after.isr, after.eligible, after.last_known_eligible) == (3, (3,), (1,), (2,))
+    assert (after.leader, after.isr, after.eligible, after.last_known_eligible) == (3, (3,), (1,), ())
     assert not after.recovering
 
 
@@ -187,15 +187,80 @@ def test_with_eligible_replicas_the_isr_may_become_empty() -> None:
 
 
 def test_an_unclean_member_leaves_the_eligible() -> None:
-    """CO-07, R-141: who came back without a clean shutdown may have lost records; it is only remembered."""
+    """CO-07, R-141: who came back without a clean shutdown may have lost records."""
     before = partition_of([1, 2, 3, 4], [1], eligible=[2, 3])
     after = change(before, alive=[1, 2, 3, 4], isr=[1], elr=True, min_isr=3, unclean_shutdown=[3])
     assert after is not None
-    assert (after.eligible, after.last_known_eligible) == ((2,), (3,))
+    assert (after.eligible, after.last_known_eligible) == ((2,), ())
 
 
-def test_the_last_known_leader_is_elected_uncleanly_only_when_it_is_alive() -> None:
-    """R-140: with nobody in sync and nobody eligible."""
+def test_who_led_last_is_remembered_when_the_isr_becomes_empty() -> None:
+    """R-140: the leader itself, and not whoever is dropped after it."""
+    after = change(partition_of([1, 2, 3], [2], eligible=[1]), alive=[], isr=[], elr=True, min_isr=2)
+    assert after is not None
+    assert (after.leader, after.eligible, after.last_known_eligible) == (NO_LEADER, (1, 2), (2,))
+    for dropped, left in ((2, (1,)), (1, ())):
+        after = change(after, alive=[], isr=[], elr=True, min_isr=2, unclean_shutdown=[dropped])
+        assert after is not None
+        assert (after.eligible, after.last_known_eligible) == (left, (2,))
+
+
+@pytest.mark.parametrize(("alive", "leader"), [([1, 2, 3], 3), ([1, 2], NO_LEADER)], ids=["alive", "away"])
+def test_only_the_last_known_leader_leads_when_nobody_is_eligible(alive: list[int], leader: int) -> None:
+    """R-140: without being asked to, marked as unclean; nobody else, since it may have what they lack."""
+    before = partition_of([1, 2, 3], [], NO_LEADER, last_known=[3])
+    after = change(before, alive=alive, elr=True, min_isr=2)
+    if leader == NO_LEADER:
+        assert after is None
+        return
+    assert after is not None
+    assert (after.leader, after.isr, after.last_known_eligible, after.recovering) == (3, (3,), (), True)
+
+
+def test_a_preferred_election_does_not_elect_the_last_known_leader() -> None:
+    """R-137: it never elects uncleanly."""
+    before = partition_of([1, 2, 3], [], NO_LEADER, last_known=[3])
+    assert change(before, alive=[1, 2, 3], election=Election.PREFERRED, elr=True, min_isr=2) is None
+
+
+def test_the_last_known_leader_waits_for_who_is_eligible() -> None:
+    """R-131, R-140: an eligible replica has everything for certain, so the partition waits for it."""
+    before = partition_of([1, 2, 3], [], NO_LEADER, eligible=[2], last_known=[3])
+    assert change(before, alive=[1, 3], elr=True, min_isr=2) is None
+
+
+def test_without_a_leader_by_then_the_last_member_is_remembered() -> None:
+    """R-135, R-140: it was waited for when eligible leader replicas were turned on, and came back uncleanly."""
+    before = partition_of([1, 2, 3], [2], NO_LEADER)
+    after = change(before, alive=[1], isr=[], elr=True, min_isr=2, unclean_shutdown=[2])
+    assert after is not None
+    assert (after.isr, after.eligible, after.last_known_eligible) == ((), (), (2,))
+
+
+def test_one_in_sync_where_one_is_enough_leaves_nobody_eligible() -> None:
+    """R-139, judged after the election: that leader may commit alone, and the others would lack it."""
+    before = partition_of([1, 2, 3], [], NO_LEADER, eligible=[2, 3], last_known=[3])
+    after = change(before, alive=[2], elr=True, min_isr=1)
+    assert after is not None
+    assert (after.leader, after.isr, after.eligible, after.last_known_eligible) == (2, (2,), (), ())
+
+
+def test_an_empty_isr_is_still_filled_when_eligible_leader_replicas_are_off() -> None:
+    """R-131: another controller had them on, and those whom it remembered are the only ones that may lead."""
+    before = partition_of([1, 2, 3], [], NO_LEADER, eligible=[2, 3], last_known=[3])
+    after = change(before, alive=[1, 2], elr=False, min_isr=2)
+    assert after is not None
+    assert (after.leader, after.isr, after.eligible) == (2, (2,), (3,))
+    then = change(after, alive=[1, 2, 3], isr=[2, 3], elr=False, min_isr=2)
+    assert then is not None
+    assert (then.isr, then.eligible) == ((2, 3), ())
+    lone = change(partition_of([1, 2, 3], [], NO_LEADER, last_known=[3]), alive=[3], elr=False, min_isr=2)
+    assert lone is not None
+    assert (lone.leader, lone.isr) == (3, (3,))
+
+
+def test_the_last_known_leader_comes_before_others_in_an_unclean_election() -> None:
+    """R-132, R-140: with nobody in sync and nobody eligible."""
     before = partition_of([1, 2, 3], [], NO_LEADER, last_known=[3])
     after = change(before, alive=[1, 3], election=Election.UNCLEAN, elr=True, min_isr=2)
     assert after is not None

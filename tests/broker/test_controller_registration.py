@@ -107,17 +107,15 @@ def test_a_fast_restart_keeps_isr_and_leadership_in_the_old_protocol() -> None:
 
 
 @pytest.mark.parametrize(
-    ("previous", "last_known"), [(101, ()), (100, (1,)), (-1, (1,))], ids=["clean", "older", "no file"]
+    ("previous", "eligible"), [(101, (1, 3)), (100, (3,)), (-1, (3,))], ids=["clean", "older", "no file"]
 )
-def test_an_unclean_shutdown_costs_the_place_among_the_eligible(previous: int, last_known: tuple[int, ...]) -> None:
+def test_an_unclean_shutdown_costs_the_place_among_the_eligible(previous: int, eligible: tuple[int, ...]) -> None:
     """CO-07, R-141: clean is only who knows the epoch of its own last registration."""
     settings = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, elr_enable=True, min_insync_replicas=2)
     image = image_of([1, 2, 3], fenced=[1])
     topic = add_topic(image, "orders", partition_of([1, 2, 3], [2], eligible=[1, 3]))
     assert register(image, request(1, life=1, previous_broker_epoch=previous), settings=settings) is ErrorCode.NONE
-    partition = topic.partitions[0]
-    assert partition.last_known_eligible == last_known
-    assert partition.eligible == ((1, 3) if previous == 101 else (3,))
+    assert topic.partitions[0].eligible == eligible
 
 
 @pytest.mark.parametrize(

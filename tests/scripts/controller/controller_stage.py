@@ -13,6 +13,7 @@ isr orders 0 1,2,3 [by=2] [broker_epoch=99] [epoch=0] [version=0] [member_epoch=
 elect orders 0 preferred|unclean       an administrator asks for an election
 reassign orders 0 4,5   an administrator wants these replicas; `cancel orders 0` takes that back
 allow_unclean orders    unclean.leader.election.enable=true for the topic
+set_min orders 1        an administrator sets the topic's min.insync.replicas
 time 300                so much later; deadlines on the way are kept
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from odradek_broker.core.controller.alter_partition import alter_partition
 from odradek_broker.core.controller.balance import elect_leaders
+from odradek_broker.core.controller.configs import alter_configs
 from odradek_broker.core.controller.heartbeats import process_heartbeat
 from odradek_broker.core.controller.reassignment import alter_partition_reassignments
 from odradek_broker.core.controller.registration import fence_broker, register_broker
@@ -244,6 +246,12 @@ class ControllerStage:
             resource_type="topic", resource_name=topic, name="unclean.leader.election.enable", value="true"
         )
         self.write([metadata_pb2.MetadataRecord(config=config)])
+
+    def do_set_min(self, topic: str, count: str) -> None:
+        request = admin_pb2.AlterConfigsRequest(
+            resource_type="topic", resource_name=topic, set={"min.insync.replicas": count}
+        )
+        self.write(alter_configs(self.image, self.settings, request).records)
 
     def do_time(self, duration_ms: str) -> None:
         until_ms = self.now_ms + int(duration_ms)

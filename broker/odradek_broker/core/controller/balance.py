@@ -80,7 +80,7 @@ def _elect(
         min_insync_replicas=min_insync_replicas(image, settings, topic.name),
     )
     record = change_partition(topic.topic_id, topic_partition.partition, current, target)
-    if record is not None:
+    if record is not None and record.partition_change.HasField("leader"):
         return record, ErrorCode.NONE
     unavailable = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     return None, unavailable

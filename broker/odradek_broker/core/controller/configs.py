@@ -1,7 +1,7 @@
 """Settings of topics and brokers, changed while the cluster runs.
 
 A change is all or nothing. When it allows unclean elections for a topic, partitions of it without a leader get one in
-the same batch (R-137).
+the same batch (R-137). When it changes min.insync.replicas, the same batch says who is no longer eligible (KIP-966).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_pb2
 
 from odradek_broker.core.controller.decision import Decision, config_record
-from odradek_broker.core.controller.partitions import elect_leaderless
+from odradek_broker.core.controller.partitions import elect_leaderless, review_eligible
 from odradek_broker.core.controller.refusal import Refusal
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.config_sources import broker_sources, config_entry, topic_sources
@@ -27,6 +27,7 @@ from odradek_broker.core.metadata.topic_configs import (
 )
 
 UNCLEAN = "unclean.leader.election.enable"
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
 def alter_configs(
@@ -118,11 +119,15 @@ def _elections(
     records: list[MetadataRecord],
 ) -> list[MetadataRecord]:
     value = request.set.get(UNCLEAN)
-    if not records or value is None or parse(BROKER_CONFIGS[UNCLEAN].type, value) is not True:
+    allows_unclean = value is not None and parse(BROKER_CONFIGS[UNCLEAN].type, value) is True
+    reviews = MIN_INSYNC_REPLICAS in (*request.set, *request.unset)
+    if not records or not (allows_unclean or reviews):
         return []
     changed = image.copy()  # an election has to see the new setting
     for record in records:
         apply(changed, record, changed.offset, changed.epoch)
-    return elect_leaderless(
-        changed, settings, topic=request.resource_name if request.resource_type == "topic" else None
-    )
+    topic = request.resource_name if request.resource_type == "topic" else None
+    return [
+        *(review_eligible(changed, settings, topic=topic) if reviews else ()),  # partitions that have a leader
+        *(elect_leaderless(changed, settings, topic=topic) if allows_unclean else ()),
+    ]

@@ -5,6 +5,11 @@
 - the order of the replica list decides between candidates, never the order of the ISR (R-132);
 - a clean election keeps the ISR, an unclean one makes the leader its only member, to recover (R-133);
 - without eligible leader replicas the ISR never becomes empty: the last member stays, without leading (R-135);
+- with them it does, and who may lead stands beside it: whoever left an ISR that was below min.insync.replicas by then,
+  since the high watermark stands still there (R-21), unless its broker came back from an unclean stop (R-139, R-141).
+  Once the ISR has enough members again, by whatever change, nobody else is eligible: it may commit without them;
+- with neither of the two left, the leader that led last is elected as soon as it is active, marked as unclean: nobody
+  can have more than it, unless its machine lost what was not flushed (R-140);
 - a reassignment is complete as soon as every replica of its target is in the ISR, whatever the change was made for: the
   removing replicas leave, and another one leads if the leader is among them (R-145);
 - the leader epoch grows when the leader changes, also to none, or the replica set loses a member; never when the ISR
@@ -30,7 +35,10 @@ class Election(Enum):
 
 
 class EligibleReplicas(Value, frozen=True):
-    """Eligible leader replicas and the last known ones (KIP-966)."""
+    """Eligible leader replicas, in the order of their ids, and the last known leader of an empty ISR (KIP-966).
+
+    `last_known` holds one broker at most, as Kafka does where it may elect it ("balanced" unclean recovery).
+    """
 
     eligible: tuple[int, ...] = ()
     last_known: tuple[int, ...] = ()
@@ -97,15 +105,11 @@ def change_partition(
         isr, recovering, eligible = (leader,), True, EligibleReplicas()
     elif leader in eligible.eligible:
         isr = (leader,)
-        eligible = EligibleReplicas(tuple(i for i in eligible.eligible if i != leader), eligible.last_known)
     elif not isr and not target.elr_enable:
         isr = tuple(replica for replica in current.isr if replica in members.replicas)
     # An election can make an ISR that completes: of the one replica that is the whole target.
     members = Membership(members.replicas, isr, members.reassignment).completed()
-    eligible = EligibleReplicas(
-        tuple(i for i in eligible.eligible if i in members.replicas),
-        tuple(i for i in eligible.last_known if i in members.replicas),
-    )
+    eligible = _without(eligible, target, members, leader)
     unclean = elected.unclean or target.unclean
     return _record(topic_id, partition, current, members, leader, recovering, eligible, unclean)
 
@@ -129,24 +133,53 @@ def _elect(
     for candidate in candidates:
         if valid(candidate):
             return Elected(candidate)
+    if target.election is Election.PREFERRED:
+        return Elected(NO_LEADER)  # never an unclean one (R-137)
+    uncleanly = eligible.last_known if not isr and not eligible.eligible else ()
     if target.election is Election.UNCLEAN:
-        last_known = eligible.last_known if not isr and not eligible.eligible and len(eligible.last_known) == 1 else ()
-        for candidate in (*last_known, *replicas):
-            if target.acceptable(candidate):
-                return Elected(candidate, unclean=True)
+        uncleanly = (*uncleanly, *replicas)
+    for candidate in uncleanly:
+        if target.acceptable(candidate):
+            return Elected(candidate, unclean=True)
     return Elected(NO_LEADER)
 
 
 def _eligible(
     current: PartitionRegistration, target: PartitionTarget, replicas: tuple[int, ...], isr: tuple[int, ...]
 ) -> EligibleReplicas:
-    """R-139: who may lead although it left the ISR, because the ISR has become smaller than min.insync.replicas."""
-    if not target.elr_enable or len(isr) >= min(target.min_insync_replicas, len(replicas)):
+    """R-139: who may lead although it left the ISR, because the ISR has become smaller than min.insync.replicas.
+
+    An empty ISR stands even where eligible leader replicas are off by now: nobody else could ever lead again.
+    """
+    if not target.elr_enable and current.isr:
+        return EligibleReplicas()
+    if len(isr) >= min(target.min_insync_replicas, len(replicas)):
         return EligibleReplicas()
     before = sorted({*current.eligible, *current.isr} & set(replicas))
     eligible = tuple(i for i in before if i not in isr and i not in target.unclean_shutdown)
-    known = sorted({*before, *current.last_known_eligible} & set(replicas))
-    return EligibleReplicas(eligible, tuple(i for i in known if i not in isr and i not in eligible))
+    return EligibleReplicas(eligible, () if isr else _last_known_leader(current, replicas))
+
+
+def _last_known_leader(current: PartitionRegistration, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    """Who led when the ISR became empty (R-140). If nobody did, the last member, which was waited for (R-135)."""
+    if current.leader in replicas:
+        return (current.leader,)
+    known = current.isr if len(current.isr) == 1 else current.last_known_eligible
+    return tuple(i for i in known if i in replicas)
+
+
+def _without(eligible: EligibleReplicas, target: PartitionTarget, members: Membership, leader: int) -> EligibleReplicas:
+    """Those that are still needed beside the ISR that an election has made.
+
+    Unlike Kafka, they are judged by the ISR after the election, too: the leader of a lowered min.insync.replicas may
+    commit alone, and whoever was eligible beside it lacks that.
+    """
+    if len(members.isr) >= min(target.min_insync_replicas, len(members.replicas)):
+        return EligibleReplicas()
+    return EligibleReplicas(
+        tuple(i for i in eligible.eligible if i in members.replicas and i not in members.isr),
+        tuple(i for i in eligible.last_known if i in members.replicas) if leader == NO_LEADER else (),
+    )
 
 
 def _record(

@@ -94,3 +94,26 @@ def elect_leaderless(
         if record is not None:
             records.append(record)
     return records
+
+
+def review_eligible(
+    image: MetadataImage, settings: ControllerSettings, topic: str | None = None
+) -> list[MetadataRecord]:
+    """Nobody is eligible any more where the ISR is enough now, since min.insync.replicas was lowered (R-139).
+
+    The leader may commit with the ISR alone from then on. So this belongs into the batch of the setting itself: no
+    leader reads one without the other.
+    """
+    records = []
+    for topic_image, partition, current in all_partitions(image):
+        if not current.eligible or current.leader == NO_LEADER or topic not in (None, topic_image.name):
+            continue
+        target = PartitionTarget(
+            acceptable=image.is_active,
+            elr_enable=settings.elr_enable,
+            min_insync_replicas=min_insync_replicas(image, settings, topic_image.name),
+        )
+        record = change_partition(topic_image.topic_id, partition, current, target)
+        if record is not None:
+            records.append(record)
+    return records
