@@ -47,6 +47,7 @@ class Options:
     core: str = "drawn"  # whether one machine stays broken while the others must be well: drawn, always or never
     strict: bool = False  # report what is not owed, too
     metadata_snapshots: str = "drawn"  # small: every few records, so that nodes are sent one; drawn, small or never
+    elr: str = "drawn"  # eligible leader replicas (KIP-966): drawn, on or off
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.nemeses if name not in ALL_NEMESES]
@@ -65,6 +66,8 @@ class Options:
             raise ValueError(f"core must be drawn, always or never, not {self.core!r}")
         if self.metadata_snapshots not in ("drawn", "small", "never"):
             raise ValueError(f"metadata snapshots must be drawn, small or never, not {self.metadata_snapshots!r}")
+        if self.elr not in ("drawn", "on", "off"):
+            raise ValueError(f"elr must be drawn, on or off, not {self.elr!r}")
 
     @property
     def promises(self) -> Promises:
@@ -145,8 +148,10 @@ def expand(rng: Random, options: Options) -> Plan:
     )
     small, chosen = rng.choice(SMALL_SNAPSHOTS), rng.random() < 0.5
     if options.metadata_snapshots == "small" or (options.metadata_snapshots == "drawn" and chosen):
-        return replace(plan, settings=_with_snapshots(settings, small))
-    return plan
+        settings = _with_snapshots(settings, small)
+    chosen = rng.random() < 0.5
+    eligible = options.elr == "on" or (options.elr == "drawn" and chosen)
+    return replace(plan, settings=replace(settings, odradek_elr_enable=eligible))
 
 
 def _with_snapshots(settings: BrokerSettings, every_bytes: int) -> BrokerSettings:

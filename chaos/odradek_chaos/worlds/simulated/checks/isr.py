@@ -19,7 +19,10 @@ def changed_partitions(image: MetadataImage, before: MetadataImage) -> Iterator[
 
 
 class IsrWithinReplicas(Invariant):
-    """Leader in the ISR, ISR within the replicas, and nobody fenced in it but a last one without a leader."""
+    """Leader in the ISR, ISR within the replicas, and nobody fenced in it but a last one without a leader.
+
+    An empty ISR is one that somebody is remembered beside: an eligible leader replica or the last leader (KIP-966).
+    """
 
     name = "isr-within-replicas"
     rules = "N8, W-3, W-6, R-55"
@@ -29,7 +32,8 @@ class IsrWithinReplicas(Invariant):
         found = changed_partitions(image, MetadataImage() if fencing else before)
         for partition, registration in found:
             isr, replicas = registration.isr, registration.replicas
-            if not isr or any(member not in replicas for member in isr) or len(set(isr)) != len(isr):
+            remembered = registration.leader < 0 and (registration.eligible or registration.last_known_eligible)
+            if not (isr or remembered) or any(member not in replicas for member in isr) or len(set(isr)) != len(isr):
                 yield 0, partition, f"ISR {list(isr)} of replicas {list(replicas)}"
             if registration.leader >= 0 and registration.leader not in isr:
                 yield 0, partition, f"leader {registration.leader} is not in the ISR {list(isr)}"
@@ -96,7 +100,8 @@ class MaximalIsrSuperset(Invariant):
 
 
 class CandidateCompleteness(Invariant):
-    """Each running member of the ISR has all that was ever committed: anybody of them may be the next leader."""
+    """Each running member of the ISR, and each eligible leader replica, has all that was ever committed: anybody of
+    them may be the next leader."""
 
     name = "candidate-completeness"
     rules = "S-1, S-2"
@@ -108,7 +113,7 @@ class CandidateCompleteness(Invariant):
                 yield from self._check(now, seen.partition, registration, seen.broker_id)
         elif seen.is_leader and seen.high_watermark != before.high_watermark:
             registration = now.registration(seen.partition)
-            for member in registration.isr if registration is not None else ():
+            for member in (*registration.isr, *registration.eligible) if registration is not None else ():
                 assert registration is not None
                 yield from self._check(now, seen.partition, registration, member)
 
@@ -116,15 +121,20 @@ class CandidateCompleteness(Invariant):
         if image is not now.image:
             return
         for partition, registration in changed_partitions(image, before):
-            for member in registration.isr:
+            for member in (*registration.isr, *registration.eligible):
                 yield from self._check(now, partition, registration, member)
 
     def _check(self, now: Everything, partition: str, registration: PartitionRegistration, member: int) -> Violations:
         seen, committed = now.replicas.get((member, partition)), now.committed_end(partition)
-        if seen is None or member not in registration.isr or seen.leader_epoch < registration.leader_epoch:
+        if seen is None or seen.leader_epoch < registration.leader_epoch:
+            return
+        if member not in registration.isr and member not in registration.eligible:
             return
         if seen.log_end_offset < committed:
-            sentence = f"in the ISR {list(registration.isr)} with log end offset {seen.log_end_offset}"
+            place = f"in the ISR {list(registration.isr)}"
+            if member in registration.eligible:
+                place = f"eligible beside the ISR {list(registration.isr)}"
+            sentence = f"{place} with log end offset {seen.log_end_offset}"
             yield member, partition, f"{sentence}; committed is up to {committed}"
 
 

@@ -114,8 +114,11 @@ class TruncateSafe(Invariant):
             return
         to, committed = int(moment.facts["to"]), now.committed_end(moment.partition)
         registration = now.registration(moment.partition)
-        if to < committed and registration is not None and moment.broker_id in registration.isr:
-            sentence = f"truncates to {to} while in the ISR {list(registration.isr)}; committed is up to {committed}"
+        if registration is None or to >= committed:
+            return
+        if moment.broker_id in (*registration.isr, *registration.eligible):
+            place = f"in the ISR {list(registration.isr)}, eligible {list(registration.eligible)}"
+            sentence = f"truncates to {to} while {place}; committed is up to {committed}"
             yield moment.broker_id, moment.partition, sentence
 
 
