@@ -7,9 +7,11 @@ from odradek_broker.core.quorum.core import QuorumCore
 from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import (
     BeginEpoch,
+    Dial,
     EndEpoch,
     Fail,
     FetchAnswer,
+    LeaderChanged,
     PersistState,
     QuorumState,
     Reply,
@@ -196,6 +198,43 @@ def test_a_leader_that_says_it_does_not_lead_is_believed() -> None:
     core.on_answer(_in_flight(core), FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 4), NOW)
     assert isinstance(core.role, Unattached)
     assert core.leader_id == -1
+
+
+def test_proof_is_worth_more_than_the_word_of_another_voter() -> None:
+    """Whoever has not noticed that the leader is gone is asked again, and not believed; the leader itself is."""
+    core = following()
+    core.on_unanswered(_in_flight(core), Unanswered.REFUSED, NOW)
+    (to_leader, to_other) = of(core.on_time(NOW + 150), Send)
+    refused = VoteAnswer(ErrorCode.NONE, 2, 4, granted=False)
+    assert not of(core.on_answer(to_other, refused, NOW + 151), LeaderChanged)
+    assert [send.peer_id for send in of(core.on_time(NOW + 171), Send)] == [3]
+    core.on_answer(to_leader, refused, NOW + 172)
+    assert isinstance(core.role, Follower)
+    assert core.leader_id == 2
+
+
+def test_a_leader_that_has_resigned_is_not_followed_again_in_its_epoch() -> None:
+    """R-212: it will never lead this epoch again, whatever a voter says that has not heard of it."""
+    core = following()
+    core.on_request(EndEpoch(2, 4, (3, 1)), "end", NOW)
+    (_, to_other) = of(core.on_time(NOW + 2 * 150), Send)
+    core.on_answer(to_other, VoteAnswer(ErrorCode.NONE, 2, 4, granted=False), NOW + 301)
+    assert isinstance(core.role, Prospective)
+
+
+def test_a_pre_vote_makes_a_follower_look_once_beside_its_fetch() -> None:
+    """R-215: it refuses, but its leader may be gone without its having noticed; a fetch can wait for long."""
+    core = following()
+    asked = Vote(4, 3, 3, 9, pre_vote=True)
+    assert of(core.on_request(asked, "first", NOW), Dial) == [Dial(2)]
+    assert not of(core.on_request(asked, "second", NOW + 1), Dial)
+    core.on_dialled(2, False, NOW + 2)
+    assert isinstance(core.role, Follower)
+    assert core.role.failures == 0
+    assert of(core.on_request(asked, "third", NOW + 3), Dial) == [Dial(2)]
+    core.on_dialled(2, True, NOW + 4)
+    assert isinstance(core.role, Unattached)
+    assert vote(core, 4, 3, last=(3, 9), pre=True).granted
 
 
 def test_a_fetch_timeout_starts_a_pre_vote_and_not_an_election() -> None:

@@ -9,6 +9,7 @@ from odradek_broker.core.quorum.member import SOON_MS, Member
 from odradek_broker.core.quorum.messages import (
     NO_NODE,
     BeginEpoch,
+    Dial,
     EndEpoch,
     EpochAnswer,
     Reply,
@@ -49,6 +50,8 @@ class Elections:
                 member.become_unattached(
                     vote.epoch, now_ms
                 )  # the epoch is real, even if this candidate is not good enough
+            elif not granted and isinstance(member.role, Follower):
+                self._look(member.role)
         member.emit(
             Reply(token, VoteAnswer(error, member.role.leader_id, member.state.epoch, granted, granted and provisional))
         )
@@ -81,6 +84,14 @@ class Elections:
             return True
         return member.state.leader_id == NO_NODE and member.state.voted_id in (NO_NODE, vote.candidate_id)
 
+    def _look(self, role: Follower) -> None:
+        """Another voter knows no leader. It may know why before this node does, whose fetch still waits: so see
+        whether anybody listens there. The fetch goes on meanwhile.
+        """
+        if not role.dialling and not role.looking:
+            role.looking = True
+            self._member.emit(Dial(role.leader_id))
+
     # --- as a candidate ---
 
     def ask(self, role: Prospective | Candidate, now_ms: int) -> None:
@@ -96,7 +107,7 @@ class Elections:
     def on_vote_answer(self, send: Send, answer: VoteAnswer, now_ms: int) -> None:
         member, role = self._member, self._member.role
         # Who grants has given up on the leader that it may still name.
-        member.observe(answer.epoch, NO_NODE if answer.granted else answer.leader_id, now_ms)
+        member.observe(answer.epoch, NO_NODE if answer.granted else answer.leader_id, now_ms, says=send.peer_id)
         if role is not member.role or not isinstance(role, Prospective | Candidate):
             return
         ballot = role.ballot
@@ -106,6 +117,9 @@ class Elections:
             ballot.unreachable(send.peer_id, now_ms + member.config.retry_backoff_ms)
         elif answer.error is ErrorCode.NONE and answer.granted:
             ballot.grant(send.peer_id, answer.provisional)
+        elif member.leader_is_gone(answer.epoch, answer.leader_id, send.peer_id):
+            ballot.retries.again(send.peer_id, now_ms + member.backoff_ms(ballot.disbelieved))
+            ballot.disbelieved += 1
         else:
             ballot.refuse(send.peer_id)
         self._count(role, now_ms)
@@ -161,7 +175,7 @@ class Elections:
         member = self._member
         error = self._epoch_error(begin.leader_id, begin.epoch)
         if error is ErrorCode.NONE:
-            member.observe(begin.epoch, begin.leader_id, now_ms)
+            member.observe(begin.epoch, begin.leader_id, now_ms, says=begin.leader_id)
             role = member.role
             if isinstance(role, Follower) and role.leader_id == begin.leader_id:
                 role.heard_at_ms = now_ms
@@ -176,7 +190,7 @@ class Elections:
         member = self._member
         error = self._epoch_error(end.leader_id, end.epoch)
         if error is ErrorCode.NONE:
-            member.observe(end.epoch, NO_NODE, now_ms)  # who says goodbye is not to be followed
+            member.observe(end.epoch, NO_NODE, now_ms, says=end.leader_id)  # who says goodbye is not to be followed
             if isinstance(member.role, Follower | Unattached | Prospective) and member.state.epoch == end.epoch:
                 self._succeed(end, now_ms)
         member.emit(Reply(token, EpochAnswer(error, member.role.leader_id, member.state.epoch)))
@@ -184,6 +198,7 @@ class Elections:
     def _succeed(self, end: EndEpoch, now_ms: int) -> None:
         member = self._member
         member.tell("leader_lost", "R-212", leader=end.leader_id, reason="it resigned", successors=end.successors)
+        member.gone_in_epoch = end.epoch
         own = member.config.node_id
         place = end.successors.index(own) if own in end.successors else None
         if place == 0 and member.config.is_voter:
@@ -216,7 +231,7 @@ class Elections:
                 role.retries.again(send.peer_id, now_ms + member.config.retry_backoff_ms)
             else:
                 role.retries.done(send.peer_id)
-        member.observe(answer.epoch, answer.leader_id, now_ms)
+        member.observe(answer.epoch, answer.leader_id, now_ms, says=send.peer_id)
 
     def on_epoch_unanswered(self, send: Send, now_ms: int) -> None:
         role = self._member.role

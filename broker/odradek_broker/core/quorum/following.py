@@ -118,7 +118,7 @@ class Following:
         expected = isinstance(role, Follower) and role.in_flight is send
         if isinstance(role, Follower) and expected:
             role.in_flight = None
-        member.observe(answer.epoch, answer.leader_id, now_ms)
+        member.observe(answer.epoch, answer.leader_id, now_ms, says=send.peer_id)
         if role is not member.role or not isinstance(role, Follower) or not expected:
             return None
         return role
@@ -234,12 +234,12 @@ class Following:
 
     def on_dialled(self, peer_id: int, refused: bool, now_ms: int) -> None:
         member, role = self._member, self._member.role
-        if not isinstance(role, Follower) or not role.dialling or role.leader_id != peer_id:
+        if not isinstance(role, Follower) or not (role.dialling or role.looking) or role.leader_id != peer_id:
             return
-        role.dialling = False
+        waited, role.dialling, role.looking = role.dialling, False, False
         if refused:
             member.lost_leader("connection refused", now_ms)
-        else:
+        elif waited:
             member.back_off(role, now_ms)
 
     def on_flushed(self, now_ms: int) -> None:

@@ -47,6 +47,7 @@ Role = Unattached | Prospective | Candidate | Follower | Leader | Resigned
 
 SOON_MS = 150  # nobody leads: how long the slowest voter waits, at random, before it asks whether it would win
 LARGEST_DOUBLING = 6  # of a back-off
+NO_EPOCH = -1
 
 
 class Member:
@@ -68,6 +69,7 @@ class Member:
         self.effects: list[Effect] = []
         self.role: Role = Unattached(None)
         self.lost_elections = 0  # one after the other
+        self.gone_in_epoch = NO_EPOCH  # there is proof that this epoch's leader leads no more
         self._announced = LeaderChanged(NO_NODE, state.epoch)
 
     # --- small things ---
@@ -213,6 +215,7 @@ class Member:
             return
         self.tell("became_follower", "R-213", leader=leader_id, epoch=epoch, leo=self.log.log_end_offset)
         self.lost_elections = 0
+        self.gone_in_epoch = NO_EPOCH
         voted = self.state.voted_id if epoch == self.state.epoch else NO_NODE
         self.persist(self.state_in(epoch, leader_id, voted))
         follower = Follower(leader_id, now_ms + self.config.fetch_timeout_ms, now_ms)
@@ -230,10 +233,21 @@ class Member:
     def lost_leader(self, reason: str, now_ms: int) -> None:
         """There is proof that the leader does not lead any more; nobody waits for a timeout (R-215)."""
         self.tell("leader_lost", "R-215", leader=self.role.leader_id, reason=reason)
+        self.gone_in_epoch = self.state.epoch
         self.become_unattached(self.state.epoch, now_ms)
 
-    def observe(self, epoch: int, leader_id: int, now_ms: int) -> None:
-        """Somebody knows this epoch and perhaps its leader: follow what is newer (R-213)."""
+    def leader_is_gone(self, epoch: int, leader_id: int, says: int) -> bool:
+        """Whether this node knows better than node `says`, which knows a leader of `epoch`.
+
+        A voter that has not noticed yet goes on naming a dead leader, and whoever followed it again would lose it
+        again, until the last one has noticed. A leader that speaks for itself disproves the proof.
+        """
+        return epoch == self.gone_in_epoch and leader_id not in (NO_NODE, says)
+
+    def observe(self, epoch: int, leader_id: int, now_ms: int, *, says: int) -> None:
+        """Node `says` knows this epoch and perhaps its leader: follow what is newer (R-213)."""
+        if self.leader_is_gone(epoch, leader_id, says):
+            return
         known = leader_id if leader_id in self.config.voters and leader_id != self.config.node_id else NO_NODE
         if epoch > self.state.epoch and known == NO_NODE:
             self.become_unattached(epoch, now_ms)

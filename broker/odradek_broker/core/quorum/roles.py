@@ -74,6 +74,7 @@ class Ballot:
         self._refused: list[int] = []
         self._unreachable: dict[int, None] = {}
         self._voters = len(voters)
+        self.disbelieved = 0  # refusals for a leader that is known to be gone; their voters are asked again
         self.retries = Retries((voter for voter in voters if voter != node_id), now_ms)
 
     def grant(self, voter: int, provisional: bool = False) -> None:
@@ -176,7 +177,8 @@ class Follower:
     fetch_at_ms: int
     heard_at_ms: int | None = None  # when the leader last spoke to us, in this role
     in_flight: Send | None = None
-    dialling: bool = False
+    dialling: bool = False  # no fetch goes before it is known whether anybody listens
+    looking: bool = False  # the same is asked beside a fetch, since another voter knows no leader
     failures: int = 0  # fetches without an answer, one after the other
     flushed: bool = True  # all that was appended is on the disk: a fetch may say so
     download: Download | None = None  # what is fetched instead of records
