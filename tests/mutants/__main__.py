@@ -3,6 +3,8 @@
 Each mutant lives alone in a copy of the sources. Protocol mutants (patches/) meet seeds of the simulated world first,
 since a seed is what finds such mistakes in practice, and the fast tests when no seed objects. Generated mutants meet
 the fast tests first. The table says what caught each one, after how many seeds, and whether its lines were reached.
+
+Before all of them the unchanged sources go through the same: whatever objects to them would object to every mutant.
 """
 
 from __future__ import annotations
@@ -50,16 +52,31 @@ class Verdict:
         return f"{self.name:44} {self.area:16} {after:10} {self.seconds:6.1f} s  {what}"
 
 
-def judge(tree: Tree, mutant: Patch | Generated, arguments: argparse.Namespace) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """No mutant: the sources as they are, with every kind of run that any mutant asks for."""
+
+    options: tuple[str, ...]
+    name: str = "unchanged sources"
+
+
+Mutant = Patch | Generated | Unchanged
+
+
+def judge(tree: Tree, mutant: Mutant, arguments: argparse.Namespace) -> Verdict:
     """Put a mutant into the tree, run it, take it out again."""
+    order = ["seeds", "tests"]
     if isinstance(mutant, Patch):
         tree.apply(mutant)
-        area, breaks, runs, order = mutant.area, mutant.breaks, list(mutant.options), ["seeds", "tests"]
-    else:
+        area, breaks, runs = mutant.area, mutant.breaks, list(mutant.options)
+    elif isinstance(mutant, Generated):
         tree.write(mutant.path, mutant.text)
         area, breaks, runs, order = "generated", mutant.change, [""], ["tests", "seeds"]
+    else:
+        area, breaks, runs = "none", "nothing", list(mutant.options)
     wanted = {
-        "order": order, "runs": runs, "seeds": arguments.seeds, "limit_s": arguments.limit, "tests": list(TESTS),
+        "order": [stage for stage in order if stage in arguments.stages], "runs": runs,
+        "seeds": arguments.seeds, "limit_s": arguments.limit, "tests": list(TESTS),
     }  # fmt: skip
     environment = {
         **os.environ,
@@ -87,11 +104,9 @@ def judge(tree: Tree, mutant: Patch | Generated, arguments: argparse.Namespace) 
     )
 
 
-def run_all(
-    mutants: Sequence[Patch | Generated], arguments: argparse.Namespace, say: Callable[[Verdict], None]
-) -> list[Verdict]:
+def run_all(mutants: Sequence[Mutant], arguments: argparse.Namespace, say: Callable[[Verdict], None]) -> list[Verdict]:
     """Judge all mutants, `--jobs` at a time, each worker with a copy of the sources of its own."""
-    waiting: queue.SimpleQueue[Patch | Generated] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in mutants:
         waiting.put(mutant)
     verdicts: list[Verdict] = []
@@ -117,7 +132,9 @@ def run_all(
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code 0: every protocol mutant caught and enough of the generated ones; 3: not."""
+    """Exit code 0: every protocol mutant caught and enough of the generated ones; 3: not; 1: the unchanged sources do
+    not pass.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Break the protocol, see who notices.")
     parser.add_argument("names", nargs="*", help="protocol mutants to try; default: all")
     parser.add_argument(
@@ -126,6 +143,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--draw", type=int, default=1, help="seed of the draw of generated mutants")
     parser.add_argument("--seeds", type=int, default=60, help="simulated seeds for each mutant, at most")
     parser.add_argument("--limit", type=float, default=240, metavar="SECONDS", help="for the seeds of one mutant")
+    parser.add_argument(
+        "--stages", nargs="+", choices=("seeds", "tests"), default=["seeds", "tests"], help="who may object"
+    )
     parser.add_argument("--enough", type=float, default=0.8, help="share of generated mutants that must be caught")
     parser.add_argument("-j", "--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all verdicts here")
@@ -134,11 +154,16 @@ def main(words: Sequence[str] | None = None) -> int:
     unknown = [name for name in arguments.names if name not in known]
     if unknown:
         parser.error(f"no mutant is called {unknown[0]!r}; there are {', '.join(known)}")
-    mutants: list[Patch | Generated] = (
+    mutants: list[Mutant] = (
         list(generate(arguments.generated, arguments.draw))
         if arguments.generated
         else [known[name] for name in arguments.names or known]
     )
+    kinds = dict.fromkeys(option for patch in known.values() for option in patch.options)
+    (sound,) = run_all([Unchanged(tuple(kinds))], arguments, lambda verdict: None)
+    if sound.caught:
+        print(f"the unchanged sources do not pass: {sound.check} ({sound.by})")
+        return 1
     verdicts = run_all(mutants, arguments, lambda verdict: print(verdict.line(), flush=True))
     caught = sum(verdict.caught for verdict in verdicts)
     unreached = [verdict.name for verdict in verdicts if not verdict.reached]

@@ -79,7 +79,7 @@ def test_generated_mutants_are_drawn_by_their_seed() -> None:
 @pytest.mark.slow
 def test_mutants_are_caught_and_reached(tree: Tree) -> None:
     """One of each kind that seeds catch at once: an early acknowledgement, and two leaders of the quorum."""
-    arguments = argparse.Namespace(seeds=30, limit=200.0)
+    arguments = argparse.Namespace(seeds=30, limit=200.0, stages=["seeds", "tests"])
     for patch in patches():
         if patch.name in ("acks-all-answers-at-once", "minority-elects"):
             verdict = judge(tree, patch, arguments)
