@@ -69,6 +69,8 @@ def describe_topic(topic: broker_pb2.TopicMetadata) -> TopicDescription:
             tuple(found.replicas),
             tuple(found.isr),
             tuple(found.offline_replicas),
+            tuple(found.eligible),
+            tuple(found.last_known_eligible),
         )
         for found in topic.partitions
     ]

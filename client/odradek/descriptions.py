@@ -51,7 +51,11 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`leader_id` is -1 when there is no leader."""
+    """`leader_id` is -1 when there is no leader.
+
+    `elr`: eligible leader replicas, which may lead although they left the ISR, once that is empty. `last_known_elr`:
+    who led when it became empty, elected when nobody else can be (KIP-966).
+    """
 
     partition: int
     leader_id: int
@@ -60,6 +64,8 @@ class PartitionDescription:
     replicas: Sequence[int]
     isr: Sequence[int]
     offline_replicas: Sequence[int]
+    elr: Sequence[int] = ()
+    last_known_elr: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

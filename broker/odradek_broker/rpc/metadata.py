@@ -129,4 +129,6 @@ class MetadataService:
                 replicas=registration.replicas,
                 isr=registration.isr,
                 offline_replicas=[replica for replica in registration.replicas if replica not in active],
+                eligible=registration.eligible,
+                last_known_eligible=registration.last_known_eligible,
             )

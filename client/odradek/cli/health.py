@@ -24,7 +24,10 @@ async def check_health(admin: Admin) -> dict[str, Any]:
             problems.append(f"broker {broker['broker']} ({broker['address']}) is {broker['state']}")
     for partition in status.partitions:
         if partition.leaderless:
-            problems.append(f"{partition.name} has no leader; last in sync: {list(partition.isr)}")
+            awaited = (
+                f"last in sync: {list(partition.isr)}" if partition.isr else f"waits for {list(partition.awaited)}"
+            )
+            problems.append(f"{partition.name} has no leader; {awaited}")
         elif partition.under_replicated:
             missing = sorted(set(partition.assigned) - set(partition.isr))
             problems.append(f"{partition.name} is under-replicated: not in sync: {missing}")

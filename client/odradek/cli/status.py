@@ -35,6 +35,7 @@ class PartitionStatus:
     isr: Sequence[int]
     assigned: Sequence[int]
     replicas: Mapping[int, ReplicaDescription] = field(default_factory=dict)
+    awaited: Sequence[int] = ()  # with an empty ISR: the eligible leader replicas, else the last known leader (KIP-966)
 
     @property
     def name(self) -> str:
@@ -171,6 +172,7 @@ def _join(topics: Sequence[TopicDescription], replicas: Sequence[ReplicaDescript
             tuple(partition.isr),
             tuple(partition.replicas),
             by_partition.get((topic.name, partition.partition), {}),
+            tuple(partition.elr or partition.last_known_elr),
         )
         for topic in sorted(topics, key=lambda topic: topic.name)
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition)

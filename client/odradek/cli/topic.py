@@ -179,6 +179,8 @@ def describe(
     ]
     headings = {"topic": "TOPIC", "partition": "PARTITION", "leader": "LEADER", "leader_epoch": "EPOCH",
                 "replicas": "REPLICAS", "isr": "ISR"}  # fmt: skip
+    if any(row["elr"] or row["last_known_elr"] for row in rows):
+        headings |= {"elr": "ELR", "last_known_elr": "LAST KNOWN ELR"}
     screen.show_rows(rows, headings)
 
 
@@ -233,6 +235,8 @@ def _partition_rows(topic: TopicDescription) -> list[dict[str, Any]]:
             "replicas": list(partition.replicas),
             "isr": list(partition.isr),
             "offline_replicas": list(partition.offline_replicas),
+            "elr": list(partition.elr),
+            "last_known_elr": list(partition.last_known_elr),
         }
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition)
     ]

@@ -119,7 +119,7 @@ def _judge_topic(topic: pb.TopicMetadata, entries: Sequence[admin_pb2.ConfigEntr
         findings.append(
             problem(
                 "no-leader", topic.topic, f"{topic.topic}: partitions {_list(leaderless)} have no leader",
-                "start a broker that was in sync last (`odradek topic describe` names them)",
+                "start a broker that was in sync last, or is eligible (`odradek topic describe` names them)",
             )
         )  # fmt: skip
     findings += _judge_replicas(topic, _min_isr(entries))
