@@ -224,9 +224,13 @@ def test_a_preferred_election_does_not_elect_the_last_known_leader() -> None:
 
 
 def test_the_last_known_leader_waits_for_who_is_eligible() -> None:
-    """R-131, R-140: an eligible replica has everything for certain, so the partition waits for it."""
+    """R-131, R-140: an eligible replica has everything for certain, so the partition waits for it, unless an unclean
+    election is to be had at any price."""
     before = partition_of([1, 2, 3], [], NO_LEADER, eligible=[2], last_known=[3])
     assert change(before, alive=[1, 3], elr=True, min_isr=2) is None
+    after = change(before, alive=[1, 3], election=Election.UNCLEAN, elr=True, min_isr=2)
+    assert after is not None
+    assert (after.leader, after.isr, after.eligible) == (3, (3,), ())
 
 
 def test_without_a_leader_by_then_the_last_member_is_remembered() -> None:

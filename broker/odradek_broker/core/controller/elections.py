@@ -135,9 +135,11 @@ def _elect(
             return Elected(candidate)
     if target.election is Election.PREFERRED:
         return Elected(NO_LEADER)  # never an unclean one
-    uncleanly = eligible.last_known if not isr and not eligible.eligible else ()
+    # Nobody has more than the last known leader, but who is eligible is waited for. Unlike Kafka's, an unclean election
+    # waits for nobody and still prefers it: it comes before replicas that may have been behind for long.
+    uncleanly = () if eligible.eligible else eligible.last_known
     if target.election is Election.UNCLEAN:
-        uncleanly = (*uncleanly, *replicas)
+        uncleanly = (*eligible.last_known, *replicas)
     for candidate in uncleanly:
         if target.acceptable(candidate):
             return Elected(candidate, unclean=True)
