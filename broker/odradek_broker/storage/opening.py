@@ -151,7 +151,9 @@ class _Opening:
         first = segments.find(recovery_point)
         for place, segment in enumerate(segments.all[:first]):
             segment.next_offset = segments.all[place + 1].base_offset
-            if segment.base_offset in content.without_index:
+            # A segment that was flushed to its end before the next one began: its indexes were completed after that.
+            may_be_torn = place + 1 == first and segments.all[first].base_offset == recovery_point
+            if may_be_torn or segment.base_offset in content.without_index:
                 segment.rebuild_indexes()
         start = segments.all[first].base_offset
         if not self._epochs.entries:

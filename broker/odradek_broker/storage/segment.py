@@ -113,10 +113,14 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def seal(self) -> None:
-        """Complete the indexes: no more batches will come. The last time index entry is the largest timestamp."""
+        """Complete the indexes: no more batches will come. The last time index entry is the largest timestamp.
+
+        The next flush makes them durable, even if all batches are so already.
+        """
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         self.index.save()
         self.time_index.save()
+        self.dirty = True
 
     def cut(self, position: int, next_offset: int) -> None:
         """Drop the batches from `position` on, where `next_offset` is the end of the batch before it."""
@@ -217,7 +221,10 @@ class Segment:
         self.dirty = True
 
     def rebuild_indexes(self) -> None:
-        """Write both indexes anew from the batches, which are trusted. Raises `LogCorrupted`."""
+        """Write both indexes anew from the batches, which are trusted, for good: whoever has them believes them.
+
+        Raises `LogCorrupted`.
+        """
         next_offset = self.next_offset
         self.forget()
         try:
@@ -227,6 +234,7 @@ class Segment:
             raise LogCorrupted(self.path, error.position, self.next_offset, error.reason) from None
         self.next_offset = next_offset
         self.seal()
+        self.fsync_indexes()
 
     # --- Going away ------------------------------------------------------------------------------------------------
 

@@ -106,6 +106,7 @@ class Segments:
         self._remove_newest(0)
         self._files.fsync_dir(self.directory)  # or else old segments could come back below the new one
         new = self._create(base_offset, created_ms)
+        self._files.fsync_dir(self.directory)  # if only a later one survived, the log would seem to begin there
         self.all = (new,)
         self.active = new
 

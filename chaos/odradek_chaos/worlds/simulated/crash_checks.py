@@ -241,7 +241,8 @@ def _view(log: Log) -> tuple[object, ...]:
     state = log.state
     producers = [(each.producer_id, each.producer_epoch, each.batches[-1:]) for each in state.producers.entries()]
     segments = [segment.base_offset for segment in log.segments]
-    return (log.log_start_offset, log.end_offset, state.epochs.entries, producers, segments)
+    epochs = state.epochs.entries if log.end_offset > log.log_start_offset else ()
+    return (log.log_start_offset, log.end_offset, epochs, producers, segments)
 
 
 def _content(disk: SimDisk) -> dict[str, bytes]:

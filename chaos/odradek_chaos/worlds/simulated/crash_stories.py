@@ -22,6 +22,20 @@ def appends_and_rolls(it: LogTeller) -> None:
     it.append(3, 3)
 
 
+def rolls_after_flushes(it: LogTeller) -> None:
+    """A segment is complete, and on the disk, before anybody knows that it is; its indexes are written later."""
+    it.append(5, 0)
+    it.flush()
+    it.checkpoint()
+    it.roll()
+    it.append(2, 0)
+    it.append(2, 1)
+    it.flush()
+    it.roll()
+    it.checkpoint()
+    it.append(1, 1)
+
+
 def truncations(it: LogTeller) -> None:
     it.append(10, 0)
     it.flush()
@@ -67,6 +81,8 @@ def restarts(it: LogTeller) -> None:
     it.checkpoint()
     it.restart_at(0)
     it.append(3, 3)
+    it.roll()
+    it.append(1, 3)
     it.checkpoint()
     it.flush()
 
@@ -163,6 +179,7 @@ def metadata_installs(it: QuorumTeller) -> None:
 
 LOG_STORIES: tuple[Callable[[LogTeller], None], ...] = (
     appends_and_rolls,
+    rolls_after_flushes,
     truncations,
     second_thoughts,
     restarts,
