@@ -62,6 +62,9 @@ GOODBYE_TIMEOUT_MS = 500  # how long a leader that stops waits for the voters to
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 
+Standing = tuple[int, int, int, bool, int]  # epoch, high watermark, log end offset, whether it leads, log start offset
+NOWHERE: Standing = (0, 0, 0, False, 0)
+
 
 class QuorumFailed(Exception):
     """The node found what cannot be in a sound quorum, and has stopped instead of making it worse."""
@@ -236,6 +239,21 @@ class QuorumNode:
     @property
     def log_end_offset(self) -> int:
         return 0 if self._core is None else self._core.log.log_end_offset
+
+    @property
+    def standing(self) -> Standing:
+        """All of it at one look, for whoever looks often."""
+        core = self._core
+        if core is None:
+            return NOWHERE
+        log = core.log
+        return (
+            core.state.epoch,
+            log.high_watermark,
+            log.log_end_offset,
+            isinstance(core.role, Leader),
+            log.log_start_offset,
+        )
 
     @property
     def flushed_offset(self) -> int:

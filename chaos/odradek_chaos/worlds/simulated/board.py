@@ -11,6 +11,7 @@ follower in epoch 1; `--` is nobody: the process is gone.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import NamedTuple
 
 from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
@@ -19,6 +20,9 @@ from odradek_chaos.worlds.simulated.timeline import Moment, Timeline
 ROWS = 40  # of one screen
 WIDTH = 30  # of one broker's column
 EVENT_WIDTH = 132
+
+
+Fields = tuple[int, int, int, bool, int, int, tuple[int, ...]]  # of a State, made by the thousand
 
 
 class State(NamedTuple):
@@ -43,29 +47,30 @@ class Board:
     """Grows as the run goes on."""
 
     def __init__(self) -> None:
-        self._states: dict[str, list[State]] = {}
+        self._states: dict[str, list[Fields]] = defaultdict(list)
 
     def note(self, time_us: int, seen: ReplicaSeen) -> None:
-        state = State(
-            time_us,
-            seen.broker_id,
-            seen.leader_epoch,
-            seen.is_leader,
-            seen.log_end_offset,
-            seen.high_watermark,
-            seen.isr,
+        self._states[seen.partition].append(
+            (
+                time_us,
+                seen.broker_id,
+                seen.leader_epoch,
+                seen.is_leader,
+                seen.log_end_offset,
+                seen.high_watermark,
+                seen.isr,
+            )
         )
-        self._states.setdefault(seen.partition, []).append(state)
 
     def gone(self, time_us: int, broker_id: int) -> None:
         for states in self._states.values():
-            last = next((state for state in reversed(states) if state.broker_id == broker_id), None)
-            if last is not None and last.leader_epoch >= 0:
+            last = next((state for state in reversed(states) if state[1] == broker_id), None)
+            if last is not None and last[2] >= 0:
                 states.append(State(time_us, broker_id))
 
     def screen(self, timeline: Timeline, partition: str, time_us: int, brokers: list[int]) -> list[str]:
         """What led to a finding about a partition at a time, and a little of what came after; at most `ROWS` lines."""
-        states = self._states.get(partition, [])
+        states = [State._make(fields) for fields in self._states.get(partition, [])]
         entries: list[tuple[int, int, State | Moment]] = [
             (state.time_us, 1, state) for state in _telling(states, time_us)
         ]

@@ -26,6 +26,7 @@ import sys
 import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from odradek_chaos.worlds.simulated.process import (
@@ -50,9 +51,11 @@ else:
 
 logger = logging.getLogger(__name__)
 
+WAKE: Callable[..., object] = vars(asyncio.futures)["_set_result_unless_cancelled"]  # what asyncio.sleep's timer calls
 MICROSECONDS = 1_000_000
 MAX_EVENTS_AT_ONE_INSTANT = 2_000_000
 MAX_EVENTS_OF_THE_DYING = 100_000  # a task that ignores its cancellation is dropped after so many
+HOUSEKEEPING_INTERVAL_EVENTS = 1_000
 GC_INTERVAL_EVENTS = 200_000  # cyclic garbage is collected at places that a seed determines, and only there
 MANY_CANCELLED_TIMERS = 10_000
 
@@ -65,6 +68,7 @@ class SimLoop(EventLoop):
         self.now_us = 0
         self.events = 0
         self.unhandled: list[dict[str, Any]] = []  # what reached `call_exception_handler`; a sound run has none
+        self.__dict__["create_future"] = partial(asyncio.Future, loop=self)
         self._rng = self.fork_rng("loop")
         self._world = Process("world", 0)
         self._world_context = contextvars.Context()
@@ -79,6 +83,8 @@ class SimLoop(EventLoop):
         self._trace = 0
         self._running = False
         self._limit_us: int | None = None
+        self._housekeeping_at, self._collect_at = HOUSEKEEPING_INTERVAL_EVENTS, GC_INTERVAL_EVENTS
+        self._livelock_at = MAX_EVENTS_AT_ONE_INSTANT
         self._stopping = False
         self._closed = False
 
@@ -149,7 +155,7 @@ class SimLoop(EventLoop):
                 if not process.queue:
                     break
                 handle = process.queue.popleft()
-                if not handle.cancelled():
+                if not handle._cancelled:
                     handle._run()
             process.alive = False
             process.queue.clear()
@@ -188,8 +194,7 @@ class SimLoop(EventLoop):
         asyncio._set_running_loop(self)
         sys.set_asyncgen_hooks(finalizer=self._finalize_generator)
         try:
-            while not self._stopping:
-                self._run_instant()
+            self._run()
         except SimulationError:
             self._closed = True  # whatever still waits will never go on, and need not be reported one by one
             raise
@@ -200,57 +205,100 @@ class SimLoop(EventLoop):
             if collecting:
                 gc.enable()
 
-    def _run_instant(self) -> None:
-        """Run all that can run now, then let time jump to the next timer."""
-        ready = self._ready
-        last_event = self.events + MAX_EVENTS_AT_ONE_INSTANT
+    def _run(self) -> None:
+        """Run all that can run at an instant, then let time jump to the next timer, until the loop is told to stop."""
+        ready, dying, choose = self._ready, self._dying, self._rng.random
         while not self._stopping:
-            if self._dying:
+            self._livelock_at = self.events + MAX_EVENTS_AT_ONE_INSTANT
+            if dying:
                 self._reap()
-            if not ready:
-                break
-            count = len(ready)
-            position = int(self._rng.random() * count) if count > 1 else 0
-            process = ready[position]
-            handle = process.queue.popleft()
-            if not process.queue:
-                process.ready = False
-                ready[position] = ready[-1]
-                ready.pop()
-            if handle.cancelled():
-                continue
-            self.events += 1
-            self._trace = hash((self._trace, self.now_us, process.index))
-            handle._run()
-            if process.after_step is not None:
-                process.after_step()
-            if self.events % GC_INTERVAL_EVENTS == 0:
-                gc.collect()
-            if self.events > last_event:
-                raise Livelock(f"{MAX_EVENTS_AT_ONE_INSTANT} callbacks at {self.now_us} us\n{self.dump()}")
-        else:
-            return
-        self._advance()
+            while ready:
+                count = len(ready)
+                position = int(choose() * count) if count > 1 else 0
+                process = ready[position]
+                handle = process.queue.popleft()
+                if not process.queue:
+                    process.ready = False
+                    ready[position] = ready[-1]
+                    ready.pop()
+                if handle._cancelled:
+                    continue
+                self.events += 1
+                self._trace = hash((self._trace, self.now_us, process.index))
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self._report(handle, error)
+                if process.after_step is not None:
+                    process.after_step()
+                if self._stopping:
+                    return
+                if dying:
+                    self._reap()
+                if self.events >= self._housekeeping_at:
+                    self._keep_house()
+            self._advance()
+
+    def _keep_house(self) -> None:
+        self._housekeeping_at = self.events + HOUSEKEEPING_INTERVAL_EVENTS
+        if self.events >= self._collect_at:
+            self._collect_at = self.events + GC_INTERVAL_EVENTS
+            gc.collect()
+        if self.events > self._livelock_at:
+            raise Livelock(f"{MAX_EVENTS_AT_ONE_INSTANT} callbacks at {self.now_us} us\n{self.dump()}")
+
+    def _report(self, handle: SimHandle | SimTimer, error: BaseException) -> None:
+        """A callback raised."""
+        self.call_exception_handler(
+            {"message": f"Exception in callback {handle._callback!r}", "exception": error, "handle": handle}
+        )
 
     def _advance(self) -> None:
-        """Move all timers of the next instant that has one to the queues of their processes."""
-        timers = self._timers
-        while timers and timers[0][2].cancelled():
+        """Let time jump to the next instant that has a timer.
+
+        Timers of nodes go to the queues of their processes. What merely wakes a sleeper does so at once, since it runs
+        nothing: the sleeper itself is queued. In a paused process it waits among the other timers, as after a SIGSTOP.
+        The world's own timers go first, nothing else being able to run yet.
+        """
+        timers, world = self._timers, self._world
+        while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
             self._cancelled_timers -= 1
         if not timers:
             raise Deadlock(f"nothing can run and no timer is set at {self.now_us} us\n{self.dump()}")
         if self._limit_us is not None and timers[0][0] > self._limit_us:
             raise TimeLimit(f"not done after {self._limit_us} us\n{self.dump()}")
-        self.now_us = max(self.now_us, timers[0][0])
-        while timers and timers[0][0] <= self.now_us:
+        now_us = self.now_us = max(self.now_us, timers[0][0])
+        while timers and timers[0][0] <= now_us:
             _, _, timer, process = heapq.heappop(timers)
             timer.waiting = False
-            if timer.cancelled():
+            if timer._cancelled:
                 self._cancelled_timers -= 1
+            elif timer._callback is WAKE and not process.paused:
+                if process.alive:
+                    WAKE(*timer._args)
+            elif process is world and not world.queue:
+                self._run_for_the_world(timer)
             elif process.alive:
                 process.queue.append(timer)
-                self._make_ready(process)
+                if not process.ready and not process.paused:
+                    process.ready = True
+                    self._ready.append(process)
+            timers = self._timers  # a cancellation may have swept them
+
+    def _run_for_the_world(self, timer: SimTimer) -> None:
+        self.events += 1
+        self._trace = hash((self._trace, self.now_us, 0))
+        try:
+            timer._context.run(timer._callback, *timer._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._report(timer, error)
+        if self.events >= self._housekeeping_at:
+            self._keep_house()
 
     def _make_ready(self, process: Process) -> None:
         if not process.ready and not process.paused and process.queue:
@@ -277,7 +325,7 @@ class SimLoop(EventLoop):
         if context is None:
             context = contextvars.copy_context()
         process = context.get(PROCESS, self._world)
-        handle = SimHandle(callback, args, self, context)
+        handle = SimHandle(callback, args, context)
         if process.alive:
             process.queue.append(handle)
             if not process.ready and not process.paused:
@@ -304,24 +352,22 @@ class SimLoop(EventLoop):
     ) -> SimTimer:
         if context is None:
             context = contextvars.copy_context()
-        timer = SimTimer(when_us / MICROSECONDS, callback, args, self, context)
-        timer.waiting = True
+        timer = SimTimer(when_us, callback, args, context, self._timer_cancelled)
         self._timer_number += 1
         heapq.heappush(self._timers, (when_us, self._timer_number, timer, context.get(PROCESS, self._world)))
         return timer
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Called by a handle when it is cancelled. It stays in the heap until many have gathered."""
-        if not isinstance(handle, SimTimer) or not handle.waiting:
-            return
+    def _timer_cancelled(self) -> None:
+        """A cancelled timer stays in the heap until many have gathered."""
         self._cancelled_timers += 1
         if self._cancelled_timers > MANY_CANCELLED_TIMERS and self._cancelled_timers * 2 > len(self._timers):
-            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+            self._timers = [timer for timer in self._timers if not timer[2]._cancelled]
             heapq.heapify(self._timers)
             self._cancelled_timers = 0
 
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+    if TYPE_CHECKING:  # set at the start: made without a frame in between
+
+        def create_future(self) -> asyncio.Future[Any]: ...
 
     def create_task(
         self,
@@ -352,8 +398,7 @@ class SimLoop(EventLoop):
     def run_in_executor(self, executor: Any, func: object, *args: object) -> asyncio.Future[Any]:
         raise SimulationError("there are no executors in the simulated world: use Files.offload")
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = staticmethod(bool)  # no; asked for each future and task, and answered without a frame
 
     def is_running(self) -> bool:
         return self._running

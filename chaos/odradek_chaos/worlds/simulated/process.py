@@ -33,7 +33,7 @@ class Process:
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
-        self.queue: deque[asyncio.Handle] = deque()
+        self.queue: deque[SimHandle | SimTimer] = deque()
         self.paused = False
         self.alive = True
         self.after_step: Callable[[], None] | None = None  # of whoever watches it
@@ -60,25 +60,56 @@ class SimHandle(asyncio.Handle):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: contextvars.Context,
-    ) -> None:
-        self._context = context
-        self._loop = loop
+    _callback: Callable[..., object]
+    _context: contextvars.Context
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
         self._callback = callback
         self._args = args
+        self._context = context
         self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._args = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._callback!r}>"
 
 
 class SimTimer(asyncio.TimerHandle):
-    """A timer that knows whether it still stands in the loop's heap."""
+    """The same with a time. It knows whether it still stands in the loop's heap."""
 
-    __slots__ = ("waiting",)
+    __slots__ = ("_on_cancel", "_when_us", "waiting")
 
-    waiting: bool
+    _callback: Callable[..., object]
+    _context: contextvars.Context
+
+    def __init__(
+        self,
+        when_us: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+        on_cancel: Callable[[], None],
+    ) -> None:
+        self._when_us = when_us
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+        self._on_cancel = on_cancel  # called when it is cancelled while it waits
+        self.waiting = True
+
+    def when(self) -> float:
+        return self._when_us / 1_000_000
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._args = ()
+            if self.waiting:
+                self._on_cancel()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._when_us} us: {self._callback!r}>"

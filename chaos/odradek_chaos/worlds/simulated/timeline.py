@@ -41,6 +41,14 @@ def _brief(value: object) -> str:
     return str(value)
 
 
+@dataclass(slots=True)
+class Tail:
+    """How far a broker's event file was read."""
+
+    inode: Inode
+    read: int = 0
+
+
 class Timeline:
     """Grows as the run goes on."""
 
@@ -48,9 +56,8 @@ class Timeline:
         self.moments: list[Moment] = []
         self.hidden: dict[int, None] = {}  # brokers that are on a disk of somebody else
         self._cluster = cluster
-        self._files: dict[int, Inode] = {}
+        self.tails: dict[int, Tail] = {}
         self._incarnations: dict[int, int] = {}
-        self._read: dict[int, int] = dict.fromkeys(cluster.machines, 0)
 
     def note(
         self, event: str, broker_id: int = WORLD, partition: str = "", facts: Mapping[str, object] | None = None
@@ -60,25 +67,23 @@ class Timeline:
 
     def new_events_of(self, broker_id: int) -> list[Moment]:
         """The lines that a broker has written since the last call; they become part of the timeline."""
-        machine = self._cluster.machines[broker_id]
-        if machine.incarnation != self._incarnations.get(broker_id) or broker_id not in self._files:
+        machine, tail = self._cluster.machines[broker_id], self.tails.get(broker_id)
+        if tail is None or machine.incarnation != self._incarnations.get(broker_id):
             if broker_id in self.hidden:
                 return []
             found = machine.disk.find(EVENT_FILE)
             if not isinstance(found, Inode):
                 return []
-            if found is not self._files.get(broker_id):
-                self._read[broker_id] = 0  # the first file, or another one: the disk is new
-            elif len(found.data) < self._read[broker_id]:
-                self._read[broker_id] = len(found.data)  # a power loss took the end
+            if tail is None or found is not tail.inode:
+                tail = self.tails[broker_id] = Tail(found)  # the first file, or another one: the disk is new
+            elif len(found.data) < tail.read:
+                tail.read = len(found.data)  # a power loss took the end
             self._incarnations[broker_id] = machine.incarnation
-            self._files[broker_id] = found
-        inode = self._files[broker_id]
-        done, size = self._read[broker_id], len(inode.data)
+        done, size = tail.read, len(tail.inode.data)
         if size == done:
             return []
-        self._read[broker_id] = size
-        return list(self._parse(broker_id, bytes(inode.data[done:size]))) if size > done else []
+        tail.read = size
+        return list(self._parse(broker_id, bytes(tail.inode.data[done:size]))) if size > done else []
 
     def _parse(self, broker_id: int, text: bytes) -> Iterator[Moment]:
         for line in text.splitlines():

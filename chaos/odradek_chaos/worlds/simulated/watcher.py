@@ -7,72 +7,70 @@ as soon as they are written, which is before the broker acts on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.node import Node
 from odradek_broker.runtime.hosted import HostedReplica
-from odradek_proto.topics import TopicPartition
+from odradek_broker.runtime.quorum_node import Standing
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, RemoteSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.timeline import Moment
+from odradek_chaos.worlds.simulated.timeline import Moment, Tail
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.world import World
 
 
 class Slot:
-    """What a replica looked like when it was last told of. Most steps change nothing, and this finds out fast."""
+    """What a replica looked like when it was last told of."""
 
-    __slots__ = (
-        "_ends",
-        "_high_watermark",
-        "_leader_epoch",
-        "_log_end_offset",
-        "_maximal",
-        "_role",
-        "_state",
-        "hosted",
-        "partition",
-    )
+    __slots__ = ("ends", "high_watermark", "hosted", "leader_epoch", "log_end_offset", "maximal", "partition", "role")
 
     def __init__(self, hosted: HostedReplica) -> None:
         self.hosted = hosted
         self.partition = str(hosted.topic_partition)
-        self._state = hosted.state
-        self._log_end_offset = self._high_watermark = self._leader_epoch = -1
-        self._role: object = None
-        self._maximal: tuple[int, ...] = ()
-        self._ends: list[int] = []  # of a leader: how far each follower is known to be
+        self.role: LeaderPartition | FollowerPartition | None = None
+        self.log_end_offset = self.high_watermark = self.leader_epoch = -1
+        self.maximal: tuple[int, ...] = ()
+        self.ends: list[int] = []  # of a leader: how far each follower is known to be
 
-    def has_changed(self) -> bool:
-        """Whether it looks different now; remembers how it looks."""
-        role, state = self.hosted.role, self._state
-        if role is None:
+    def looks_as_before(self) -> bool:
+        """Whether a leader's view of the others is what it was; asked only when log and role are."""
+        role = self.role
+        if not isinstance(role, LeaderPartition):
+            return True
+        replicas = role.replicas
+        if replicas.isr.maximal is not self.maximal or role.leader_epoch != self.leader_epoch:
             return False
-        same = (
-            role is self._role
-            and state.log_end_offset == self._log_end_offset
-            and state.high_watermark == self._high_watermark
-        )
+        return [remote.log_end_offset for remote in replicas.remotes] == self.ends
+
+    def remember(self) -> None:
+        """This is how it looks now."""
+        hosted = self.hosted
+        role, state = hosted.role, hosted.state
+        self.role, self.log_end_offset, self.high_watermark = role, state.log_end_offset, state.high_watermark
         if isinstance(role, LeaderPartition):
-            replicas = role.replicas
-            if same and replicas.isr.maximal is self._maximal and role.leader_epoch == self._leader_epoch:
-                for remote, end in zip(replicas.remotes, self._ends, strict=False):
-                    if remote.log_end_offset != end:
-                        break
-                else:
-                    return False
-            self._maximal, self._leader_epoch = replicas.isr.maximal, role.leader_epoch
-            self._ends = [remote.log_end_offset for remote in replicas.remotes]
-        elif same:
-            return False
-        self._role, self._log_end_offset, self._high_watermark = role, state.log_end_offset, state.high_watermark
-        return True
+            self.maximal, self.leader_epoch = role.replicas.isr.maximal, role.leader_epoch
+            self.ends = [remote.log_end_offset for remote in role.replicas.remotes]
+
+
+class Eye:
+    """What is remembered of one incarnation of a broker, so that a step that changed nothing costs next to nothing."""
+
+    __slots__ = ("hosted", "image", "incarnation", "node", "slots", "standing", "tail")
+
+    def __init__(self, node: Node, incarnation: int) -> None:
+        self.node = node
+        self.incarnation = incarnation
+        self.image = MetadataImage()
+        self.standing: Standing | None = None  # of its quorum node
+        self.tail: Tail | None = None  # of its event file
+        self.hosted: list[HostedReplica] = []
+        self.slots: list[Slot] = []
 
 
 class Watcher:
@@ -83,9 +81,7 @@ class Watcher:
         self.now.flushes_before_ack = world.plan.settings.odradek_fsync == "before-ack"
         self.invariants = all_invariants()
         self._world = world
-        self._slots: dict[int, list[Slot]] = {}
-        self._incarnations: dict[int, int] = {}
-        self._images: dict[int, MetadataImage] = {}
+        self._eyes: dict[int, Eye] = {}  # of the brokers that run
         told = _overriding(self.invariants, "on_replica")
         self._on_leader = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
         self._on_follower = [each for each in self._on_leader if not each.leaders_only]
@@ -99,35 +95,49 @@ class Watcher:
 
     def after_step(self, broker_id: int) -> None:
         """A callback of this broker has run."""
-        cluster = self._world.cluster
-        node = cluster.nodes.get(broker_id)
-        machine = cluster.machines[broker_id]
-        if node is None or not machine.is_running:
-            return
-        if machine.incarnation != self._incarnations.get(broker_id):
-            self._begin(broker_id, machine.incarnation)
-        for moment in self._world.timeline.new_events_of(broker_id):
-            self._tell_moment(moment)
+        eye = self._eyes.get(broker_id)
+        if eye is None:
+            eye = self._begin(broker_id)
+            if eye is None:
+                return
+        tail = eye.tail
+        if tail is None or len(tail.inode.data) != tail.read:
+            for moment in self._world.timeline.new_events_of(broker_id):
+                self._tell_moment(moment)
+            eye.tail = self._world.timeline.tails.get(broker_id)
+        node = eye.node
         image = node.feed.image
-        if image.offset != self._images[broker_id].offset:
-            self._see_image(broker_id, image.copy())  # the living image goes on changing
-        if node.quorum is not None:
-            self._see_quorum(broker_id, node)
+        if image.offset != eye.image.offset:
+            self._see_image(broker_id, eye, image.copy())  # the living image goes on changing
+        quorum = node.quorum
+        if quorum is not None:
+            standing = quorum.standing
+            if standing != eye.standing:
+                self._see_quorum(broker_id, eye, standing)
         broker = node.broker
         if broker is not None:
-            slots, replicas = self._slots[broker_id], broker.replicas.replicas
-            if not _same(slots, replicas):
-                slots = self._slots[broker_id] = self._slots_of(broker_id, slots, list(replicas.values()))
-            for slot in slots:
-                if slot.has_changed():
-                    self._see_replica(broker_id, slot.partition, slot.hosted)
+            hosted = list(broker.replicas.replicas.values())
+            if hosted != eye.hosted:
+                self._see_who_is_there(broker_id, eye, hosted)
+            for slot in eye.slots:
+                replica = slot.hosted
+                role, state = replica.role, replica.state
+                if role is None or (
+                    role is slot.role
+                    and state.log_end_offset == slot.log_end_offset
+                    and state.high_watermark == slot.high_watermark
+                    and slot.looks_as_before()
+                ):
+                    continue
+                slot.remember()
+                self._see_replica(broker_id, slot.partition, replica)
 
-    def _slots_of(self, broker_id: int, known: list[Slot], hosted: list[HostedReplica]) -> list[Slot]:
+    def _see_who_is_there(self, broker_id: int, eye: Eye, hosted: list[HostedReplica]) -> None:
         """Replicas came or went; what went is not a member of anything any more."""
-        kept = {slot.hosted: slot for slot in known}
+        kept = {slot.hosted: slot for slot in eye.slots}
         for gone in kept.keys() - set(hosted):
             self.now.replicas.pop((broker_id, kept[gone].partition), None)
-        return [kept.get(each) or Slot(each) for each in hosted]
+        eye.hosted, eye.slots = hosted, [kept.get(each) or Slot(each) for each in hosted]
 
     def end(self, broker_id: int) -> None:
         """The process is gone: it is no member of anything that runs."""
@@ -136,15 +146,19 @@ class Watcher:
         self._world.board.gone(self._world.loop.now_us, broker_id)
         self._forget(broker_id)
 
-    def _begin(self, broker_id: int, incarnation: int) -> None:
+    def _begin(self, broker_id: int) -> Eye | None:
+        """A process runs that was not looked at yet; None when it has no node yet, or is gone already."""
+        cluster = self._world.cluster
+        machine, node = cluster.machines[broker_id], cluster.nodes.get(broker_id)
+        if node is None or not machine.is_running:
+            return None
         self._forget(broker_id)
-        self._incarnations[broker_id] = incarnation
-        self._slots[broker_id] = []
-        self._images[broker_id] = MetadataImage()
-        self.now.disks[broker_id] = self._world.cluster.machines[broker_id].disk
+        self.now.disks[broker_id] = machine.disk
+        eye = self._eyes[broker_id] = Eye(node, machine.incarnation)
+        return eye
 
     def _forget(self, broker_id: int) -> None:
-        self._incarnations.pop(broker_id, None)
+        self._eyes.pop(broker_id, None)
         self.now.quorum.pop(broker_id, None)
         for key in [key for key in self.now.replicas if key[0] == broker_id]:
             del self.now.replicas[key]
@@ -162,15 +176,17 @@ class Watcher:
         newest = self.now.newest_epochs
         if seen.leader_epoch > newest.get(partition, -1):
             newest[partition] = seen.leader_epoch
+        now = self.now
         for invariant in self._on_leader if seen.is_leader else self._on_follower:
-            self._report(invariant, invariant.on_replica(self.now, seen, before))
+            for violation in invariant.on_replica(now, seen, before):
+                self._report(invariant, violation)
 
     def _is_beyond_repair(self, broker_id: int, partition: str) -> bool:
         """Whether this replica was opened on damaged bytes. One that ran already goes on with what it had read."""
         key = (broker_id, partition)
         if key not in self.now.damaged:
             return False
-        if 0 <= self.now.damaged[key] < self._incarnations[broker_id]:
+        if 0 <= self.now.damaged[key] < self._eyes[broker_id].incarnation:
             del self.now.damaged[key]  # the copy was replaced, and this is the new one
             return False
         return key not in self.now.replicas
@@ -180,7 +196,7 @@ class Watcher:
         assert role is not None
         seen = ReplicaSeen(
             broker_id,
-            self._incarnations[broker_id],
+            self._eyes[broker_id].incarnation,
             partition,
             role.leader_epoch,
             state.log_end_offset,
@@ -199,28 +215,22 @@ class Watcher:
             seen.leader = role.leader
         return seen
 
-    def _see_quorum(self, broker_id: int, node: Node) -> None:
-        quorum = node.quorum
-        assert quorum is not None
+    def _see_quorum(self, broker_id: int, eye: Eye, standing: Standing) -> None:
         before = self.now.quorum.get(broker_id)
-        epoch, high_watermark, end = quorum.epoch, quorum.high_watermark, quorum.log_end_offset
-        is_leader, start = quorum.is_leader, quorum.log_start_offset
-        if before is None:
-            if epoch == 0:
-                return
-        elif before[2:] == (epoch, high_watermark, end, is_leader, start):
+        epoch, high_watermark, end, is_leader, start = standing
+        if (before is None and epoch == 0) or (broker_id, METADATA) in self.now.damaged:
             return
-        if (broker_id, METADATA) in self.now.damaged:
-            return
-        seen = QuorumSeen(broker_id, self._incarnations[broker_id], epoch, high_watermark, end, is_leader, start)
+        eye.standing = standing
+        seen = QuorumSeen(broker_id, eye.incarnation, epoch, high_watermark, end, is_leader, start)
         self.now.quorum[broker_id] = seen
         if epoch:
             self.now.voter_ends[broker_id] = end
         for invariant in self._on_quorum:
-            self._report(invariant, invariant.on_quorum(self.now, seen, before))
+            for violation in invariant.on_quorum(self.now, seen, before):
+                self._report(invariant, violation)
 
-    def _see_image(self, broker_id: int, image: MetadataImage) -> None:
-        before, self._images[broker_id] = self._images[broker_id], image
+    def _see_image(self, broker_id: int, eye: Eye, image: MetadataImage) -> None:
+        before, eye.image = eye.image, image
         if image.offset <= self.now.image.offset:
             newest = self.now.image
         else:
@@ -232,12 +242,14 @@ class Watcher:
                         self.now.newest_epochs[name] = registration.leader_epoch
         for invariant in self._on_image:
             compared = newest if image is self.now.image else before
-            self._report(invariant, invariant.on_image(self.now, broker_id, image, compared))
+            for violation in invariant.on_image(self.now, broker_id, image, compared):
+                self._report(invariant, violation)
 
     def _tell_moment(self, moment: Moment) -> None:
         self._world.reach.on_moment(moment)
         for invariant in self._on_moment:
-            self._report(invariant, invariant.on_moment(self.now, moment))
+            for violation in invariant.on_moment(self.now, moment):
+                self._report(invariant, violation)
 
     # --- what clients are told
 
@@ -245,25 +257,22 @@ class Watcher:
         if self._is_damaged(partition):
             return  # nobody looks at the high watermark of a damaged leader
         for invariant in self._on_acknowledged:
-            self._report(invariant, invariant.on_acknowledged(self.now, partition, offset))
+            for violation in invariant.on_acknowledged(self.now, partition, offset):
+                self._report(invariant, violation)
 
     def delivered(self, partition: str, offset: int) -> None:
         if self._is_damaged(partition):
             return
         for invariant in self._on_delivered:
-            self._report(invariant, invariant.on_delivered(self.now, partition, offset))
+            for violation in invariant.on_delivered(self.now, partition, offset):
+                self._report(invariant, violation)
 
     def _is_damaged(self, partition: str) -> bool:
         return any(damaged == partition for _, damaged in self.now.damaged)
 
-    def _report(self, invariant: Invariant, violations: Iterable[Violation]) -> None:
-        for broker_id, partition, sentence in violations:
-            self._world.report(invariant.name, sentence, broker_id, partition)
-
-
-def _same(slots: list[Slot], replicas: dict[TopicPartition, HostedReplica]) -> bool:
-    """Whether the slots are those of these replicas, in their order."""
-    return [slot.hosted for slot in slots] == list(replicas.values())
+    def _report(self, invariant: Invariant, violation: Violation) -> None:
+        broker_id, partition, sentence = violation
+        self._world.report(invariant.name, sentence, broker_id, partition)
 
 
 def _overriding(invariants: list[Invariant], method: str) -> list[Invariant]:
