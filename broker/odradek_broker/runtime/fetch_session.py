@@ -158,8 +158,7 @@ class FetchSession:
             if not self._credited:  # from now on the client says what it has room for
                 self._credited, self._credit = True, 0
                 self._untaken.clear()
-            self._credit += header.credit_bytes
-            self._wakeup.set()
+            self._take_back(header.credit_bytes)
         for forgotten in header.forgotten:
             self._forget(TopicPartition(forgotten.topic, forgotten.partition))
         if header.partitions:
@@ -187,8 +186,7 @@ class FetchSession:
         self._wanted[tp] = wanted
         untaken = self._untaken.pop(tp, 0)
         if untaken:  # whoever names a partition again has taken its last answer
-            self._credit += untaken
-            self._wakeup.set()
+            self._take_back(untaken)
         hosted = self._lookup(tp, partition.topic_id)
         if isinstance(hosted, ErrorCode):
             self._counters.gone.fetches += 1
@@ -237,10 +235,15 @@ class FetchSession:
             self._told.pop(tp, None)
             untaken = self._untaken.pop(tp, 0)
             if untaken:
-                self._credit += untaken
-                self._wakeup.set()
+                self._take_back(untaken)
         if wanted is not None and wanted.hosted is not None:
             wanted.hosted.stop_waiting(self)
+
+    def _take_back(self, credit: int) -> None:
+        """The client has room again: what is ready may have waited for that."""
+        self._credit += credit
+        if self._ready:
+            self._wakeup.set()
 
     # --- What wakes it ----------------------------------------------------------------------------------------------
 
