@@ -284,6 +284,16 @@ def test_an_invariant_fires_on_the_smallest_violation(kind: type[Invariant]) -> 
     assert not CASES[kind](False)
 
 
+@pytest.mark.parametrize("start", [8, 9])
+def test_a_snapshot_that_is_being_installed_is_known_by_where_the_log_starts(start: int) -> None:
+    """Its event may be missing, of a node whose disk is full. A node's own snapshots end at its high watermark."""
+    now, invariant = everything(), logs.MetadataLogMatching()
+    now.history(METADATA).view(1).batches = [Batch(0, 8, 3, 0, -1, -1, -1)]
+    before = QuorumSeen(1, 1, 3, 8, 8, False, 4)
+    told = list(invariant.on_quorum(now, QuorumSeen(1, 1, 3, 9, 9, False, start), before))
+    assert bool(told) == (start == 8), told
+
+
 def test_the_names_are_different_and_every_one_names_its_rules() -> None:
     """A finding's name leads to one section of the documentation and to the rule that it stands for."""
     names = [kind.name for kind in catalogue.CLASSES]

@@ -72,7 +72,11 @@ class ProducerTableEqualsLog(Invariant):
 
 
 class MetadataLogMatching(Invariant):
-    """The same for the metadata log: equal offset and quorum epoch mean equal bytes; committed records stay."""
+    """The same for the metadata log: equal offset and quorum epoch mean equal bytes; committed records stay.
+
+    A snapshot from the leader replaces a log: the node knows its new beginning a moment before the disk does. That it
+    does is seen by where the log starts, not by the event, which a full disk does not take.
+    """
 
     name = "metadata-committed-equal"
     rules = "N11, M-5, I-2"
@@ -80,17 +84,14 @@ class MetadataLogMatching(Invariant):
     def __init__(self) -> None:
         self._installing: dict[int, int] = {}  # broker to the end of the snapshot that replaces its log
 
-    def on_moment(self, now: Everything, moment: Moment) -> Violations:
-        if moment.event == "snapshot_installed":  # it is about to be
-            self._installing[moment.broker_id] = int(moment.facts["end_offset"])
-        yield from ()
-
     def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
         partition = "__cluster_metadata-0"
         history = now.history(partition)
         if before is None:
             self._installing.pop(seen.broker_id, None)
             history.forget(seen.broker_id)
+        elif seen.log_start_offset > before.high_watermark:
+            self._installing[seen.broker_id] = seen.log_start_offset  # own snapshots lie below the high watermark
         if seen.broker_id in self._installing:
             begins = history.view(seen.broker_id).first_base(now.disks[seen.broker_id])
             if begins < self._installing[seen.broker_id]:
