@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("proto", "client", "broker", "chaos", "audit", "tests", "docs", "ops", "pyproject.toml")
+COPIED = ("proto", "client", "broker", "chaos", "audit", "tests", "docs", "ops", "docker-compose.yml", "pyproject.toml")
 IMPORTED = ("proto", "client", "broker", "chaos", "audit", "")
 MARK = "__import__('builtins').__dict__.setdefault('odradek_reached', []).append(1)"
 MOST_LINES = 5
