@@ -115,7 +115,8 @@ class ElectionStorm:
                 self._world.report("election-storm", sentence, partition=name)
 
     def _leader_epochs(self) -> dict[str, int]:
-        image = self._world.cluster.newest_image()
+        """Of the newest metadata that anybody ever had: whoever runs now may have just begun to read them."""
+        image = self._world.watcher.now.image
         return {
             str(tp): registration.leader_epoch
             for tp in self._world.partitions
