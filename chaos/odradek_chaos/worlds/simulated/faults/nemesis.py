@@ -54,7 +54,11 @@ class Nemesis:
             calm.release()
             return
         self.world.strikes.append(Strike(self.world.loop.now_us, self.name, choice))
-        await self.act(choice)
+        calm.pending += 1  # one that strikes again and again is not over between two blows
+        try:
+            await self.act(choice)
+        finally:
+            calm.pending -= 1
 
     @property
     def needs_calm(self) -> bool:
