@@ -68,7 +68,8 @@ class BatchLine:
 class BatchView:
     """The batch at the place of the finding. `windows` are parts of its bytes, counted from its beginning.
 
-    `computed_crc` is -1 when the batch was too large to be read as a whole. `trouble` says why no record is shown.
+    `computed_crc` is -1 when the batch was too large to be read as a whole. `trouble` says why no record is shown, as
+    what would be said of the batch ("cannot be decompressed here: ...").
     """
 
     line: BatchLine
@@ -82,6 +83,12 @@ class BatchView:
     records: tuple[RecordView, ...]
     windows: tuple[Bytes, ...]
     trouble: str = ""
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """What only the same append has: offsets, producer, sequence, count and time."""
+        producer = (self.producer_id, self.producer_epoch, self.base_sequence)
+        return (self.line.base_offset, self.line.last_offset, *producer, self.record_count, self.max_timestamp)
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,8 @@ class Exhibit:
     """All replicas at the place of one finding.
 
     `first_difference` is a byte of the batch, -1 when there is none or nothing to compare with; `differing_bytes` how
-    many bytes differ from the reference. `agreeing` names the replicas that hold the reference's bytes.
+    many bytes differ from the reference, and `differing_in_records` how many of these stand behind the header.
+    `agreeing` names the replicas that hold the reference's bytes.
     """
 
     offset: int
@@ -110,6 +118,7 @@ class Exhibit:
     differing_bytes: int
     agreeing: tuple[str, ...]
     sides: tuple[Side, ...]
+    differing_in_records: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -24,19 +24,22 @@ from odradek_audit.report.guarantees import rows_for
 from odradek_audit.report.markup import Safe, plain, shown, tag
 from odradek_audit.report.page import page
 from odradek_audit.sample import SampleBatch, SampleLog, SamplePartition
+from odradek_proto.checksum import crc32c
+from odradek_proto.compression import Codec
+from odradek_proto.headers import CRC_START
 from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 PARTITION = TopicPartition("t", 0)
 ELEMENTS = """
-    html head meta link title style body a header h1 main section div p ul li h2 h3 h4 table thead tbody tr th td
+    html head meta link title style body a header h1 main section div p ul ol li h2 h3 h4 table thead tbody tr th td
     caption details summary bdi code b em span mark article figure figcaption pre footer svg g rect line path text
-    circle
+    circle dl dt dd abbr
 """
 ATTRIBUTES = """
     charset http-equiv content name rel href lang class id role aria-label aria-hidden tabindex title open scope
-    rowspan viewbox x y x1 y1 x2 y2 cx cy r d width height text-anchor
+    rowspan colspan data-replica viewbox x y x1 y1 x2 y2 cx cy r d width height text-anchor
 """
 HOSTILE = (
     b"<script>alert(1)</script>",
@@ -136,9 +139,122 @@ def test_differing_record_is_marked_beside_the_right_one(write_cluster: WriteClu
     row = re.search(rf'<tr class="here"><th scope="row">{offset}</th>(.*?)</tr>', text)
     assert row is not None
     cells = re.findall(r"<td[^>]*>.*?</td>", row[1])
+    assert re.findall('data-replica="(.*?)"', row[1]) == ["replica 2", "replica 1", "replica 3"]
     assert [("≠" in cell, "<mark>" in cell) for cell in cells] == [(True, True), (False, True), (False, False)]
     assert text.count('<tr class="here"><th') == 1
     assert "= same bytes as the reference" in re.sub("<[^>]+>", "", text).replace("&#x27;", "'")
+
+
+def recompressed(log: SampleLog, value: bytes) -> tuple[dict[str, SampleLog], int]:
+    """Three replicas with one lz4 batch of 18 records; a byte of replica 3's is another one, and its CRC is right."""
+    base = log.next_offset
+    records = [(1_700_000_000_000 + number, b"" if number else None, value * 9, ()) for number in range(18)]
+    sound = bytes(encode_batch(records, base_offset=base, leader_epoch=9, codec=Codec.LZ4))
+    damaged = bytearray(sound)
+    damaged[-2] ^= 0x01
+    damaged[17:21] = crc32c(bytes(damaged[CRC_START:])).to_bytes(4, "big")
+    with_it, without = (
+        SampleLog([*log.batches, SampleBatch(base, base + 17, 9, 18, data)], base + 18).append([b"tail"], epoch=9)
+        for data in (sound, bytes(damaged))
+    )
+    return {"1": with_it, "2": with_it, "3": without}, base
+
+
+def text_of(report: Report) -> str:
+    """What a reader sees, with single spaces."""
+    return " ".join("".join(check_is_inert(page(report)).text).split())
+
+
+def test_batch_that_cannot_be_decompressed_is_said_once_with_all_of_its_offsets(
+    write_cluster: WriteCluster, log: SampleLog
+) -> None:
+    """Headline, one cell beside all rows, how many records follow, and two byte numbers that each say what they are."""
+    logs, base = recompressed(log, b"word ")
+    report = audit(write_cluster(*(SamplePartition(each) for each in logs.values())))
+    finding = report.findings[0]
+    exhibit = finding.exhibit
+    assert [each.check for each in report.findings] == ["log-matching"]
+    assert exhibit is not None
+    assert (exhibit.differing_bytes, exhibit.differing_in_records) == (5, 1)
+    said = text_of(report)
+    batch = f"batch of 18 records in t-0 (offsets {base} to {base + 17})"
+    assert f"Replica 3 holds a {batch} that cannot be decompressed here; replicas 1 and 2 hold another one" in said
+    assert said.count("cannot be decompressed here: ") == 1
+    assert "corrupt record batch" not in said
+    assert f"6 of the batch's 18 records on replica 1 are shown; behind them follow offsets {base + 6}" in said
+    place = finding.position + exhibit.first_difference
+    assert f"batch begins at byte {finding.position:,} of the file" in said
+    assert f"its records byte {place:,} of the file, {exhibit.first_difference:,} of the batch" in said
+    assert "(null)" in said
+    assert "(empty)" in said
+    assert "1700000000017 (2023-11-14 22:13:20.017 UTC)" in said
+    assert f"{report.findings[0].evidence['crc']:#010x} differs from the reference" in said
+    assert said.count(", as the header says") == 3
+    assert ", not what the header says" not in said
+
+
+def test_cause_of_other_bytes_in_one_epoch_is_ranked_by_the_bytes(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """One changed byte is a changed copy; another append of the same epoch is another leader."""
+    logs, _ = recompressed(log, b"word ")
+    changed = audit(write_cluster(*(SamplePartition(each) for each in logs.values()))).findings[0]
+    assert changed.cause.startswith("this copy was changed after it was written, and its CRC made right (one bit of")
+    assert "Much less likely: two brokers led in epoch 9" in changed.cause
+    mine, theirs = (
+        SampleLog(list(log.batches), log.next_offset).append(values, epoch=9).append([b"tail"], epoch=9)
+        for values in ([b"what one leader took"] * 3, [b"and what the other one was sent"] * 2)
+    )
+    forked = audit(write_cluster(mine, theirs, theirs)).findings[0]
+    assert forked.evidence["same_epoch"]
+    assert forked.cause.startswith("two brokers led in epoch 9, and each appended a batch of its own")
+
+
+def test_next_steps_are_a_copy_then_commands_then_the_disk_then_a_new_copy(
+    write_cluster: WriteCluster, log: SampleLog
+) -> None:
+    """The kept copy lies outside of the log directory, and the commands name the files that were read."""
+    report = damaged_report(write_cluster, log)
+    said = text_of(report)
+    place = f"{report.replicas['2']}/t-0"
+    assert f"cp -a {place} kept-2-t-0" in said
+    assert f"odradek log dump --records {place}/{report.findings[0].file}" in said
+    assert f"odradek log diff {report.replicas['1']}/t-0 {place}" in said
+    assert "smartctl" in said
+    assert "stop broker 2, move t-0 out of its log directory" in said
+
+
+def test_next_step_after_two_histories_is_to_look_at_the_elections(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """Records of an older epoch where a newer one has others: no disk is suspected."""
+    old = SampleLog(list(log.batches), log.next_offset).append([b"old"], epoch=4)
+    new = SampleLog(list(log.batches), log.next_offset).append([b"new"], epoch=5)
+    said = text_of(audit(write_cluster(SamplePartition(old, high_watermark=old.next_offset), new)))
+    assert "Look at the elections around leader epoch 4" in said
+    assert "smartctl" not in said
+
+
+def test_nobody_is_told_to_replace_a_copy_that_may_be_the_right_one(
+    write_cluster: WriteCluster, log: SampleLog
+) -> None:
+    """Two copies of one epoch without a majority: the page says so instead."""
+    undecided = audit(write_cluster(*(SamplePartition(each) for each in list(recompressed(log, b"x")[0].values())[1:])))
+    said = text_of(undecided)
+    assert "one of the copies was changed" in said
+    assert "Nothing here says which copy is right." in said
+    assert "move t-0" not in said
+
+
+def test_numbers_add_up_and_the_bound_names_its_source(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """Copies compared and not compared, whose checkpoint gives the bound, and no table of what was owed by nobody."""
+    marks = (log.next_offset, 7, 7)
+    report = audit(write_cluster(*(SamplePartition(log, high_watermark=mark) for mark in marks)))
+    said = text_of(report)
+    assert "All replicas together hold 780 copies of records" in said
+    assert "are the 260 others" in said
+    assert f"ound {log.next_offset}: the largest high watermark, in the checkpoint of replica 1;" in said
+    assert "What was owed to acknowledged records: it hangs on the cluster's settings" in said
+    assert "LEO, log end offset" in said
+    assert "power loss" not in said
+    report.configuration = {"acks": "all"}
+    assert "power loss" in text_of(report)
 
 
 def test_agreeing_replicas_say_what_was_not_looked_at(write_cluster: WriteCluster, log: SampleLog) -> None:

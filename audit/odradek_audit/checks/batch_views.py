@@ -8,9 +8,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import NamedTuple
 
 from odradek_proto.checksum import crc32c
-from odradek_proto.compression import CodecUnavailable
+from odradek_proto.compression import CodecUnavailable, CorruptCompression
 from odradek_proto.headers import CRC_START
 from odradek_proto.records import HEADER_SIZE, CorruptBatch, Record, decode_records, read_header
 
@@ -40,22 +41,30 @@ def same_bytes(one: FoundBatch, other: FoundBatch | None) -> bool:
     return other is not None and one.whole and other.whole and one.data == other.data
 
 
-def first_difference(one: FoundBatch, other: FoundBatch | None) -> tuple[int, int]:
-    """The first byte of the records that differs, else the first of the header; and how many bytes differ."""
+class Difference(NamedTuple):
+    """`first`: the first byte of the records that differs, else the first of the header, or -1. How many bytes of the
+    whole batch differ, and how many of those behind the header."""
+
+    first: int
+    total: int
+    in_records: int
+
+
+def first_difference(one: FoundBatch, other: FoundBatch | None) -> Difference:
+    """Where two batches' bytes differ; bytes that only the longer one has differ too."""
     if other is None or not one.data or not other.data:
-        return -1, 0
+        return Difference(-1, 0, 0)
     mine, theirs = one.data, other.data
-    length = max(len(mine), len(theirs))
     if mine == theirs:
-        return -1, 0
+        return Difference(-1, 0, 0)
     places = [place for place, (left, right) in enumerate(zip(mine, theirs, strict=False)) if left != right]
-    count = len(places) + length - min(len(mine), len(theirs))
-    in_records = bisect_left(places, HEADER_SIZE)
-    if in_records < len(places):
-        return places[in_records], count
-    if len(mine) != len(theirs) and min(len(mine), len(theirs)) >= HEADER_SIZE:
-        return min(len(mine), len(theirs)), count
-    return (places[0] if places else min(len(mine), len(theirs))), count
+    shorter, longer = sorted((len(mine), len(theirs)))
+    if longer > shorter:
+        places.append(shorter)  # where the shorter one ends; the bytes behind it are counted below
+    behind = bisect_left(places, HEADER_SIZE)
+    beyond = max(0, longer - shorter - 1)
+    first = places[behind] if behind < len(places) else places[0]
+    return Difference(first, len(places) + beyond, len(places) - behind + min(beyond, max(0, longer - HEADER_SIZE)))
 
 
 def payload_start(difference: int) -> int:
@@ -98,11 +107,14 @@ def batch_view(found: FoundBatch, facts: BatchFacts, start: int, offset: int, ag
 
 def _decoded(found: FoundBatch, facts: BatchFacts) -> tuple[list[Record], str]:
     if not found.whole or len(found.data) < HEADER_SIZE:
-        return [], "the batch is too large to be shown whole, or its file ends before it"
+        return [], "is too large to be shown whole, or its file ends before it does"
     try:
         return decode_records(found.data, read_header(found.data), max_bytes=LARGEST_DECODED), ""
-    except (CorruptBatch, CodecUnavailable) as error:
-        return [], f"its records cannot be decoded: {error}"
+    except CodecUnavailable as error:
+        return [], f"cannot be decompressed here: {error}"
+    except CorruptBatch as error:
+        what = "decompressed" if isinstance(error.__cause__, CorruptCompression) else "decoded"
+        return [], f"cannot be {what} here: {error.reason}"
 
 
 def _record(record: Record, other: Record | None) -> RecordView:

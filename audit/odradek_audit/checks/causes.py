@@ -1,7 +1,8 @@
 """What probably happened: a sentence of suspicion for each finding, from the log directories alone.
 
 The finding itself is a fact; this is not. Where the bytes of a sound replica are at hand, the sentence says how many
-of them differ, for one flipped bit tells another story than a thousand other bytes.
+of them differ, for one flipped bit tells another story than a thousand other bytes. Where two things may have happened,
+the likelier one comes first and the sentence says why.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from odradek_audit.exhibit import Exhibit
+from odradek_audit.checks.references import UNDECIDED
+from odradek_audit.exhibit import ACCUSED, REFERENCE, Exhibit
 from odradek_audit.findings import Finding
+
+FEW_BYTES = 16
+"""Up to so many other bytes are a change of one batch; two brokers' batches have other times, counts and values."""
 
 _PLAIN = {
     "batch-unreadable": "the file was overwritten here, or a write never reached the disk as a whole",
@@ -49,10 +54,7 @@ def _crc_mismatch(finding: Finding) -> str:
 def _log_matching(finding: Finding) -> str:
     evidence = finding.evidence
     if evidence.get("same_epoch"):
-        return (
-            f"this copy was changed after it was written, and its CRC made right{_flipped(finding.exhibit)}; or two "
-            "brokers led in one epoch"
-        )
+        return _one_epoch(finding)
     mine, other = finding.epoch, evidence.get("other_epoch", -1)
     if evidence.get("agree_again"):
         return (
@@ -68,9 +70,27 @@ def _log_matching(finding: Finding) -> str:
 
 
 def _epoch_fork(finding: Finding) -> str:
-    return f"two brokers led in epoch {finding.epoch}, or a copy was changed after it was written" + _flipped(
-        finding.exhibit
-    )
+    return _one_epoch(finding)
+
+
+def _one_epoch(finding: Finding) -> str:
+    """Other bytes in one leader epoch: a changed copy, or two leaders. The bytes say which is likelier."""
+    exhibit = finding.exhibit
+    copy = "one of the copies" if UNDECIDED in finding.reference else "this copy"
+    changed = f"{copy} was changed after it was written, and its CRC made right"
+    leaders = f"two brokers led in epoch {finding.epoch}"
+    found = [exhibit.side(role) for role in (ACCUSED, REFERENCE)] if exhibit is not None else []
+    batches = [side.batch for side in found if side is not None and side.batch is not None]
+    if exhibit is None or len(batches) != 2:
+        return f"{changed}; or {leaders}. The bytes that would say which is likelier are not at hand"
+    same_origin = batches[0].origin == batches[1].origin
+    if exhibit.differing_in_records <= FEW_BYTES or (same_origin and batches[0].producer_id >= 0):
+        why = "their batches would differ in times, producers and more than a few bytes"
+        return f"{changed}{_flipped(exhibit)}. Much less likely: {leaders}; {why}"
+    if same_origin:
+        return f"{changed}{_flipped(exhibit)}; or {leaders}. Count and time are the same, and no producer is named"
+    why = f"{exhibit.differing_bytes:,} bytes differ, and offsets, producer, count or time of the batch"
+    return f"{leaders}, and each appended a batch of its own ({why}). Less likely: {changed}"
 
 
 def _offset_gap(finding: Finding) -> str:
@@ -114,11 +134,13 @@ def _same_epoch_elsewhere(exhibit: Exhibit | None) -> bool:
 
 
 def _flipped(exhibit: Exhibit | None) -> str:
-    """How many bytes differ from the reference, and the bit when it is one."""
+    """How many bytes differ from the reference, and the bit when it is one, whatever a new CRC in the header is."""
     if exhibit is None or exhibit.differing_bytes <= 0:
         return ""
-    if exhibit.differing_bytes > 1:
-        return f" ({exhibit.differing_bytes} bytes of the batch differ)"
+    in_header = exhibit.differing_bytes - exhibit.differing_in_records
+    if (exhibit.differing_in_records or in_header) > 1:
+        return f" ({exhibit.differing_bytes:,} bytes of the batch differ)"
+    beside = f", and {in_header} bytes of the header" if exhibit.differing_in_records and in_header else ""
     place = exhibit.first_difference
     values = []
     for side in exhibit.sides[:2]:
@@ -126,9 +148,10 @@ def _flipped(exhibit: Exhibit | None) -> str:
             if window.start <= place < window.end:
                 values.append(window.content[place - window.start])
     if len(values) != 2:
-        return " (one byte of the batch differs)"
+        return f" (one byte of the batch differs{beside})"
     bits = (values[0] ^ values[1]).bit_count()
-    return f" ({'one bit' if bits == 1 else f'{bits} bits'} of byte {place}: {values[1]:#04x} became {values[0]:#04x})"
+    what = f"{'one bit' if bits == 1 else f'{bits} bits'} of the batch's byte {place}"
+    return f" ({what}: {values[1]:#04x} became {values[0]:#04x}{beside})"
 
 
 _MADE: dict[str, Callable[[Finding], str]] = {

@@ -73,15 +73,22 @@ def _exhibit(
     reference = _reference(finding, found, authority)
     names = sorted(names, key=lambda name: (name != finding.replica, name != reference, name))[:SIDES]
     accused, other = found[finding.replica], found.get(reference)
-    difference, count = first_difference(accused, other)
-    start = payload_start(difference)
+    difference = first_difference(accused, other)
+    start = payload_start(difference.first)
     sides = []
     for name in names:
         role = ACCUSED if name == finding.replica else REFERENCE if name == reference else OTHER
         against = other if name != reference else accused
         sides.append(_side(tables[name], found[name], role, finding, start, against, reader))
     agreeing = [name for name in sorted(found) if name == reference or same_bytes(found[name], other)]
-    return Exhibit(finding.offset, difference, count, tuple(agreeing), tuple(sides))
+    return Exhibit(
+        offset=finding.offset,
+        first_difference=difference.first,
+        differing_bytes=difference.total,
+        agreeing=tuple(agreeing),
+        sides=tuple(sides),
+        differing_in_records=difference.in_records,
+    )
 
 
 def _reference(finding: Finding, found: Mapping[str, FoundBatch], authority: str) -> str:

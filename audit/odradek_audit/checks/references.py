@@ -37,6 +37,9 @@ SUSPICIOUS_CHECKS = frozenset({"epoch-cache-mismatch"})
 """Findings that make a copy less credible, and no more."""
 
 
+UNDECIDED = "no majority says which copy is right"
+
+
 @dataclass(frozen=True)
 class Copies:
     """Replicas that hold the same bytes at a place, and the leader epoch of its first batch there."""
@@ -105,4 +108,4 @@ def choose_reference(
         return Reference(authority, "it has the newest leader epoch" + ("" if newest else " at the end of its log"))
     if len(best.replicas) * 2 > total:
         return Reference(authority, f"{len(best.replicas)} of {total} replicas hold the same bytes")
-    return Reference(authority, "it has the newest epoch and the longest log; no majority says which copy is right")
+    return Reference(authority, f"it has the newest epoch and the longest log; {UNDECIDED}")

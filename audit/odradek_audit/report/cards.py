@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from odradek_audit.exhibit import ACCUSED, BatchView
 from odradek_audit.findings import CHECKS, Finding
+from odradek_audit.report.advice import advice
 from odradek_audit.report.exhibit_html import exhibit_html
 from odradek_audit.report.headlines import headline, place_of
 from odradek_audit.report.markup import SENTENCE_LIMIT, Safe, code, join, name, shown, tag
@@ -41,8 +43,8 @@ def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: i
     return tag("ul", *rows, class_="first", aria_label="The worst findings")
 
 
-def card(finding: Finding, anchor: str, *, opened: bool) -> Safe:
-    """One finding, whole."""
+def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opened: bool) -> Safe:
+    """One finding, whole. `directories` are what was read of each replica."""
     severity = finding.severity.value
     parts = [
         tag("h4", shown(headline(finding), SENTENCE_LIMIT)),
@@ -53,6 +55,7 @@ def card(finding: Finding, anchor: str, *, opened: bool) -> Safe:
     if finding.reference:
         chosen = shown(finding.reference[:1].upper() + finding.reference[1:], SENTENCE_LIMIT)
         parts.append(tag("p", chosen, ".", class_="quiet"))
+    parts.append(tag("details", tag("summary", "What to do"), advice(finding, directories), open=opened))
     if finding.exhibit is not None:
         parts.append(exhibit_html(finding.exhibit, opened=opened))
     parts.append(
@@ -67,7 +70,11 @@ def _facts(finding: Finding) -> list[Safe]:
         facts.append(_fact("partition", join([name(finding.topic), f"-{finding.partition}"])))
     if finding.replica:
         facts.append(_fact("replica", name(finding.replica)))
-    if finding.offset >= 0 and finding.evidence.get("agree_again"):
+    batch = _accused_batch(finding)
+    if batch is not None and batch.trouble and not batch.records and finding.evidence.get("agree_again"):
+        facts.append(_fact("batch", f"offsets {batch.line.base_offset} to {batch.line.last_offset}"))
+        facts.append(_fact("equal again from", f"{finding.end_offset}"))
+    elif finding.offset >= 0 and finding.evidence.get("agree_again"):
         facts.append(_fact("first wrong offset", f"{finding.offset}"))
         facts.append(_fact("equal again from", f"{finding.end_offset}"))
     elif finding.offset >= 0:
@@ -80,8 +87,28 @@ def _facts(finding: Finding) -> list[Safe]:
     if finding.epoch >= 0:
         facts.append(_fact("leader epoch", f"{finding.epoch}"))
     if finding.file:
-        at = f", byte {finding.position:,}" if finding.position >= 0 else ""
-        facts.append(_fact("file", join([code(finding.file), at])))
+        facts.append(_fact("file", code(finding.file)))
+        facts.extend(_bytes(finding, batch))
+    return facts
+
+
+def _accused_batch(finding: Finding) -> BatchView | None:
+    side = finding.exhibit.side(ACCUSED) if finding.exhibit is not None else None
+    return side.batch if side is not None else None
+
+
+def _bytes(finding: Finding, batch: BatchView | None) -> list[Safe]:
+    """Where the batch begins in the file, and where in it the first difference is: two places, each with its name."""
+    if finding.position < 0:
+        return []
+    if batch is None or not finding.file.endswith(".log") or batch.line.position != finding.position:
+        return [_fact("at", f"byte {finding.position:,} of the file")]
+    facts = [_fact("batch begins at", f"byte {finding.position:,} of the file")]
+    difference = finding.exhibit.first_difference if finding.exhibit is not None else -1
+    if difference >= 0:
+        part = "records" if finding.exhibit is not None and finding.exhibit.differing_in_records else "header"
+        at = f"byte {finding.position + difference:,} of the file"
+        facts.append(_fact(f"first difference in its {part}", f"{at}, {difference:,} of the batch"))
     return facts
 
 

@@ -21,8 +21,9 @@ def dumps(exhibit: Exhibit) -> Safe:
         columns.append(tag("figure", title, tag("pre", dump, tabindex="0"), class_=f"dump {side.role}"))
     note = tag(
         "p",
-        "Counted from the batch's first byte. Header to byte 60: base offset 0, length 8, leader epoch 12, magic 16, "
-        "CRC 17, attributes 21. Marked and underlined: other bytes than the reference's.",
+        "Places are hexadecimal and count from the batch's first byte. The header, in decimal: base offset 0, "
+        "length 8, leader epoch 12, magic 16, CRC 17, attributes 21. Marked and underlined: not the "
+        "reference's bytes.",
         class_="note",
     )
     return join([note, tag("div", *columns, class_="columns")])

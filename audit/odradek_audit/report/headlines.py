@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from odradek_audit.exhibit import ACCUSED, Side
 from odradek_audit.findings import Finding, Severity
-from odradek_audit.report.exhibit_html import wrong_offsets
 from odradek_audit.report.markup import count, plain, plural
 from odradek_audit.report.model import Report
+from odradek_audit.report.records_html import batch_words, wrong_offsets
 from odradek_audit.report.runs import merge_runs, weight
 
 GRAVITY = (
@@ -88,7 +89,22 @@ def _log_matching(finding: Finding, where: str) -> str:
     more = (
         f" and {plural(span - 1, 'offset')} behind it" if span > 1 and not finding.evidence.get("agree_again") else ""
     )
+    side = _silent(finding)
+    if side is not None and side.batch is not None:
+        trouble = side.batch.trouble.partition(":")[0]
+        hold = "hold another one" if others.startswith("replicas") else "holds another one"
+        batch = f"a {batch_words(side, where)} that {trouble}"
+        behind = 0 if finding.evidence.get("agree_again") else finding.end_offset - 1 - side.batch.line.last_offset
+        more = f", and at {plural(behind, 'offset')} behind it" if behind > 0 else ""
+        return f"Replica {finding.replica} holds {batch}; {others} {hold} there{more}."
     return f"Replica {finding.replica} holds another record than {others} at offset {finding.offset}{where}{more}."
+
+
+def _silent(finding: Finding) -> Side | None:
+    """The accused replica, if it has a batch at the place and no record of it can be shown."""
+    side = finding.exhibit.side(ACCUSED) if finding.exhibit is not None else None
+    trouble = side is not None and side.batch is not None and side.batch.trouble and not side.batch.records
+    return side if trouble else None
 
 
 def _agreeing(finding: Finding) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from html import escape
 
 NAME_LIMIT = 160
@@ -89,6 +90,17 @@ def code(text: object) -> Safe:
 def count(number: int) -> str:
     """A number for people."""
     return f"{number:,}"
+
+
+def instant(milliseconds: int) -> str:
+    """Milliseconds since 1970 as they are, and in UTC where there is such a time."""
+    if milliseconds < 0:
+        return f"{milliseconds} (none)" if milliseconds == -1 else f"{milliseconds}"
+    try:
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return f"{milliseconds}"
+    return f"{milliseconds} ({when:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03} UTC)"
 
 
 def size(number: int) -> str:

@@ -1,7 +1,8 @@
 """`report.html`: one file that an engineer sends to a colleague. No script, no font, no picture from elsewhere.
 
 In the order in which somebody reads who has a minute: the verdict and the worst findings; what was compared and what
-was not; then, partition by partition, the picture of its epochs and the evidence; the numbers; what was owed.
+was not; then, partition by partition, the picture of its epochs, the evidence and what to do; the numbers; what was
+owed; the words.
 Bounded: some findings of each check are shown whole, more as a line, the rest as a number, with the files that have
 them all.
 """
@@ -20,6 +21,7 @@ from odradek_audit.report.runs import merge_runs, weight
 from odradek_audit.report.sections import compared, guarantees, not_compared, notes, partition_numbers
 from odradek_audit.report.style import style_hash, style_sheet
 from odradek_audit.report.timeline import timeline
+from odradek_audit.report.words import words
 
 CARDS_PER_CHECK = 10
 CARDS = 60
@@ -67,6 +69,7 @@ def _body(report: Report) -> Safe:
         partition_numbers(report, PARTITIONS),
         notes(report),
         guarantees(report),
+        words(report),
         id="main",
     )
     made = f"Made {report.made_at}, engine {report.engine}." if report.made_at else f"Engine {report.engine}."
@@ -123,7 +126,7 @@ def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anch
         if summary is not None and number < TIMELINES:
             parts.append(timeline(summary, [(finding, anchors[id(finding)]) for finding in mine], legend=not number))
         for finding in mine:
-            parts.append(card(finding, anchors[id(finding)], opened=opened > 0))
+            parts.append(card(finding, anchors[id(finding)], report.replicas, opened=opened > 0))
             opened -= finding.exhibit is not None
     parts.append(_rest(ordered, anchors))
     return join(parts)

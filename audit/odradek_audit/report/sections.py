@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from odradek_audit.checks.facts import PartitionSummary, ReplicaSummary
+from odradek_audit.report.bounds import bound_origin
 from odradek_audit.report.guarantees import exceptions, rows_for
 from odradek_audit.report.markup import Safe, code, count, join, name, plural, shown, size, tag
 from odradek_audit.report.model import Report
+from odradek_audit.report.words import HW, LEO
 
 SHOWN_NOTES = 40
 SHOWN_REASONS = 10
@@ -18,11 +20,13 @@ def compared(report: Report) -> Safe:
     """Tiles with the numbers, and where each replica was read."""
     acknowledged = sum(partition.history.get("acknowledged", 0) for partition in report.partitions)
     tiles = [
-        _tile(count(report.compared_records), "records compared"),
-        _tile(count(report.compared_batches), "batches compared"),
+        _tile(count(report.compared_records), "copies of records compared"),
+        _tile(count(report.compared_batches), "copies of batches compared"),
         _tile(count(len(report.partitions)), "partition" if len(report.partitions) == 1 else "partitions"),
         _tile(count(len(report.replicas)), "replica" if len(report.replicas) == 1 else "replicas"),
-        _tile(size(report.read_bytes), f"read in {report.seconds:.1f} s" if report.seconds >= 0.1 else "read"),
+        _tile(
+            size(report.read_bytes), f"of logs read in {report.seconds:.1f} s" if report.seconds >= 0.1 else "of logs"
+        ),
     ]
     if report.history_events is not None:
         tiles.append(_tile(count(acknowledged), "acks=all records checked"))
@@ -31,8 +35,19 @@ def compared(report: Report) -> Safe:
         for replica, path in report.replicas.items()
     ]
     table = tag("table", _head("replica", "directory"), tag("tbody", *rows))
-    return join(
-        [tag("div", *tiles, class_="tiles"), tag("details", tag("summary", "Directories that were read"), table)]
+    directories = tag("details", tag("summary", "Directories that were read"), table)
+    return join([tag("div", *tiles, class_="tiles"), tag("p", _counting(report), class_="quiet"), directories])
+
+
+def _counting(report: Report) -> str:
+    """What the numbers count, so that they can be added up."""
+    records = sum(replica.records for partition in report.partitions for replica in partition.replicas)
+    batches = sum(replica.batches for partition in report.partitions for replica in partition.replicas)
+    own = max(0, records - report.compared_records)
+    return (
+        f"All replicas together hold {count(records)} copies of records in {count(batches)} copies of batches. "
+        "Compared are those that were laid beside the log marked ★ below, so its own are not counted: they, and what "
+        f"it does not have, are the {count(own)} others. Bytes are those of all replicas' logs, ★ included."
     )
 
 
@@ -85,6 +100,16 @@ def not_compared(report: Report) -> Safe:
         listed = ", ".join(f"{number:,} of {check}" for check, number in sorted(counted.items()))
         said.append(shown(f"Findings that were only counted, beyond the limit of each replica: {listed}."))
     said.extend(_events(report))
+    if not report.configuration:
+        said.append(
+            join(
+                [
+                    "What was owed to acknowledged records: it hangs on the cluster's settings, which were not given (",
+                    code("--setting acks=all --setting min.insync.replicas=2 --setting odradek.fsync=never"),
+                    ").",
+                ]
+            )
+        )
     return tag("ul", *(tag("li", each) for each in said), class_="not")
 
 
@@ -148,23 +173,39 @@ def partition_numbers(report: Report, limit: int) -> Safe:
         "records",
         "bytes",
     )
-    heads = tag("thead", tag("tr", *(tag("th", title, scope="col", class_=_align(title)) for title in titles)))
-    table = tag("table", heads, *bodies, class_="wide")
+    cells = (tag("th", _explained(title), scope="col", class_=_align(title)) for title in titles)
+    heads = tag("thead", tag("tr", *cells))
+    total = _total(report) if len(ordered) > 1 or len(report.replicas) > 1 else Safe("")
+    table = tag("table", heads, *bodies, total, class_="wide")
     more = len(ordered) - limit
     left = (
         tag("p", f"… and {plural(more, 'partition')} more, in summary.json.", class_="quiet") if more > 0 else Safe("")
     )
     about = tag(
         "p",
-        "HW: high watermark of the checkpoint, LEO: log end offset, both exclusive. ★: the log that the others are "
-        "compared with unless it is damaged itself (newest epoch, then longest).",
+        "HW: high watermark of the checkpoint, LEO: log end offset, both exclusive, as is the end of what was "
+        "compared. ★: the log that the others are compared with unless it is damaged itself (newest epoch, then "
+        "longest). Batches, records and bytes are those of each replica's whole log.",
         class_="quiet",
     )
     return join([tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Partitions"), left, about])
 
 
+def _explained(title: str) -> Safe:
+    meaning = {"HW": HW, "LEO": LEO}.get(title)
+    return tag("abbr", title, title=meaning) if meaning else shown(title)
+
+
 def _align(title: str) -> str | None:
     return None if title in ("partition", "compared", "replica") else "n"
+
+
+def _total(report: Report) -> Safe:
+    """The sums of the last columns over all replicas."""
+    every = [replica for partition in report.partitions for replica in partition.replicas]
+    sums = (sum(getattr(each, column) for each in every) for column in ("segments", "batches", "records", "bytes"))
+    cells = [tag("th", "all copies together", scope="row", colspan=7), *(tag("td", count(n), class_="n") for n in sums)]
+    return tag("tbody", tag("tr", *cells, class_="total"))
 
 
 def _partition_rows(partition: PartitionSummary, findings: int) -> Safe:
@@ -177,8 +218,9 @@ def _partition_rows(partition: PartitionSummary, findings: int) -> Safe:
             cells.append(
                 tag("th", name(partition.topic), f"-{partition.partition}", sign, rowspan=span, scope="rowgroup")
             )
-            extent = f"{partition.compared_from:,} to {partition.compared_to:,}, bound {partition.bound:,}"
-            cells.append(tag("td", extent, rowspan=span))
+            extent = f"offsets {partition.compared_from:,} to {partition.compared_to:,}"
+            bound = tag("span", f"bound {partition.bound:,}: {bound_origin(partition)}", class_="origin")
+            cells.append(tag("td", extent, bound, rowspan=span))
         cells.append(tag("td", name(replica.replica), " ★" if replica.replica == partition.authority else ""))
         cells.extend(tag("td", value, class_="n") for value in _numbers(replica))
         rows.append(tag("tr", *cells))
@@ -204,8 +246,10 @@ def notes(report: Report) -> Safe:
 
 
 def guarantees(report: Report) -> Safe:
-    """What acknowledged records were owed under the configuration, as far as it is known."""
+    """What acknowledged records were owed under the configuration; nothing where that is not known at all."""
     known = report.configuration
+    if not known:
+        return Safe("")
     rows = [
         tag(
             "tr",
@@ -224,13 +268,8 @@ def guarantees(report: Report) -> Safe:
         "power loss of one machine, the others in the ISR",
         "power loss of several, or of the last in the ISR",
     )
-    said = (
-        join(
-            ["The cluster ran with ", join((code(f"{key}={value}") for key, value in sorted(known.items())), ", "), "."]
-        )
-        if known
-        else Safe("The configuration was not given (--setting NAME=VALUE), so all rows stand.")
-    )
+    settings = join((code(f"{key}={value}") for key, value in sorted(known.items())), ", ")
+    said = join(["The cluster ran with ", settings, "."])
     table = tag(
         "div",
         tag("table", head, tag("tbody", *rows), class_="wide"),
@@ -248,7 +287,8 @@ def guarantees(report: Report) -> Safe:
             tag(
                 "p",
                 "In every configuration: one leader in an epoch, equal replicas below the lowest high watermark, one "
-                "content for each offset and epoch.",
+                "content for each offset and epoch. The bounds above are the highest that any replica knew: what is "
+                "below them was on every in-sync replica, so copies of it must not differ either.",
                 class_="quiet",
             ),
         ]

@@ -56,6 +56,14 @@ color:var(--card)}
 .first .where{float:right;margin-left:14px}
 .check{display:inline-block;font:600 12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;
 padding:1px 8px;border-radius:5px;border:1px solid var(--bad);color:var(--bad);white-space:nowrap}
+.wide .check{margin-left:10px}.wide .origin{display:block;color:var(--quiet);font-size:12.5px;max-width:230px}
+.wide .total>*{border-top:2px solid var(--line);font-weight:700}
+.steps{margin:4px 0 10px;padding-left:24px}.steps li{margin:5px 0}
+.command{background:var(--soft);border-radius:5px;padding:1px 6px;font-size:13px;overflow-wrap:anywhere}
+.words{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px;font-size:14.5px}
+.words dt{font-weight:600}.words dd{margin:0;color:var(--quiet)}
+abbr{text-decoration:underline dotted;cursor:help}
+.narrow-only{display:none}
 .check.error{border-style:dashed;border-color:var(--ask);color:var(--ask)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px;margin:12px 0}
 .tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px}
@@ -88,6 +96,7 @@ padding:16px 18px;margin:14px 0;scroll-margin-top:12px}
 .exhibit th.reference{border-bottom:3px double var(--ref)}.exhibit th.reference .standing{color:var(--ref)}
 .records td,.records tbody th{font-size:13.5px}.records tbody th{white-space:nowrap}
 .records .key{display:block;color:var(--quiet);font-size:12.5px}.records .key::before{content:"key "}
+.records em,.rest{color:var(--quiet)}.rest{font-family:system-ui,sans-serif;font-size:12.5px}
 .records .value,.records .rest{display:block;word-break:break-all}
 .records tr.here th{font-weight:800}.records tr.here th::before{content:"▶ "}
 .records tr.here{background:var(--soft)}
@@ -112,8 +121,9 @@ figure{margin:12px 0}
 .dump pre{margin:4px 0;padding:8px 10px;background:var(--soft);border-radius:6px;font-size:11.5px;line-height:1.45;
 overflow-x:auto;border-left:4px solid var(--line)}
 .dump.accused pre{border-left-color:var(--bad)}.dump.reference pre{border-left:4px double var(--ref)}
-.timeline{display:block;width:100%;min-width:760px;height:auto;font:11px system-ui,sans-serif}
-.timeline text{fill:var(--ink)}.timeline .small{fill:var(--quiet)}.timeline .lane{font-size:13px;font-weight:600}
+.timeline{display:block;width:100%;height:auto;font:11px system-ui,sans-serif}
+.timeline text{fill:var(--ink)}.timeline text.small{paint-order:stroke;stroke:var(--page);stroke-width:3px}
+.timeline .small{fill:var(--quiet)}.timeline .lane{font-size:13px;font-weight:600}
 .timeline .epoch{font-weight:600}
 .band{stroke:var(--quiet);stroke-width:.7}.old{fill:var(--old);stroke-dasharray:3 2}
 .e0{fill:var(--e0)}.e1{fill:var(--e1)}.e2{fill:var(--e2)}.e3{fill:var(--e3)}.e4{fill:var(--e4)}.e5{fill:var(--e5)}
@@ -124,10 +134,23 @@ footer{padding:30px 20px 50px;color:var(--quiet);font-size:14px}
 @media (max-width:640px){body{font-size:15px}main,header,footer{padding:0 12px}h2{font-size:20px}
 .verdict{gap:12px;padding:14px;border-left-width:8px}.verdict .sign{width:40px;height:40px;font-size:24px;
 line-height:40px}.verdict .word{font-size:23px}.verdict .why{font-size:16px}.card{padding:12px}
-.first .where{float:none;display:block;margin:0}.exhibit thead th{min-width:130px}th,td{padding:4px 7px}}
+.first .where{float:none;display:block;margin:0}th,td{padding:4px 7px}.wide-only{display:none}
+.narrow-only{display:block}
+.exhibit .scroll thead,.exhibit .scroll tbody,.exhibit .scroll tr,.exhibit .scroll th,.records td{display:block}
+.exhibit thead th,.exhibit thead th.corner{min-width:0}.exhibit thead th.corner{display:none}
+.exhibit .scroll thead th{border-bottom:0}.exhibit .who,.exhibit .standing{display:inline;margin-right:8px}
+.records tbody th{background:var(--soft);border-top:2px solid var(--line)}.records tbody th::before{content:"offset "}
+.records tr.here th::before{content:"▶ offset "}.records td.same{display:none}
+.records td::before,.fields td::before{content:attr(data-replica);unicode-bidi:isolate;display:block;
+font:600 12px system-ui,sans-serif;color:var(--quiet)}
+.exhibit .fields tbody tr{display:grid;grid-template-columns:repeat(auto-fit,minmax(96px,1fr))}
+.exhibit .fields tbody th{grid-column:1/-1;border-top:1px solid var(--line)}
+.exhibit .fields tbody td{display:block;border:0;min-width:0;
+overflow-wrap:anywhere}.words{grid-template-columns:1fr;gap:0}.words dd{margin-bottom:8px}}
 @media print{body{background:#fff;font-size:11pt}main,header,footer{max-width:none;padding:0}
-.card,.tile,.first{break-inside:avoid-page}.card{break-inside:auto}tr,figure,.verdict{break-inside:avoid}h2,h3{break-after:avoid}
-.scroll{overflow:visible}.timeline{min-width:0}a{color:inherit;text-decoration:none}
+.card,.tile,.first{break-inside:avoid-page}.card{break-inside:auto}tr,figure,.verdict{break-inside:avoid}
+h2,h3{break-after:avoid}
+.scroll{overflow:visible}a{color:inherit;text-decoration:none}
 details::details-content{content-visibility:visible;display:block;height:auto}
 .verdict,.tile,mark,td,tr,.fact,.dump pre,.band{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 .exhibit thead th{min-width:0}.dump pre{font-size:8pt}}

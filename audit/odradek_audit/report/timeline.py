@@ -3,6 +3,7 @@
 The bands of a lane are the epochs that the replica's own batches name, so that a fork is seen as bands that do not
 lie below each other. The axis is offsets, in order and not to scale: offsets where something happens (an epoch
 begins, a log ends, a finding) get room, or nothing could be seen of what happens at the end of a million records.
+Drawn twice, for wide and for narrow screens; the style sheet shows one of them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 
 from odradek_audit.checks.facts import PartitionSummary, ReplicaSummary
 from odradek_audit.findings import Finding
+from odradek_audit.report.bounds import bound_origin
 from odradek_audit.report.markup import Safe, plain, tag
 
-WIDTH, LEFT, RIGHT = 1000, 118, 24
-TOP, LANE, BAR = 40, 58, 22
+BAR = 22
 SHOWN_BANDS = 40
 SHOWN_MARKS = 30
 SHOWN_LANES = 12
@@ -25,21 +26,40 @@ _HUES = 6
 
 
 @dataclass(frozen=True)
+class _Room:
+    """How large a picture is; the names of the lanes stand beside them, or above."""
+
+    width: int
+    left: int
+    right: int
+    top: int
+    lane: int
+    names_above: bool
+
+
+WIDE = _Room(1000, 118, 24, 40, 58, False)
+NARROW = _Room(370, 12, 16, 60, 86, True)
+
+
+@dataclass(frozen=True)
 class _Scale:
     """Offsets to x: half of the room is shared by distance, half equally among the offsets that matter."""
 
     stops: tuple[int, ...]
+    room: _Room
+    bound: int
 
     def x(self, offset: int) -> float:
         stops = self.stops
         if len(stops) < 2:
-            return float(LEFT)
+            return float(self.room.left)
         offset = max(stops[0], min(offset, stops[-1]))
         place = min(bisect_right(stops, offset) - 1, len(stops) - 2)
         within = (offset - stops[place]) / (stops[place + 1] - stops[place])
         by_rank = (place + within) / (len(stops) - 1)
         by_distance = (offset - stops[0]) / (stops[-1] - stops[0])
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * (0.55 * by_rank + 0.45 * by_distance), 1)
+        inner = self.room.width - self.room.left - self.room.right
+        return round(self.room.left + inner * (0.55 * by_rank + 0.45 * by_distance), 1)
 
 
 def timeline(partition: PartitionSummary, findings: Sequence[tuple[Finding, str]], *, legend: bool = True) -> Safe:
@@ -51,45 +71,52 @@ def timeline(partition: PartitionSummary, findings: Sequence[tuple[Finding, str]
     if not any(replica.log_end > replica.log_start for replica in replicas):
         return Safe("")
     marks = [(finding, anchor) for finding, anchor in findings if finding.offset >= 0][:SHOWN_MARKS]
-    scale = _scale(partition, replicas, marks)
-    height = TOP + LANE * len(replicas) + 30
+    pictures = [_picture(partition, replicas, marks, room) for room in (WIDE, NARROW)]
+    bound = f"Bound {partition.bound:,}: {bound_origin(partition)}; below it replicas must hold the same. "
+    return tag("figure", *pictures, tag("figcaption", bound, _LEGEND if legend else ""))
+
+
+def _picture(
+    partition: PartitionSummary,
+    replicas: Sequence[ReplicaSummary],
+    marks: Sequence[tuple[Finding, str]],
+    room: _Room,
+) -> Safe:
+    scale = _scale(partition, replicas, marks, room)
+    height = room.top + room.lane * len(replicas) + 30
     parts = [_bound(partition, scale, height)]
     for number, replica in enumerate(replicas):
-        top = TOP + LANE * number
-        taken = [scale.x(finding.offset) for finding, _ in marks if finding.replica == replica.replica]
-        parts.append(_lane(partition, replica, scale, top, taken))
-        parts.extend(
-            _mark(finding, anchor, scale, top)
-            for finding, anchor in reversed(marks)
-            if finding.replica == replica.replica
-        )
+        top = room.top + room.lane * number
+        mine = [(finding, anchor) for finding, anchor in marks if finding.replica == replica.replica]
+        parts.append(_lane(partition, replica, scale, top, [scale.x(finding.offset) for finding, _ in mine]))
+        parts.extend(_mark(finding, anchor, scale, top) for finding, anchor in reversed(mine))
     parts.append(_axis(scale, height))
     title = f"Leader epochs of {plain(partition.topic, 80)}-{partition.partition}, a lane for each replica"
     picture = tag(
         "svg",
         tag("title", title),
         *parts,
-        view_box=f"0 0 {WIDTH} {height}",
+        view_box=f"0 0 {room.width} {height}",
         role="img",
         aria_label=title,
         class_="timeline",
     )
-    return tag(
-        "figure",
-        tag("div", picture, class_="scroll", tabindex="0", role="region", aria_label=title),
-        tag("figcaption", _LEGEND) if legend else "",
-    )
+    kind = "narrow-only" if room.names_above else "wide-only"
+    return tag("div", picture, class_=f"scroll {kind}", tabindex="0", role="region", aria_label=title)
 
 
 _LEGEND = (
     "Bands: leader epochs, as each replica's own batches name them. ▼ HW: high watermark of the checkpoint. LEO: log "
-    "end offset. ★: newest epoch, then longest log. ✗: a finding. Dashed: the bound below which replicas must agree. "
+    "end offset. ★: newest epoch, then longest log. ✗: a finding. Dashed: the bound. "
     "Offsets in order, not to scale."
 )
 
 
 def _scale(
-    partition: PartitionSummary, replicas: Sequence[ReplicaSummary], marks: Sequence[tuple[Finding, str]]
+    partition: PartitionSummary,
+    replicas: Sequence[ReplicaSummary],
+    marks: Sequence[tuple[Finding, str]],
+    room: _Room,
 ) -> _Scale:
     stops = {partition.bound}
     for replica in replicas:
@@ -98,7 +125,7 @@ def _scale(
         if replica.high_watermark is not None:
             stops.add(replica.high_watermark)
     stops.update(finding.offset for finding, _ in marks)
-    return _Scale(tuple(sorted(stops)))
+    return _Scale(tuple(sorted(stops)), room, partition.bound)
 
 
 def _bands(replica: ReplicaSummary) -> list[tuple[int, int, int]]:
@@ -116,10 +143,7 @@ def _bands(replica: ReplicaSummary) -> list[tuple[int, int, int]]:
 def _lane(
     partition: PartitionSummary, replica: ReplicaSummary, scale: _Scale, top: int, taken: Sequence[float]
 ) -> Safe:
-    parts = [
-        tag("text", f"replica {plain(replica.replica, 9)}", x=8, y=top + 13, class_="lane"),
-        tag("text", "★ newest" if replica.replica == partition.authority else "", x=8, y=top + 27, class_="small"),
-    ]
+    parts = _lane_name(replica, replica.replica == partition.authority, scale.room, top)
     for epoch, start, end in _bands(replica):
         left, right = scale.x(start), scale.x(end)
         width = round(max(right - left, 1.5), 1)
@@ -132,23 +156,34 @@ def _lane(
     end_x = scale.x(replica.log_end)
     parts.append(tag("line", x1=end_x, y1=top - 3, x2=end_x, y2=top + BAR + 3, class_="leo"))
     if replica.high_watermark is None:
-        parts.append(_below(f"LEO {replica.log_end}", end_x, top + BAR + 13))
+        parts.append(_below(scale, f"LEO {replica.log_end}", end_x, top + BAR + 13))
         return tag("g", *parts)
     at = scale.x(replica.high_watermark)
     parts.append(tag("path", d=f"M{at - 5} {top - 9}h10l-5 9z", class_="hw"))
     if replica.high_watermark == replica.log_end:
-        parts.append(_below(f"HW = LEO {replica.log_end}", end_x, top + BAR + 13))
+        parts.append(_below(scale, f"HW = LEO {replica.log_end}", end_x, top + BAR + 13))
         return tag("g", *parts)
-    parts.append(_below(f"LEO {replica.log_end}", end_x, top + BAR + 13))
+    parts.append(_below(scale, f"LEO {replica.log_end}", end_x, top + BAR + 13))
     away = abs(at - end_x) > _LETTER * 14
-    parts.append(_below(f"HW {replica.high_watermark}", at, top + BAR + (13 if away else 25)))
+    parts.append(_below(scale, f"HW {replica.high_watermark}", at, top + BAR + (13 if away else 25)))
     return tag("g", *parts)
 
 
-def _below(text: str, x: float, y: int) -> Safe:
-    half = len(text) * _LETTER / 2
-    anchor = "end" if x + half > WIDTH - 4 else "start" if x - half < LEFT else "middle"
-    return tag("text", text, x=x, y=y, class_="small", text_anchor=anchor)
+def _lane_name(replica: ReplicaSummary, newest: bool, room: _Room, top: int) -> list[Safe]:
+    x, y = (room.left, top - 16) if room.names_above else (8, top + 13)
+    star = {"x": x + 110, "y": y} if room.names_above else {"x": x, "y": y + 14}
+    said = [tag("text", f"replica {plain(replica.replica, 9)}", x=x, y=y, class_="lane")]
+    return [*said, tag("text", "★ newest", **star, class_="small")] if newest else said
+
+
+def _below(scale: _Scale, text: str, x: float, y: int) -> Safe:
+    """A label below a lane, inside of the picture and beside the dashed line of the bound, not across it."""
+    width, bound = len(text) * _LETTER, scale.x(scale.bound)
+    left = min(max(x - width / 2, scale.room.left), scale.room.width - 4 - width)
+    if left - 4 < bound < left + width + 4:
+        left = bound - 6 - width if bound - 6 - width >= scale.room.left else bound + 6
+    anchor, at = ("end", left + width) if left + width / 2 < x else ("start", left)
+    return tag("text", text, x=round(at, 1), y=y, class_="small", text_anchor=anchor)
 
 
 def _mark(finding: Finding, anchor: str, scale: _Scale, top: int) -> Safe:
@@ -162,14 +197,15 @@ def _mark(finding: Finding, anchor: str, scale: _Scale, top: int) -> Safe:
 def _bound(partition: PartitionSummary, scale: _Scale, height: int) -> Safe:
     x = scale.x(partition.bound)
     line = tag("line", x1=x, y1=18, x2=x, y2=height - 22, class_="bound")
-    anchor = "end" if x > WIDTH - 120 else "start" if x < LEFT + 60 else "middle"
+    room = scale.room
+    anchor = "end" if x > room.width - 120 else "start" if x < room.left + 60 else "middle"
     return tag("g", line, tag("text", f"bound {partition.bound}", x=x, y=13, class_="small", text_anchor=anchor))
 
 
 def _axis(scale: _Scale, height: int) -> Safe:
     """The offsets that matter, as many as fit."""
     parts = []
-    last = -1000.0
+    room, last = scale.room, -1000.0
     for offset in scale.stops:
         x = scale.x(offset)
         text = f"{offset:,}"
@@ -178,7 +214,8 @@ def _axis(scale: _Scale, height: int) -> Safe:
             continue
         last = x + width / 2
         parts.append(tag("line", x1=x, y1=height - 22, x2=x, y2=height - 17, class_="tick"))
-        anchor = "end" if x + width / 2 > WIDTH else "middle"
+        anchor = "end" if x + width / 2 > room.width else "start" if x < width / 2 else "middle"
         parts.append(tag("text", text, x=x, y=height - 5, class_="small", text_anchor=anchor))
-    axis = tag("line", x1=LEFT, y1=height - 22, x2=WIDTH - RIGHT, y2=height - 22, class_="tick")
-    return tag("g", tag("text", "offset", x=8, y=height - 5, class_="small"), axis, *parts)
+    axis = tag("line", x1=room.left, y1=height - 22, x2=room.width - room.right, y2=height - 22, class_="tick")
+    name = tag("text", "offset", x=8, y=height - 5, class_="small") if not room.names_above else Safe("")
+    return tag("g", name, axis, *parts)

@@ -1,0 +1,226 @@
+"""What to do about a finding: steps in their order, the first of which changes nothing.
+
+A copy is kept before anything else, for a damaged directory is evidence; then come the commands that show the place;
+then what mends it. What mends depends on the kind of finding and on what the bytes say of its cause: a disk is looked
+at where bytes changed, elections where two histories met. No step removes the only copy of anything.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from odradek_audit.checks.causes import FEW_BYTES
+from odradek_audit.checks.references import UNDECIDED
+from odradek_audit.exhibit import ACCUSED, REFERENCE, Exhibit
+from odradek_audit.findings import Finding
+from odradek_audit.layout import METADATA_TOPIC
+from odradek_audit.report.markup import Safe, join, name, plain, shown, tag
+
+COMMAND_LIMIT = 600
+_DAMAGED = frozenset(
+    {
+        "crc-mismatch",
+        "batch-unreadable",
+        "torn-tail",
+        "record-count-mismatch",
+        "offset-gap",
+        "offset-not-increasing",
+        "epoch-not-monotonic",
+        "sequence-gap",
+    }
+)
+_DIFFERENT = frozenset({"log-matching", "epoch-fork"})
+_LOST = frozenset({"acknowledged-lost", "delivered-lost"})
+_TOLD = frozenset({"duplicated", "phantom", "failed-present", "reordered"})
+
+
+def advice(finding: Finding, directories: Mapping[str, str]) -> Safe:
+    """The steps for one finding. `directories` are the log directories that were read, by replica."""
+    steps = [*_keep(finding, directories), *_look(finding, directories), *_mend(finding)]
+    return tag("ol", *(tag("li", step) for step in steps), class_="steps")
+
+
+def _place(finding: Finding, replica: str, directories: Mapping[str, str]) -> str:
+    """The partition's directory on a replica, or its log directory; empty when it is not known."""
+    base = directories.get(replica, "").rstrip("/")
+    return f"{base}/{finding.topic}-{finding.partition}" if base and finding.partition >= 0 else base
+
+
+def _command(*words: str) -> Safe:
+    return tag("code", shown(shlex.join(words), COMMAND_LIMIT), class_="command")
+
+
+def _keep(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
+    """Copies go outside of the log directory: a broker takes what lies in it for partitions."""
+    several = finding.check in _DIFFERENT | _LOST
+    names = sorted(directories, key=lambda each: (each != finding.replica, each))
+    wanted = names if several or finding.replica not in directories else [finding.replica]
+    place = _place(finding, wanted[0], directories) if wanted else ""
+    if not place:
+        return [Safe("Keep a copy of the directories as they are, before anything changes them.")]
+    whose = "every replica's directory" if len(wanted) > 1 else "the directory"
+    said = f"Keep a copy of {whose} somewhere else, before a broker starts on it"
+    if len(wanted) > 1:
+        said += f"; of replica {plain(wanted[0], 40)} first"
+    copy = f"kept-{wanted[0].replace('/', '-')}-{place.rpartition('/')[2]}"
+    return [join([f"{said}: ", _command("cp", "-a", place, copy)])]
+
+
+def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
+    """Commands that show the place."""
+    steps = []
+    place = _place(finding, finding.replica, directories)
+    other = _place(finding, finding.other_replica or _reference(finding.exhibit), directories)
+    if place and finding.file.endswith(".log"):
+        words = ("odradek", "log", "dump", "--records", f"{place}/{finding.file}")
+        at = f" (the batch begins at position {finding.position})" if finding.position >= 0 else ""
+        steps.append(join(["See the batch and those around it", at, ": ", _command(*words)]))
+    elif place and finding.file:
+        file = place if finding.partition >= 0 else directories[finding.replica].rstrip("/")
+        steps.append(join(["See the file: ", _command("odradek", "log", "dump", f"{file}/{finding.file}")]))
+    if place and other and place != other and finding.partition >= 0:
+        steps.append(
+            join(["Compare with the reference, batch by batch: ", _command("odradek", "log", "diff", other, place)])
+        )
+    return steps
+
+
+def _reference(exhibit: Exhibit | None) -> str:
+    side = exhibit.side(REFERENCE) if exhibit is not None else None
+    return side.replica if side is not None else ""
+
+
+def _mend(finding: Finding) -> list[Safe]:
+    check = finding.check
+    if check in _DAMAGED or (check in _DIFFERENT and _looks_changed(finding)):
+        return [_disk(finding), *_replaced(finding)]
+    if check in _DIFFERENT:
+        return [_elections(finding), *_replaced(finding)]
+    if check in _LOST:
+        return _lost(finding)
+    if check in _TOLD:
+        return [
+            Safe(
+                "Make sure that the history is whole: every client that wrote to the topic must be in it. Then look "
+                "into that client's log at the time of the record. No replica needs to be replaced for this."
+            )
+        ]
+    if check == "identity-mismatch":
+        return [
+            Safe(
+                "Look at what was given under which name, and at what is mounted where. Do not start a broker on a "
+                "directory that is not its own."
+            )
+        ]
+    if finding.partition < 0:
+        return [
+            Safe("Take the file from a backup of this broker, or give the broker an empty disk and let it copy all.")
+        ]
+    said = "The records are not concerned; what a broker believes when it starts is. "
+    return [Safe(said + "The safe way is to give the broker a new copy."), *_replaced(finding)]
+
+
+def _looks_changed(finding: Finding) -> bool:
+    """Whether the bytes say that a copy was changed, and not that two brokers led."""
+    exhibit = finding.exhibit
+    if exhibit is None or not finding.evidence.get("same_epoch", finding.check == "epoch-fork"):
+        return False
+    batches = [side.batch for side in (exhibit.side(ACCUSED), exhibit.side(REFERENCE)) if side is not None]
+    known = [batch for batch in batches if batch is not None]
+    if len(known) != 2:
+        return False
+    return known[0].origin == known[1].origin or exhibit.differing_in_records <= FEW_BYTES
+
+
+def _disk(finding: Finding) -> Safe:
+    return join(
+        [
+            "Look at the disk and the memory of replica ",
+            name(finding.replica),
+            "'s machine: the kernel's log (",
+            _command("dmesg", "-T"),
+            "), the drive's own report (",
+            _command("smartctl", "-a", "DEVICE"),
+            "), RAID and ECC counters. Do not copy back to a disk that goes on failing.",
+        ]
+    )
+
+
+def _elections(finding: Finding) -> Safe:
+    return join(
+        [
+            f"Look at the elections around {f'leader epoch {finding.epoch}' if finding.epoch >= 0 else 'that time'}",
+            ": whether unclean ones are allowed (",
+            tag("code", "unclean.leader.election.enable"),
+            "), whether ",
+            tag("code", "odradek.truncation.mode"),
+            " is ",
+            tag("code", "high-watermark"),
+            ", and what the controllers wrote: ",
+            _command("odradek", "log", "dump", "--cluster-metadata", f"…/{METADATA_TOPIC}-0"),
+        ]
+    )
+
+
+def _replaced(finding: Finding) -> list[Safe]:
+    """How a damaged copy is replaced on a running cluster."""
+    if UNDECIDED in finding.reference:
+        return [
+            Safe(
+                "Nothing here says which copy is right. Compare the records with those who wrote them before you "
+                "replace either."
+            )
+        ]
+    if finding.topic == METADATA_TOPIC:
+        return [
+            Safe(
+                "This is the metadata log, and beside it lies the voter's own vote. Treat it like a lost disk: one "
+                "voter at a time, and only while the others have a leader and a majority without it."
+            )
+        ]
+    partition = f"{finding.topic}-{finding.partition}"
+    return [
+        join(
+            [
+                "Replace the copy on a running cluster, when all other replicas are in the ISR (",
+                _command("odradek", "topic", "describe", finding.topic),
+                "): stop broker ",
+                name(finding.replica),
+                ", move ",
+                tag("code", shown(partition, 300)),
+                " out of its log directory, start it. It copies the partition from the leader and joins the ISR "
+                "again. Never while it is the last one in the ISR. Then audit again.",
+            ]
+        )
+    ]
+
+
+def _lost(finding: Finding) -> list[Safe]:
+    held = [str(each) for each in finding.evidence.get("held_by", [])]
+    steps = []
+    if held:
+        steps.append(
+            join(
+                [
+                    "The records are still on ",
+                    "replica " if len(held) == 1 else "replicas ",
+                    ", ".join(held),
+                    ": keep that broker stopped until they are saved, for it cuts them off when it follows the leader.",
+                ]
+            )
+        )
+    else:
+        steps.append(Safe("No copy that was read has them: what is left is what the clients themselves kept."))
+    steps.append(Safe("Write them again with their keys. They get new offsets, behind what is there."))
+    if _same_place_differs(finding.exhibit):
+        steps.append(_disk(finding))
+    else:
+        steps.append(_elections(finding))
+    return steps
+
+
+def _same_place_differs(exhibit: Exhibit | None) -> bool:
+    accused, other = (exhibit.side(role) if exhibit is not None else None for role in (ACCUSED, REFERENCE))
+    mine, theirs = (side.batch if side is not None else None for side in (accused, other))
+    return mine is not None and theirs is not None and mine.line.epoch == theirs.line.epoch and mine.line != theirs.line

@@ -1,0 +1,194 @@
+"""The records of each replica side by side, and what is said where a batch's records cannot be shown."""
+
+from __future__ import annotations
+
+from odradek_audit.exhibit import ACCUSED, OTHER, REFERENCE, Bytes, Exhibit, RecordView, Side
+from odradek_audit.report.markup import Safe, instant, join, name, plain_bytes, plural, shown, tag
+
+_SHOWN_VALUE = 48
+"""Bytes of a value that fit into a column before the first difference is looked for."""
+
+
+def heads(exhibit: Exhibit, corner: str) -> Safe:
+    cells = [tag("th", corner, scope="col", class_="corner")]
+    for side in exhibit.sides:
+        sign, word = _standing(exhibit, side)
+        cells.append(
+            tag(
+                "th",
+                tag("span", "replica ", name(side.replica), class_="who"),
+                tag("span", tag("span", sign, aria_hidden="true"), " ", word, class_="standing"),
+                scope="col",
+                class_=f"side {side.role}",
+            )
+        )
+    return tag("thead", tag("tr", *cells))
+
+
+def _standing(exhibit: Exhibit, side: Side) -> tuple[str, str]:
+    """A sign and a word for what a replica is at this place."""
+    if side.role == ACCUSED:
+        return "✗", "the finding is about this copy"
+    if side.absent:
+        return "–", side.absent
+    if side.role == REFERENCE:
+        return "✓", "compared with this copy"
+    if side.replica in exhibit.agreeing:
+        return "=", "same bytes as the reference"
+    return "≠", "differs from the reference"
+
+
+def records_table(exhibit: Exhibit) -> Safe:
+    """A row for each offset that is shown, a column for each replica; a batch without records has one cell for all."""
+    offsets = sorted({record.offset for side in exhibit.sides if side.batch for record in side.batch.records})
+    wrong = wrong_offsets(exhibit)
+    if not wrong and not any(_silent(side) for side in exhibit.sides):
+        wrong = [exhibit.offset]
+    offsets = offsets or [exhibit.offset]
+    rows = [_record_row(exhibit, offset, offset in wrong, offsets) for offset in offsets]
+    return tag("table", heads(exhibit, "offset"), tag("tbody", *rows), class_="records")
+
+
+def left_out(exhibit: Exhibit) -> Safe:
+    """How many records of the batch stand before and behind the ones that are shown, or nothing."""
+    side = next((side for side in exhibit.sides if side.batch is not None and side.batch.records), None)
+    if side is None or side.batch is None:
+        return Safe("")
+    shown_offsets = [record.offset for record in side.batch.records]
+    line = side.batch.line
+    said = []
+    if line.base_offset < shown_offsets[0]:
+        said.append(f"before them stand {_span(line.base_offset, shown_offsets[0] - 1)}")
+    if line.last_offset > shown_offsets[-1]:
+        said.append(f"behind them follow {_span(shown_offsets[-1] + 1, line.last_offset)}")
+    if not said:
+        return Safe("")
+    some = f"{len(shown_offsets)} of the batch's {plural(side.batch.record_count, 'record')} on replica "
+    return tag("p", some, name(side.replica), f" are shown; {' and '.join(said)}.", class_="note more")
+
+
+def _span(first: int, last: int) -> str:
+    return f"offset {first}" if first == last else f"offsets {first} to {last} ({last - first + 1:,} more)"
+
+
+def batch_words(side: Side, where: str = "") -> str:
+    """A batch as a noun: its records, where it is, its offsets; empty without one."""
+    if side.batch is None:
+        return ""
+    line = side.batch.line
+    place = f" (offsets {line.base_offset} to {line.last_offset})" if line.last_offset > line.base_offset else ""
+    return f"batch of {plural(side.batch.record_count, 'record')}{where}{place}"
+
+
+def wrong_offsets(exhibit: Exhibit) -> list[int]:
+    """Offsets whose record, as far as it is shown, is not the same on the accused replica and on the reference."""
+    accused, reference = exhibit.side(ACCUSED), exhibit.side(REFERENCE)
+    if accused is None or reference is None or accused.batch is None or reference.batch is None:
+        return []
+    mine = {record.offset: record.digest for record in accused.batch.records}
+    theirs = {record.offset: record.digest for record in reference.batch.records}
+    if not mine or not theirs:
+        return []
+    return sorted(offset for offset in mine | theirs if mine.get(offset) != theirs.get(offset))
+
+
+def _record_row(exhibit: Exhibit, offset: int, here: bool, offsets: list[int]) -> Safe:
+    cells = [tag("th", f"{offset}", scope="row")]
+    for side in exhibit.sides:
+        replica = f"replica {side.replica}"
+        counterpart = exhibit.counterpart(side)
+        if _silent(side):
+            if offset == offsets[0]:
+                cells.append(_silent_cell(side, len(offsets), replica))
+            continue
+        record = _record(side, offset)
+        other = _record(counterpart, offset) if counterpart is not None else None
+        differs = _comparable(counterpart) and (record.digest if record else "") != (other.digest if other else "")
+        marked = differs and side.role != REFERENCE
+        content = _record_cell(record, other if differs else None) if record is not None else _nothing(side)
+        sign = tag("span", "≠ ", class_="sign", title="differs from the reference") if marked else Safe("")
+        same = "same" if side.role == OTHER and side.replica in exhibit.agreeing else None
+        kind = "differs" if marked else "meant" if differs else same
+        cells.append(tag("td", sign, content, class_=kind, data_replica=replica))
+    return tag("tr", *cells, class_="here" if here else None)
+
+
+def _comparable(side: Side | None) -> bool:
+    return side is not None and not _silent(side) and (side.batch is not None or bool(side.absent))
+
+
+def _silent(side: Side) -> bool:
+    """Whether there is a batch whose records cannot be shown."""
+    return side.batch is not None and not side.batch.records and bool(side.batch.trouble)
+
+
+def _silent_cell(side: Side, rows: int, replica: str) -> Safe:
+    """What is wrong with the batch, once for all of its offsets."""
+    trouble = side.batch.trouble if side.batch is not None else ""
+    wrong = side.role == ACCUSED
+    sign = tag("span", "✗ ", class_="sign", aria_hidden="true") if wrong else Safe("")
+    said = tag("span", f"The {batch_words(side)} {trouble}.", class_="none")
+    return tag("td", sign, said, rowspan=rows, class_="differs" if wrong else None, data_replica=replica)
+
+
+def _record(side: Side | None, offset: int) -> RecordView | None:
+    records = side.batch.records if side is not None and side.batch is not None else ()
+    return next((record for record in records if record.offset == offset), None)
+
+
+def _nothing(side: Side) -> Safe:
+    if side.absent:
+        return tag("span", f"no record: {side.absent}", class_="none")
+    return tag("span", "no record", class_="none")
+
+
+def _record_cell(record: RecordView, other: RecordView | None) -> Safe:
+    key = _content(record.key, other.key if other is not None else None)
+    value = _content(record.value, other.value if other is not None else None)
+    rest = []
+    if other is not None and (record.key, record.value) == (other.key, other.value):
+        if record.timestamp != other.timestamp:
+            rest.append(tag("span", f"timestamp {instant(record.timestamp)}", class_="rest"))
+        else:
+            rest.append(tag("span", f"headers differ ({record.headers})", class_="rest"))
+    return join([tag("span", key, class_="key"), tag("span", value, class_="value"), *rest])
+
+
+def _content(part: Bytes, other: Bytes | None) -> Safe:
+    """Bytes as text, cut around the first difference, with what differs marked."""
+    if part.size <= 0:
+        return tag("em", "(null)" if part.size < 0 else "(empty)")
+    content = part.content
+    first, last = _different(content, other.content) if other is not None and other.start == part.start else (0, 0)
+    begin = max(0, first - 8) if first > _SHOWN_VALUE - 4 else 0
+    end = min(len(content), max(begin + _SHOWN_VALUE, min(last, begin + _SHOWN_VALUE)))
+    first, last = max(first, begin), min(last, end)
+    skipped = part.start + begin
+    lead = tag("span", f"{skipped:,} bytes, then …", class_="cut") if skipped else Safe("")
+    left = part.size - part.start - end
+    tail = f"… +{left:,} bytes" if left > 0 else ""
+    if other is None or first >= last:
+        return join([lead, _text(content[begin:end]), tag("span", tail, class_="cut")])
+    return join(
+        [
+            lead,
+            _text(content[begin:first]),
+            tag("mark", _text(content[first:last])),
+            _text(content[last:end]),
+            tag("span", tail, class_="cut"),
+        ]
+    )
+
+
+def _different(one: bytes, other: bytes) -> tuple[int, int]:
+    """The part of `one` that is left without the common beginning and the common end."""
+    shorter = min(len(one), len(other))
+    first = next((at for at in range(shorter) if one[at] != other[at]), shorter)
+    back = 0
+    while back < shorter - first and one[len(one) - 1 - back] == other[len(other) - 1 - back]:
+        back += 1
+    return first, len(one) - back
+
+
+def _text(content: bytes) -> Safe:
+    return shown(plain_bytes(content), limit=1000)
