@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from bench.report import Figure
 from bench.run import show
 
-BENCHES = ("append", "read", "codec", "transport", "replicated", "recovery", "start", "metrics", "audit")
+BENCHES = ("append", "read", "codec", "transport", "replicated", "recovery", "start", "metrics", "audit", "simulated")
 
 
 def measure(name: str, *, quick: bool) -> list[Figure]:

@@ -1,12 +1,13 @@
 """`odradek chaos run` and `odradek chaos trace`: whole clusters in the simulated world, by seed.
 
-`run` and `trace` are the functions of two commands; `app` holds both, for whoever mounts them. Exit codes: 0 no
+`run`, `ledger` and `trace` are the functions of commands; `app` holds all, for whoever mounts them. Exit codes: 0 no
 finding, 3 findings, 2 usage.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,25 +82,34 @@ def run(
     core: Core = "drawn",
     strict: Strict = False,
     shrink: ShrinkTo = None,
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", metavar="FILE", help="Append one line about this campaign to a file.")
+    ] = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run many seeds: three brokers, writers and a reader under several kinds of faults at once."""
+    from odradek_chaos.campaign_ledger import append, commit_here, core_digest, entry_of
+    from odradek_chaos.campaign_progress import Progress
     from odradek_chaos.worlds.simulated.campaign import run_campaign
 
     screen = Screen(output, as_json, quiet)
     options = _options(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict)
     first, last = _range(seeds)
+    progress = Progress(sys.stderr, last - first + 1, enabled=screen.for_people and not quiet)
+    digest, commit = core_digest(), commit_here()  # of what runs, whatever becomes of it meanwhile
     done = 0
 
     def on_seed(summary: SeedSummary) -> None:
         nonlocal done
         done += 1
         if summary.report:
+            progress.clear()
             screen.say(summary.report)
-        elif done % 10 == 0:
+        elif done % 10 == 0 and not progress.is_shown:
             screen.say(f"{done} of {last - first + 1} seeds done")
+        progress.add(summary)
 
     campaign = run_campaign(
         range(first, last + 1),
@@ -108,6 +118,14 @@ def run(
         seconds=None if minutes is None else minutes * 60,
         on_seed=on_seed,
     )
+    progress.clear()
+    if ledger is not None:
+        try:
+            append(ledger, entry_of(campaign, seeds, digest, commit))
+        except OSError as error:
+            raise CommandFailed(
+                f"--ledger: {error}", hint="give a file that can be written", exit_code=USAGE
+            ) from error
     data = {
         "world": world.value,
         "seeds": campaign.seeds,
@@ -129,6 +147,40 @@ def run(
     if shrink is not None and campaign.failed_seeds:
         _shrink(campaign.failed_seeds[0], options, shrink, screen)
     raise typer.Exit(FOUND if campaign.failed_seeds else 0)
+
+
+@app.command("ledger")
+def ledger(
+    file: Annotated[Path | None, typer.Argument(help="The ledger. Default: docs/campaigns.jsonl.")] = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+) -> None:
+    """Add up the campaigns of a ledger, by the core that they ran."""
+    from odradek_chaos.campaign_ledger import LEDGER, core_digest, read, sums
+
+    screen, present = Screen(output, as_json), core_digest()
+    try:
+        found = sums(read(file or LEDGER), present)
+    except (OSError, ValueError) as error:
+        raise CommandFailed(str(error), hint="odradek chaos run --ledger writes one", exit_code=USAGE) from error
+    rows = [
+        {
+            "core": each.core,
+            "present": each.is_present,
+            "campaigns": each.campaigns,
+            "seeds": each.runs,
+            "virtual_hours": each.virtual_hours,
+            "faults": each.faults,
+            "records": each.records,
+            "wall_seconds": each.wall_seconds,
+            "findings": sum(each.findings.values()),
+            "last": each.last,
+        }
+        for each in found
+    ]
+    screen.show_rows(rows, {name: name.upper().replace("_", " ") for name in (rows[0] if rows else {})})
+    if not any(each.is_present for each in found):
+        screen.say(f"the core has changed since: no campaign ran on {present}")
 
 
 @app.command("trace")

@@ -225,4 +225,5 @@ def _tell(verb: str, victims: list[Victim], screen: Screen) -> None:
 
 app.command("write")(writing_cli.write)
 app.command("run")(campaigns_cli.run)
+app.command("ledger")(campaigns_cli.ledger)
 app.command("trace")(campaigns_cli.trace)

@@ -6,6 +6,7 @@ repaired by the broker: its directory is removed and the replica starts anew, as
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ class Operator:
     def __init__(self, world: World) -> None:
         self._world = world
         self._replacements: list[Replacement] = []
+        self._restarts: Counter[int] = Counter()  # by broker, of those that ran and did not serve
+        self._patient_until_ms: dict[int, int] = {}
 
     @property
     def is_done(self) -> bool:
@@ -80,13 +83,21 @@ class Operator:
         world.mend(waiting.down_ms, lambda: world.start(broker_id))
 
     def _restart_who_serves_not(self) -> None:
-        """A replica that went offline stays so until its broker starts anew."""
+        """A replica that went offline stays so until its broker starts anew.
+
+        What a restart did not cure is given twice the time before the next one.
+        """
         for broker_id, machine in self._world.cluster.machines.items():
             hosted = self._world.cluster.hosted(broker_id)
             node = self._world.cluster.nodes.get(broker_id)
             broken = node is not None and node.broker is not None and not node.broker.replicas.sound
             loaded = node is not None and node.broker is not None and node.broker.replicas.loaded
+            if self._world.now_ms < self._patient_until_ms.get(broker_id, 0):
+                continue
             if machine.is_running and self._world.is_excused(broker_id) and hosted and loaded and broken:
                 self._world.note("!restart", broker_id)
+                patience_ms = RESTARTS_AFTER_MS << self._restarts[broker_id]
+                self._restarts[broker_id] += 1
+                self._patient_until_ms[broker_id] = self._world.now_ms + RESTARTS_AFTER_MS + patience_ms
                 machine.kill()
                 self.on_crash(broker_id)

@@ -1,0 +1,154 @@
+"""The ledger of campaigns: one line of JSON each, and what all of them say together of the present core.
+
+A campaign tells something of the code that it ran, and of no other: the lines are added up by a digest of the sources
+of the core (the broker and the protocol's package). When the core has changed, the count begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import odradek_broker
+import odradek_proto
+from odradek_proto.values import Value
+
+if TYPE_CHECKING:
+    from odradek_chaos.worlds.simulated.campaign import Campaign
+
+LEDGER = Path("docs/campaigns.jsonl")
+DIGEST_LENGTH = 12
+UNKNOWN = "unknown"
+
+
+class Entry(Value, frozen=True):
+    """One campaign. `findings` is by check: seeds that found it."""
+
+    time: str  # UTC, ISO 8601
+    commit: str
+    dirty: bool  # whether the checkout held what the commit does not
+    core: str
+    command: str  # options that are not the usual ones
+    seeds: str
+    runs: int
+    virtual_hours: float
+    faults: int
+    records: int
+    wall_seconds: float
+    cpu_seconds: float
+    findings: dict[str, int]
+    not_reached: list[str]
+
+    def line(self) -> str:
+        return json.dumps({name: getattr(self, name) for name in self.__struct_fields__}, ensure_ascii=False)
+
+
+class Sum(Value, frozen=True):
+    """All campaigns on one core."""
+
+    core: str
+    is_present: bool  # whether this is the core that is installed here
+    campaigns: int
+    first: str
+    last: str
+    runs: int
+    virtual_hours: float
+    faults: int
+    records: int
+    wall_seconds: float
+    findings: dict[str, int]
+
+
+def core_digest() -> str:
+    """Of the sources of the broker and of the protocol's package, by name and content."""
+    digest = hashlib.sha256()
+    for package in (odradek_broker, odradek_proto):
+        root = Path(package.__path__[0])
+        for path in sorted(root.rglob("*.py")):
+            content = path.read_bytes()
+            digest.update(f"{root.name}/{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()[:DIGEST_LENGTH]
+
+
+def commit_here() -> tuple[str, bool]:
+    """The commit of the checkout that this code stands in, and whether it was changed since; `unknown` outside."""
+    folder = Path(__file__).parent
+    try:
+        commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+        return commit, bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return UNKNOWN, True
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def entry_of(campaign: Campaign, seeds: str, core: str, commit: tuple[str, bool], now: datetime | None = None) -> Entry:
+    """What the ledger keeps of a campaign; `core` and `commit` are those from before it began."""
+    return Entry(
+        time=(now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        commit=commit[0],
+        dirty=commit[1],
+        core=core,
+        command=campaign.options.arguments(),
+        seeds=seeds,
+        runs=campaign.seeds,
+        virtual_hours=round(campaign.virtual_ms / 3_600_000, 4),
+        faults=sum(campaign.faults.values()),
+        records=campaign.acknowledged,
+        wall_seconds=round(campaign.wall_s, 1),
+        cpu_seconds=round(campaign.cpu_s, 1),
+        findings=dict(sorted(campaign.checks.items())),
+        not_reached=campaign.unreached(),
+    )
+
+
+def append(file: Path, entry: Entry) -> None:
+    """One more line. Raises `OSError`."""
+    with file.open("a", encoding="utf-8") as out:
+        out.write(entry.line() + "\n")
+
+
+def read(file: Path) -> Iterator[Entry]:
+    """Every campaign of a ledger. Raises `ValueError` with the line that is none, `OSError`."""
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            yield Entry(**json.loads(line))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{file}:{number} is no campaign: {error}") from error
+
+
+def sums(entries: Iterator[Entry], present: str) -> list[Sum]:
+    """By core, in the order in which each was first met."""
+    by_core: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_core.setdefault(entry.core, []).append(entry)
+    return [_sum(core, found, core == present) for core, found in by_core.items()]
+
+
+def _sum(core: str, entries: list[Entry], is_present: bool) -> Sum:
+    findings: dict[str, int] = {}
+    for entry in entries:
+        for check, count in entry.findings.items():
+            findings[check] = findings.get(check, 0) + count
+    return Sum(
+        core=core,
+        is_present=is_present,
+        campaigns=len(entries),
+        first=min(entry.time for entry in entries),
+        last=max(entry.time for entry in entries),
+        runs=sum(entry.runs for entry in entries),
+        virtual_hours=round(sum(entry.virtual_hours for entry in entries), 2),
+        faults=sum(entry.faults for entry in entries),
+        records=sum(entry.records for entry in entries),
+        wall_seconds=round(sum(entry.wall_seconds for entry in entries), 1),
+        findings=dict(sorted(findings.items())),
+    )

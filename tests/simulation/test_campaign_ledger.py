@@ -1,0 +1,120 @@
+"""What a campaign leaves behind: a line in a ledger, and while it runs a line on a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from odradek_chaos.campaign_ledger import Entry, append, commit_here, core_digest, entry_of, read, sums
+from odradek_chaos.campaign_progress import Progress, clock
+from odradek_chaos.commands import app
+from odradek_chaos.worlds.simulated.campaign import Campaign, SeedSummary
+from odradek_chaos.worlds.simulated.options import Options
+from typer.testing import CliRunner
+
+COMMIT = ("0123456789ab", False)
+
+
+class Terminal(io.StringIO):
+    """A file that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def summary(seed: int, checks: tuple[str, ...] = ()) -> SeedSummary:
+    """One seed of half a virtual hour with two faults and ten records."""
+    return SeedSummary(
+        seed=seed,
+        trace_hash="",
+        virtual_ms=1_800_000,
+        cpu_s=90.0,
+        events=1_000,
+        faults={"kill": 2},
+        points={},
+        branches={},
+        acknowledged=10,
+        compared=30,
+        recovered_ms=500,
+        costs=(),
+        checks=checks,
+        report="",
+    )
+
+
+def entry(core: str, *checks: str) -> Entry:
+    """A campaign of two seeds, in the first of which these checks found something."""
+    campaign = Campaign(Options(faults_ms=150_000))
+    for each in (summary(1, checks), summary(2)):
+        campaign.add(each)
+    return entry_of(campaign, "1..2", core, COMMIT)
+
+
+def test_campaigns_add_up_for_each_core(tmp_path: Path) -> None:
+    """Another core begins at nothing; the present one is marked."""
+    file = tmp_path / "campaigns.jsonl"
+    written = [entry("old", "lost"), entry("new"), entry("new")]
+    for each in written:
+        append(file, each)
+    assert list(read(file)) == written
+    old, new = sums(read(file), present="new")
+    assert (old.core, old.is_present, old.runs, old.findings) == ("old", False, 2, {"lost": 1})
+    assert (new.core, new.is_present, new.campaigns, new.runs, new.findings) == ("new", True, 2, 4, {})
+    assert (new.virtual_hours, new.faults, new.records) == (2.0, 8, 40)
+
+
+def test_a_line_says_what_ran(tmp_path: Path) -> None:
+    """Commit, whether it was changed, core, options, and what was not reached."""
+    file = tmp_path / "campaigns.jsonl"
+    append(file, entry("new"))
+    line = json.loads(file.read_text())
+    assert (line["commit"], line["dirty"], line["core"]) == (*COMMIT, "new")
+    assert (line["command"], line["seeds"], line["virtual_hours"]) == ("--faults-ms 150000", "1..2", 1.0)
+    assert "pause" in line["not_reached"]
+    assert "kill" not in line["not_reached"]
+
+
+@pytest.mark.parametrize("text", ["{}", "nothing", "[1]"])
+def test_what_is_no_campaign_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+    """A ledger of something else is not added up."""
+    file = tmp_path / "campaigns.jsonl"
+    append(file, entry("new"))
+    file.write_text(file.read_text() + text + "\n")
+    with pytest.raises(ValueError, match=r"campaigns\.jsonl:2 is no campaign"):
+        list(read(file))
+
+
+def test_the_command_writes_a_line_and_adds_it_up(tmp_path: Path) -> None:
+    """One short seed; the ledger knows the core that is installed here, and says when it knows another alone."""
+    file = tmp_path / "campaigns.jsonl"
+    run = CliRunner().invoke(
+        app, ["run", "--seeds", "1", "-j", "1", "--faults", "0.3", "--ledger", str(file), "--json"]
+    )
+    assert run.exit_code == 0, run.output
+    (written,) = read(file)
+    assert (written.runs, written.core, written.findings) == (1, core_digest(), {})
+    assert (written.commit, written.dirty) == commit_here()
+    shown = CliRunner().invoke(app, ["ledger", str(file), "--json"])
+    (row,) = json.loads(shown.stdout)
+    assert (row["seeds"], row["present"], row["core"]) == (1, True, core_digest())
+    file.write_text(entry("another").line() + "\n")
+    assert "the core has changed since" in CliRunner().invoke(app, ["ledger", str(file)]).output
+
+
+def test_a_terminal_shows_how_far_it_is_and_a_file_nothing() -> None:
+    """Seeds, simulated time, faults, records and findings, on one line that is drawn over."""
+    terminal, plain = Terminal(), io.StringIO()
+    for out in (terminal, plain):
+        progress = Progress(out, 4)
+        progress.add(summary(1))
+        progress.add(summary(2, ("lost",)))
+        progress.clear()
+    last = terminal.getvalue().split("\r\x1b[2K")[2]
+    assert last == "[############............] 2/4 seeds, 1:00:00 simulated, 4 faults, 20 records, 1 finding"
+    assert plain.getvalue() == ""
+    quiet = Terminal()
+    Progress(quiet, 4, enabled=False).add(summary(1))
+    assert quiet.getvalue() == ""
+    assert clock(3_723_000) == "1:02:03"
