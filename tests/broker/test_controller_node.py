@@ -318,12 +318,11 @@ def test_preferred_leaders_come_back_by_themselves() -> None:
 
     async def story(cluster: Cluster) -> None:
         await cluster.begin(assignment=(3, 2, 1))
-        session = cluster.members[3].session
         cluster.fabric.cut("node3", "node1")
         cluster.fabric.reset("node3", "node1")
         await cluster.until(lambda: cluster.partition(seen_by=2).leader == 2)
         cluster.fabric.heal_all()
-        await cluster.until(lambda: not session.fenced)
+        await cluster.until(lambda: not cluster.fenced(3, seen_by=2))  # it has been, though it did not hear so
         await cluster.join_isr(leader=2, members=(2, 1, 3))
         assert cluster.partition(seen_by=2).leader == 2
         assert await cluster.until(lambda: cluster.partition(seen_by=2).leader == 3) <= 10_100
