@@ -13,7 +13,8 @@ import sys
 import time
 import traceback
 
-STUCK_S = 60.0  # real time of one seed; a mutant that runs in circles is caught by standing still
+# These may fail on a busy machine, or know no rule of the protocol.
+IGNORED = ("test_metrics_*", "test_quorum_over_grpc.py", "test_config*")
 
 
 def try_seeds(runs: list[str], seeds: int, limit_s: float) -> dict[str, object] | None:
@@ -56,6 +57,7 @@ def try_tests(paths: list[str]) -> dict[str, object] | None:
 
     first = First()
     arguments = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", *paths]
+    arguments += [f"--ignore-glob=*/{pattern}" for pattern in IGNORED]
     code = pytest.main(arguments, plugins=[first])
     if code == 0:
         return None
