@@ -118,6 +118,7 @@ class HostedReplica:
         known, self.registration = self.registration, registration
         if self.role is not None and self.offline is None:
             self.carry_out(self.role.update(registration, self._services.clock.now_ms()))
+            self._complete_deletes()  # a replica that was removed is not waited for any more
         if known is None or known.leader_epoch < registration.leader_epoch:
             self._wake_everyone()
 
@@ -334,6 +335,12 @@ class HostedReplica:
         leader = self.leader
         if leader is not None and self.offline is None:
             self.carry_out(leader.on_brokers_changed(self._services.clock.now_ms()))
+            self._complete_deletes()
+
+    def _complete_deletes(self) -> None:
+        """Answer the DeleteRecords requests for which all live replicas have moved their log start offsets (R-125)."""
+        leader = self.leader
+        if leader is not None and self.deletes:
             self.deletes.on_low_watermark(leader.low_watermark())
 
     def on_time(self) -> None:
