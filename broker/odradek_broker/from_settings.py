@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek_broker.core.controller.settings import ControllerSettings
-from odradek_broker.listeners import controller_listeners, parse_listeners, parse_voters
+from odradek_broker.listeners import controller_listeners, inter_broker_listener, parse_listeners, parse_voters
 from odradek_broker.runtime.fetch_session import SessionLimits
 from odradek_broker.runtime.quorum_settings import QuorumSettings
 from odradek_broker.runtime.session import SessionSettings
@@ -58,7 +58,7 @@ def controller_settings(settings: BrokerSettings, cluster_id: str) -> Controller
         auto_leader_rebalance=settings.auto_leader_rebalance_enable,
         elr_enable=settings.odradek_elr_enable,
         fast_restart_keeps_isr=settings.odradek_legacy_fast_restart_keeps_isr,
-        inter_broker_listener=settings.inter_broker_listener_name,
+        inter_broker_listener=inter_broker_listener(settings),
         delete_topic_enable=settings.delete_topic_enable,
         topic_defaults=topic_defaults(settings),
     )

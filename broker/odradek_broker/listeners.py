@@ -90,6 +90,11 @@ def client_listeners(settings: BrokerSettings) -> dict[str, str]:
     return {name: address for name, address in parse_listeners(settings.listeners).items() if name not in hidden}
 
 
+def inter_broker_listener(settings: BrokerSettings) -> str:
+    """The name of the listener by which brokers reach each other; names of listeners are in capitals, as in Kafka."""
+    return settings.inter_broker_listener_name.upper()
+
+
 def metrics_address(settings: BrokerSettings) -> str:
     """Where metrics and health are to be served; empty when they are not. Raises `ConfigError`."""
     found = parse_listeners(settings.odradek_metrics_listener)
@@ -101,12 +106,9 @@ def metrics_address(settings: BrokerSettings) -> str:
 
 
 def beyond_loopback(settings: BrokerSettings) -> dict[str, str]:
-    """The listeners that other machines may reach, and where they are bound."""
-    return {
-        name: address
-        for name, address in parse_listeners(settings.listeners).items()
-        if not is_loopback(address.rpartition(":")[0])
-    }
+    """The listeners that other machines may reach, that of the metrics too, and where they are bound."""
+    bound = parse_listeners(settings.listeners) | parse_listeners(settings.odradek_metrics_listener)
+    return {name: address for name, address in bound.items() if not is_loopback(address.rpartition(":")[0])}
 
 
 def is_loopback(host: str) -> bool:
@@ -176,7 +178,7 @@ def _check_addresses(settings: BrokerSettings, bound: dict[str, str]) -> None:
 
 def _check_inter_broker(settings: BrokerSettings) -> None:
     """Brokers must have a listener by which they reach each other."""
-    name = settings.inter_broker_listener_name
+    name = inter_broker_listener(settings)
     clients = client_listeners(settings)
     if not clients:
         raise ConfigError("a broker needs a listener for clients, for example GRPC://127.0.0.1:50051")

@@ -14,17 +14,18 @@ here=$(cd "$(dirname "$0")" && pwd)
 say() { echo "ensure-docker: $1" >&2; }
 compose_is_there() { docker compose version >/dev/null 2>&1 || command -v docker-compose >/dev/null; }
 
-install_packages() {
-    if command -v docker >/dev/null && command -v dockerd >/dev/null && command -v debootstrap >/dev/null &&
-        compose_is_there; then
-        return
-    fi
-    docker version >/dev/null 2>&1 && compose_is_there && return  # somebody else's daemon will do
-    say "installing docker.io, docker-compose and debootstrap"
+install() {
+    say "installing $*"
     [ "$(id -u)" = 0 ] || { say "that needs root"; exit 1; }
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        docker.io docker-compose debootstrap >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+install_packages() {  # only what is missing: Debian's Docker and Docker's own cannot stand side by side
+    missing=()
+    if ! docker version >/dev/null 2>&1 && ! command -v dockerd >/dev/null; then missing+=(docker.io); fi
+    if ! compose_is_there; then missing+=(docker-compose); fi
+    if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
 }
 
 daemon=
@@ -64,6 +65,7 @@ choose_base_image() {
     if ! docker image inspect "$BASE_IMAGE" >/dev/null 2>&1 && ! timeout 120 docker pull -q "$BASE_IMAGE" >/dev/null 2>&1; then
         say "$BASE_IMAGE cannot be pulled"
         BASE_IMAGE=odradek-base:bookworm
+        command -v debootstrap >/dev/null || install debootstrap
         "$here/base-image.sh" "$BASE_IMAGE" >&2
     fi
 }

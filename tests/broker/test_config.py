@@ -8,7 +8,13 @@ import pytest
 from odradek_broker.config import ConfigError, load, parse_number
 from odradek_broker.environment import from_environment
 from odradek_broker.from_settings import advertised_endpoints
-from odradek_broker.listeners import beyond_loopback, parse_listeners, parse_voters
+from odradek_broker.listeners import (
+    beyond_loopback,
+    check_listeners,
+    inter_broker_listener,
+    parse_listeners,
+    parse_voters,
+)
 from odradek_broker.server import single_node_defaults, warnings
 from odradek_broker.settings import FIELD_BY_KEY
 from odradek_broker.startup_topics import StartupTopic, parse_topics
@@ -190,6 +196,20 @@ def test_a_container_with_two_networks_is_configured_by_its_environment() -> Non
     (warning,) = warnings(settings)
     assert "GRPC_HOST://0.0.0.0:50071" in warning
     assert "without TLS or authentication" in warning
+
+
+def test_metrics_beyond_the_loopback_are_warned_of() -> None:
+    """Anyone who can reach the address may read them."""
+    (warning,) = warnings(load(overrides=["node.id=1", "odradek.metrics.listener=HTTP://0.0.0.0:9404"]).settings)
+    assert "HTTP://0.0.0.0:9404" in warning
+
+
+def test_the_listener_between_brokers_may_be_written_in_small_letters() -> None:
+    """As every other name of a listener."""
+    names = ["listeners=grpc://127.0.0.1:0,controller://127.0.0.1:0", "inter.broker.listener.name=grpc"]
+    settings = load(overrides=["node.id=1", *names]).settings
+    check_listeners(settings)
+    assert inter_broker_listener(settings) == "GRPC"
 
 
 def test_a_node_on_loopback_warns_of_nothing() -> None:

@@ -105,6 +105,7 @@ def test_a_request_may_come_byte_by_byte() -> None:
         (b"POST /metrics HTTP/1.1\r\nhost: here\r\ncontent-length: 3\r\n\r\nabc", b"400"),
         (b"GET /fails HTTP/1.1\r\nhost: here\r\n\r\n", b"500"),
         (b"nonsense\r\n\r\n", b"400"),
+        (b"GET //[ HTTP/1.1\r\nhost: here\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nhost: here\r\nx: " + b"x" * (2 * MAX_REQUEST_BYTES), b"431"),
     ],

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -15,7 +16,6 @@ COPIED = ("proto", "client", "broker", "chaos", "audit", "tests", "docs", "ops",
 IMPORTED = ("proto", "client", "broker", "chaos", "audit", "")
 MARK = "__import__('builtins').__dict__.setdefault('odradek_reached', []).append(1)"
 MOST_LINES = 5
-HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@", re.MULTILINE)
 
 
 class BadPatch(ValueError):
@@ -49,22 +49,6 @@ class Patch:
         """How many lines it takes away or puts in their place, whichever is more."""
         body = [line for line in self.diff.splitlines() if not line.startswith(("+++", "---"))]
         return max(sum(line.startswith(sign) for line in body) for sign in "+-")
-
-    def new_lines(self) -> list[int]:
-        """Line numbers, in the mutated file, that were added, and those around a removal."""
-        numbers, current = [], 0
-        for line in self.diff.splitlines():
-            hunk = HUNK.match(line)
-            if hunk:
-                current = int(hunk[1])
-            elif line.startswith("+") and not line.startswith("+++"):
-                numbers.append(current)
-                current += 1
-            elif line.startswith("-") and not line.startswith("---"):
-                numbers += [current - 1, current]  # both sides of the gap: one may lie outside of the function
-            elif line.startswith(" ") or line == "":
-                current += 1
-        return numbers
 
 
 def load(path: Path) -> Patch:
@@ -120,7 +104,8 @@ class Tree:
         )  # fmt: skip
         if done.returncode != 0:
             raise BadPatch(f"{patch.name}: does not apply: {done.stderr.strip()}")
-        target.write_text(marked(target.read_text(encoding="utf-8"), patch.new_lines()), encoding="utf-8")
+        mutated = target.read_text(encoding="utf-8")
+        target.write_text(marked(mutated, changed_lines(self._original[target], mutated)), encoding="utf-8")
 
     def write(self, path: str, text: str) -> None:
         """Replace a whole file by its mutant."""
@@ -136,6 +121,20 @@ class Tree:
 
     def _keep(self, target: Path) -> None:
         self._original.setdefault(target, target.read_text(encoding="utf-8"))
+
+
+def changed_lines(before: str, after: str) -> list[int]:
+    """Numbers of the lines of `after` that are new or changed, and of both lines around a removal.
+
+    Not the numbers that a patch says: it may have been applied a few lines further on.
+    """
+    numbers: list[int] = []
+    for kind, _, _, first, end in SequenceMatcher(None, before.splitlines(), after.splitlines()).get_opcodes():
+        if kind == "delete":
+            numbers += [first, first + 1]
+        elif kind != "equal":
+            numbers += range(first + 1, end + 1)
+    return numbers
 
 
 def marked(source: str, lines: Iterable[int]) -> str:

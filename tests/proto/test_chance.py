@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pytest
 from odradek_proto.transport.chance import chance, decided_by, reached
 
@@ -47,3 +49,18 @@ def test_two_runs_do_not_share_a_process() -> None:
     """The luck of one would be drawn by the other."""
     with decided_by(Always()), pytest.raises(AssertionError), decided_by(Always()):
         pass
+
+
+def test_brokers_on_another_thread_are_not_struck() -> None:
+    """They are real, and what they ask must not shift what the run draws."""
+    always, answers = Always(), list[bool]()
+
+    def ask() -> None:
+        answers.append(chance("point", 1.0))
+        reached("branch")
+
+    with decided_by(always):
+        other = Thread(target=ask)
+        other.start()
+        other.join()
+    assert (answers, always.asked, always.branches) == ([False], [], [])

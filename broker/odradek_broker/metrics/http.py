@@ -162,7 +162,11 @@ class _Connection(asyncio.Protocol):
         if self._server.unread_bytes() > MAX_UNREAD_BYTES:
             self._write(Response(503, TEXT, b"too many answers that nobody reads\n"))
             return
-        target = urlsplit(request.target.decode("ascii", "replace"))
+        try:
+            target = urlsplit(request.target.decode("ascii", "replace"))
+        except ValueError as error:
+            self._write(Response(400, TEXT, f"{error}\n".encode()))
+            return
         accept = b",".join(value for name, value in request.headers if name == b"accept").decode("latin-1")
         try:
             response = await self._server.answer(Request(target.path, target.query, accept))

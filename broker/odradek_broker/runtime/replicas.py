@@ -289,7 +289,7 @@ class ReplicaManager:
         registration = self.image.brokers.get(broker_id)
         if registration is None or registration.fenced:
             return None
-        return registration.endpoints.get(self._settings.inter_broker_listener_name)
+        return registration.endpoints.get(self._settings.inter_broker_listener_name.upper())
 
     def _stop_hosting(self, tp: TopicPartition, topic_id: bytes | None = None) -> None:
         """Not a replica any more, or the topic is gone (R-105). With a topic id: only that topic's replica."""

@@ -14,6 +14,8 @@ fetch like any follower, and the change that puts the last of them into the ISR 
 
 from __future__ import annotations
 
+from collections import Counter
+
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import admin_pb2
@@ -39,14 +41,13 @@ def alter_partition_reassignments(
     if len(request.partitions) > MAX_REASSIGNMENTS_PER_BATCH:
         reason = f"one request reassigns at most {MAX_REASSIGNMENTS_PER_BATCH} partitions"
         return Decision((), Answer(error_code=ErrorCode.INVALID_REQUEST, error_message=reason))
-    named = [(item.topic, item.partition) for item in request.partitions]
-    twice = {key for key in named if named.count(key) > 1} if len(set(named)) < len(named) else set()
+    named = Counter((item.topic, item.partition) for item in request.partitions)
     records: list[MetadataRecord] = []
     answer = Answer()
     for item in request.partitions:
         result = answer.partitions.add(topic=item.topic, partition=item.partition)
         try:
-            if (item.topic, item.partition) in twice:
+            if named[item.topic, item.partition] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "the partition is named more than once")
             record = _reassign(image, settings, item, request.keep_replication_factor)
         except Refusal as refusal:
