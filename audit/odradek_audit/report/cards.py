@@ -55,9 +55,11 @@ def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opene
     if finding.reference:
         chosen = shown(finding.reference[:1].upper() + finding.reference[1:], SENTENCE_LIMIT)
         parts.append(tag("p", chosen, ".", class_="quiet"))
-    parts.append(tag("details", tag("summary", "What to do"), advice(finding, directories), open=opened))
+    steps = tag("details", tag("summary", "What to do"), advice(finding, directories), open=opened)
     if finding.exhibit is not None:
-        parts.append(exhibit_html(finding.exhibit, opened=opened))
+        parts.append(exhibit_html(finding.exhibit, steps, opened=opened))
+    else:
+        parts.append(steps)
     parts.append(
         tag("details", tag("summary", "In the audit's words"), tag("p", shown(finding.sentence, SENTENCE_LIMIT)))
     )

@@ -18,19 +18,22 @@ OWN_CRC, RIGHT_CRC, WRONG_CRC = "CRC of the bytes", ", as the header says", ", n
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-def exhibit_html(exhibit: Exhibit, *, opened: bool) -> Safe:
-    """The whole evidence of one finding. `opened` shows the bytes at once."""
+def exhibit_html(exhibit: Exhibit, steps: Safe, *, opened: bool) -> Safe:
+    """The whole evidence of one finding. `opened` shows the bytes at once; `steps` stand behind the records."""
     parts = []
     if any(side.batch is not None for side in exhibit.sides):
         parts += [
             _scrolling("Records of each replica", records_table(exhibit)),
             left_out(exhibit),
+            steps,
             _details("Batch headers", _scrolling("Batch headers", _fields_table(exhibit)), opened),
             _details("Batches before and behind", _neighbours(exhibit), False),
             _details("Bytes", dumps(exhibit), opened),
         ]
     elif any(side.absent for side in exhibit.sides):
-        parts.append(_scrolling("Records of each replica", records_table(exhibit)))
+        parts += [_scrolling("Records of each replica", records_table(exhibit)), steps]
+    else:
+        parts.append(steps)
     if any(side.raw is not None for side in exhibit.sides):
         parts.append(_details("Bytes of the file", raw_files(exhibit), opened))
     return tag("div", *parts, class_="exhibit")
