@@ -10,7 +10,7 @@ from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply
 
 CLUSTER_ID = "a-test-cluster"
-SETTINGS = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID)
+SETTINGS = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, elr_enable=False)  # R-135 unless a test says more
 ORDERS_ID = b"orders-topic-id!"
 
 

@@ -151,7 +151,7 @@ def test_unclean_election_at_fencing_is_for_topics_that_allow_it() -> None:
     assert (strict.partitions[0].leader, strict.partitions[0].isr) == (NO_LEADER, (1,))
 
 
-# --- Eligible leader replicas (KIP-966), which are off unless odradek.elr.enable says otherwise
+# --- Eligible leader replicas (KIP-966), which are on unless odradek.elr.enable says otherwise
 
 
 def test_shrinking_below_min_isr_makes_the_others_eligible() -> None:

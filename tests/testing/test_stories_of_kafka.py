@@ -130,7 +130,7 @@ def test_an_out_of_sync_replica_alone_does_not_lead(kept: Cluster) -> None:
     leave_alone(kept, first, second, "only the first")
     with Admin(kept.bootstrap) as admin:
         (partition,) = admin.describe_topics(["orders"])[0].partitions
-        assert (partition.leader_id, partition.isr) == (-1, (first,))
+        assert (partition.leader_id, partition.isr, partition.elr) == (-1, (), (first,))
     with (
         Producer(kept.bootstrap, delivery_timeout_ms=600, request_timeout_ms=200) as producer,
         pytest.raises(DeliveryTimeout),

@@ -24,7 +24,7 @@ class ControllerSettings(Value, frozen=True):
     leader_imbalance_check_interval_s: int = 300  # leader.imbalance.check.interval.seconds
     auto_leader_rebalance: bool = True  # auto.leader.rebalance.enable
     unclean_election_check_interval_s: int = 300  # Kafka's is fixed at five minutes
-    elr_enable: bool = False  # odradek.elr.enable (KIP-966)
+    elr_enable: bool = True  # odradek.elr.enable (KIP-966)
     fast_restart_keeps_isr: bool = False  # odradek.legacy.fast.restart.keeps.isr (L-12)
     inter_broker_listener: str = "GRPC"  # the endpoint that is dialled when a session stream has ended
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
