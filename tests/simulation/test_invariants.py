@@ -120,6 +120,13 @@ def high_watermark_falls(broken: bool) -> list[Violation]:
     return told(watermarks.HighWatermarkNeverFalls(), everything(), LEADER, before)
 
 
+@case(watermarks.HighWatermarkHeldUnderMinIsr)
+def high_watermark_rises_alone(broken: bool) -> list[Violation]:
+    before = replace(LEADER, isr=(1,), min_isr=2, high_watermark=7)
+    seen = replace(before, high_watermark=8, isr=(1,) if broken else (1, 2))
+    return told(watermarks.HighWatermarkHeldUnderMinIsr(), everything(), seen, before)
+
+
 @case(watermarks.FollowerHighWatermarkBound)
 def follower_bound(broken: bool) -> list[Violation]:
     invariant, now = watermarks.FollowerHighWatermarkBound(), everything()

@@ -79,6 +79,7 @@ class Watcher:
     def __init__(self, world: World) -> None:
         self.now = Everything(damaged=world.damaged)
         self.now.flushes_before_ack = world.plan.settings.odradek_fsync == "before-ack"
+        self.now.holds_under_min_isr = world.plan.settings.odradek_truncation_mode != "high-watermark"
         self.invariants = all_invariants()
         self._world = world
         self._eyes: dict[int, Eye] = {}  # of the brokers that run

@@ -69,6 +69,7 @@ class Everything:
     newest_epochs: dict[str, int] = field(default_factory=dict)  # newest leader epoch that anybody ever knew
     damaged: dict[tuple[int, str], int] = field(default_factory=dict)  # and the incarnation that was replaced, or -1
     flushes_before_ack: bool = False
+    holds_under_min_isr: bool = True  # the old protocol does not (L-4)
     root: str = "/data"
 
     def history(self, partition: str) -> PartitionHistory:

@@ -24,6 +24,24 @@ class HighWatermarkNeverFalls(Invariant):
             yield seen.broker_id, seen.partition, fell
 
 
+class HighWatermarkHeldUnderMinIsr(Invariant):
+    """A leader whose ISR is smaller than min.insync.replicas raises no high watermark."""
+
+    name = "high-watermark-held-under-min-isr"
+    rules = "R-21"
+    leaders_only = True
+
+    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+        if not now.holds_under_min_isr or before is None or not before.is_leader:
+            return
+        if before.leader_epoch != seen.leader_epoch or seen.high_watermark == before.high_watermark:
+            return
+        if len(before.isr) < before.min_isr and len(seen.isr) < seen.min_isr:
+            rose = f"from {before.high_watermark} to {seen.high_watermark}"
+            sentence = f"high watermark {rose} with the ISR {list(seen.isr)}, and {seen.min_isr} are asked for"
+            yield seen.broker_id, seen.partition, sentence
+
+
 class FollowerHighWatermarkBound(Invariant):
     """A follower's high watermark is never above what some leader had.
 
