@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
@@ -26,16 +25,15 @@ from odradek_proto.transport.ports import Buffer, Clock, Files, Stream, StreamCl
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import Value
 
-from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
-from odradek_broker.runtime.cold_reads import ColdReads
+from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.runtime.conversation import converse
 from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.fetch_answers import PartitionAnswers, describe, says_no
 from odradek_broker.runtime.fetch_minimum import MinimumBytes
+from odradek_broker.runtime.fetch_wanted import Reader, Wanted
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.unsent import Allowance, UnsentAnswers
-from odradek_broker.storage.errors import LogCorrupted
 
-CONSUMER = -1
 STALLED_MS = 60_000  # a client that takes nothing of an answer for so long is not read by anybody: its room is needed
 MAX_HEADER_BYTES = 1024 * 1024  # of one FetchFrame; some twenty thousand partitions
 MAX_NAMED = 100_000  # partitions of one session that wait or are ready: a session that names more is ended
@@ -44,26 +42,6 @@ MAX_ANSWERED = 1_024  # partitions in one answer: headers are memory, too
 DEFAULT_PARTITION_BYTES = 1_048_576  # replica.fetch.max.bytes and max.partition.fetch.bytes, Kafka's default
 
 Lookup = Callable[[TopicPartition, bytes], HostedReplica | ErrorCode]
-
-
-@dataclass(slots=True)
-class _Wanted:
-    """One named partition that has not been answered yet."""
-
-    topic_partition: TopicPartition
-    fetch_offset: int
-    current_leader_epoch: int
-    last_fetched_epoch: int
-    log_start_offset: int
-    max_bytes: int
-    hosted: HostedReplica | None = None
-    role: object = None  # of the replica when it was asked
-    reread: bool = False  # the disk has been asked twice
-    decision: FetchDecision | None = None  # to be told as it is: an error, a divergence, or the first look at the data
-    deadline_ms: int | None = None
-    told_high_watermark: int = -1
-    told_log_start: int = -1
-    named_at: float = 0.0  # seconds of the counters' timer, if there is one
 
 
 class SessionLimits(Value, frozen=True):
@@ -97,14 +75,13 @@ class FetchSession:
         self._clock = clock
         self._lookup = lookup
         self._limits = limits
-        self._wanted: dict[TopicPartition, _Wanted] = {}
+        self._wanted: dict[TopicPartition, Wanted] = {}
         self._ready: dict[TopicPartition, None] = {}
         self._told: dict[TopicPartition, tuple[int, int, int]] = {}  # high watermark, log start, epoch that it knows
-        self._replica_id = CONSUMER
-        self._replica_epoch = -1
-        self._read_committed = False
+        self._reader = Reader(follower=follower)
         self._max_wait_ms = limits.default_wait_ms
-        self._minimum = MinimumBytes()
+        self._answers = PartitionAnswers(files, self._reader, self._ready_again)
+        self._minimum = MinimumBytes(self._answers, follower=follower)
         self._max_bytes = limits.max_answer_bytes
         self._credit = limits.default_credit_bytes
         self._credited = False  # whether the client counts for itself
@@ -113,8 +90,6 @@ class FetchSession:
         self._allowance = Allowance(limits.max_answer_bytes, trusted=follower)
         self._sending = False
         self._sent = asyncio.Event()
-        self._files = files
-        self._cold = ColdReads(files, self._ready_again)
         self._wakeup = asyncio.Event()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
@@ -149,9 +124,7 @@ class FetchSession:
             header = pb.FetchHeader.FromString(header_bytes)
         except Exception as error:  # protobuf raises DecodeError, a plain Exception
             raise FrameError(f"not a FetchHeader: {error}") from error
-        self._replica_id = header.replica_id if self._follower else CONSUMER
-        self._replica_epoch = header.replica_epoch
-        self._read_committed = header.read_committed
+        self._reader.describes_itself(header.replica_id, header.replica_epoch, read_committed=header.read_committed)
         self._max_wait_ms = header.max_wait_ms or self._limits.default_wait_ms
         self._max_bytes = min(header.max_bytes or self._limits.max_answer_bytes, self._limits.max_answer_bytes)
         if header.credit_bytes:
@@ -173,7 +146,7 @@ class FetchSession:
             raise FrameError(f"a topic name of {len(partition.topic)} characters")
         tp = TopicPartition(partition.topic, partition.partition)
         self._forget(tp, keep_told=True)
-        wanted = _Wanted(
+        wanted = Wanted(
             tp,
             partition.fetch_offset,
             partition.current_leader_epoch,
@@ -198,39 +171,22 @@ class FetchSession:
         told = self._told.get(tp)
         if told is not None and told[2] == partition.current_leader_epoch:  # of an earlier term it took none
             wanted.told_high_watermark, wanted.told_log_start = told[:2]
-        decision = self._ask(hosted, wanted)
+        decision = self._reader.ask(hosted, wanted)
         wanted.role = hosted.role
-        says_no = decision.error is not ErrorCode.NONE or decision.diverging is not None
-        if says_no or decision.limit > wanted.fetch_offset:
+        if says_no(decision) or decision.limit > wanted.fetch_offset:
             wanted.decision = decision
             self._make_ready(wanted)
         else:
             # This very fetch may have moved the high watermark: it is news for this client, too.
             self._keep_waiting(hosted, wanted)
 
-    def _ask(self, hosted: HostedReplica, wanted: _Wanted) -> FetchDecision:
-        if self._follower:
-            return hosted.fetch_as_follower(self._fetch_of(wanted))
-        return hosted.fetch_as_consumer(
-            wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch, self._read_committed
-        )
-
-    def _fetch_of(self, wanted: _Wanted) -> FollowerFetch:
-        return FollowerFetch(
-            self._replica_id,
-            self._replica_epoch,
-            wanted.fetch_offset,
-            wanted.current_leader_epoch,
-            wanted.last_fetched_epoch,
-            wanted.log_start_offset,
-        )
-
     def _forget(self, tp: TopicPartition, *, keep_told: bool = False) -> None:
         wanted = self._wanted.pop(tp, None)
         self._ready.pop(tp, None)
-        if not self._ready:
+        self._minimum.forget(tp)
+        if not self._ready and not self._minimum.holds:
             self._minimum.rest()
-        self._cold.end(tp)
+        self._answers.forget(tp)
         if not keep_told:
             self._told.pop(tp, None)
             untaken = self._untaken.pop(tp, 0)
@@ -265,11 +221,11 @@ class FetchSession:
         if wanted is not None:
             self._make_ready(wanted)
 
-    def _make_ready(self, wanted: _Wanted) -> None:
+    def _make_ready(self, wanted: Wanted) -> None:
         self._ready[wanted.topic_partition] = None
         self._wakeup.set()
 
-    def _wait_for_news(self, wanted: _Wanted, high_watermark: int, log_start_offset: int) -> None:
+    def _wait_for_news(self, wanted: Wanted, high_watermark: int, log_start_offset: int) -> None:
         """A changed high watermark or log start is told with the next data, or when the wait ends (R-127, R-261)."""
         if (high_watermark, log_start_offset) == (wanted.told_high_watermark, wanted.told_log_start):
             return
@@ -335,12 +291,18 @@ class FetchSession:
 
     def last_answer(self) -> bytes:
         """The client's patience is at its end: whatever is ready, enough or not; empty when nothing is."""
-        self._minimum.wanted = 1
+        self._minimum.wanted_bytes = 1
         return self.gather() or b""
 
     def gather(self) -> bytes | None:
         """One answer with everything that is ready now, or None when nothing is, or too little (R-121)."""
-        if not self._ready or not self._is_enough():
+        if not self._ready and not self._minimum.holds:
+            return None
+        now_ms = self._clock.now_ms()
+        if not self._minimum.is_met(self._wanted, self._ready, self, now_ms):
+            deadline_ms = self._minimum.deadline_ms
+            assert deadline_ms is not None, "what is held back has a deadline"
+            self._arm_timer(deadline_ms)
             return None
         header = pb.FetchAnswerHeader()
         buffers: list[Buffer] = []
@@ -348,7 +310,6 @@ class FetchSession:
         if chance("fetch-answer-small", 0.1):
             budget = 1
         total = 0
-        now_ms = self._clock.now_ms()
         while self._ready:
             tp = next(iter(self._ready))
             if total >= budget or len(header.partitions) >= MAX_ANSWERED or self._leaves_the_rest(header):
@@ -364,51 +325,12 @@ class FetchSession:
         self._credit -= sum(map(len, buffers))  # `total` also holds what did not fit and was not sent
         return pack_frame(header.SerializeToString(), buffers)
 
-    def _is_enough(self) -> bool:
-        """Whether what is ready is to be told now. If not, more data or the end of the wait will ask again."""
-        minimum, now_ms = self._minimum, self._clock.now_ms()
-        if minimum.is_over(now_ms):
-            return True
-        found = 0
-        for tp in self._ready:
-            wanted = self._wanted[tp]
-            size = self._readable_bytes(wanted, now_ms)
-            if size is None:
-                return True
-            found += size
-            if found >= minimum.wanted:
-                return True
-            wanted.decision = None  # when it is told, it is looked at again (R-122)
-            if wanted.hosted is not None:
-                wanted.hosted.wait_for_data(self, follower=self._follower)
-        if found:
-            self._arm_timer(minimum.begin(now_ms))
-        return not found
-
-    def _readable_bytes(self, wanted: _Wanted, now_ms: int) -> int | None:
-        """Bytes that could be told of one partition; None when there is more to say than data.
-
-        What is not in memory counts as enough: it is as a rule much, and to look for it costs as much as to read it.
-        """
-        hosted, decision = wanted.hosted, wanted.decision
-        if hosted is None or hosted.role is not wanted.role or not hosted.log.is_hot(wanted.fetch_offset):
-            return None
-        if self._cold.get(wanted.topic_partition) is not None:
-            return None
-        if wanted.deadline_ms is not None and wanted.deadline_ms <= now_ms:
-            return None  # a changed high watermark is due
-        if decision is None or decision.error is ErrorCode.NONE:
-            decision = self._look_again(hosted, wanted)
-        if decision.error is not ErrorCode.NONE or decision.diverging is not None:
-            return None
-        return sum(map(len, hosted.log.read(wanted.fetch_offset, wanted.max_bytes, decision.limit)))
-
     def _leaves_the_rest(self, header: pb.FetchAnswerHeader) -> bool:
         return bool(header.partitions) and chance("fetch-answer-partial", 0.1)
 
     def _answer(
         self,
-        wanted: _Wanted,
+        wanted: Wanted,
         header: pb.FetchAnswerHeader,
         buffers: list[Buffer],
         budget: int,
@@ -417,45 +339,36 @@ class FetchSession:
         first: bool,
     ) -> int:
         """Add one partition's answer; returns its bytes. A partition with nothing to say goes back to waiting."""
-        hosted = wanted.hosted
-        decision = wanted.decision
-        if decision is None or self._is_stale(hosted, wanted, decision):
-            assert hosted is not None
-            decision = self._look_again(hosted, wanted)
-        data: list[Buffer] = []
-        size = 0
-        if decision.error is ErrorCode.NONE and decision.diverging is None and hosted is not None:
-            if decision.limit > wanted.fetch_offset:
-                try:
-                    found = self._read(hosted, wanted, decision, budget, first=first)
-                except LogCorrupted as error:
-                    found, decision = [], self._corrupted(hosted, error)
-                if found is None:
-                    return 0  # a thread reads; the partition is ready again when it has
-                data, size = found, sum(map(len, found))
-            if not size and decision.error is ErrorCode.NONE and not self._has_news(wanted, decision, now_ms):
-                wanted.decision = None
-                if decision.limit > wanted.fetch_offset and not first:
-                    self._make_ready(wanted)  # its first batch did not fit any more: first in the next answer
-                    return budget
-                self._keep_waiting(hosted, wanted)
-                return 0
-        self._wanted.pop(wanted.topic_partition, None)
+        tp, hosted = wanted.topic_partition, wanted.hosted
+        decision, data = self._answers.find(
+            wanted, budget, min(self._max_bytes, self._allowance.next_bytes), first=first
+        )
+        if data is None:
+            return 0  # a thread reads; the partition is ready again when it has
+        size = sum(map(len, data))
+        refused = says_no(decision)
+        if not size and not refused and hosted is not None and not self._has_news(wanted, decision, now_ms):
+            wanted.decision = None
+            if decision.limit > wanted.fetch_offset and not first:
+                self._make_ready(wanted)  # its first batch did not fit any more: first in the next answer
+                return budget
+            self._keep_waiting(hosted, wanted)
+            return 0
+        self._wanted.pop(tp, None)
         if hosted is not None:
             hosted.stop_waiting(self)
-            if decision.error is ErrorCode.NONE and decision.diverging is None:
-                told = (decision.high_watermark, decision.log_start_offset, wanted.current_leader_epoch)
-                self._told[wanted.topic_partition] = told
-            else:  # a follower takes nothing from a refusal
-                self._told.pop(wanted.topic_partition, None)
+            if refused:  # a follower takes nothing from a refusal
+                self._told.pop(tp, None)
+            else:
+                self._told[tp] = (decision.high_watermark, decision.log_start_offset, wanted.current_leader_epoch)
         if size and not self._credited:
-            self._untaken[wanted.topic_partition] = size
+            self._untaken[tp] = size
         self._count(wanted, decision, size)
-        self._describe(header.partitions.add(), wanted, decision, size)
+        describe(header.partitions.add(), wanted, decision, size)
         buffers.extend(data)
         return size
 
-    def _count(self, wanted: _Wanted, decision: FetchDecision, size: int) -> None:
+    def _count(self, wanted: Wanted, decision: FetchDecision, size: int) -> None:
         traffic = self._counters.gone if wanted.hosted is None else wanted.hosted.traffic
         if self._follower:
             traffic.replication_bytes_out += size
@@ -467,90 +380,19 @@ class FetchSession:
         if timer is not None:
             self._times.observe(timer() - wanted.named_at)
 
-    def _read(
-        self, hosted: HostedReplica, wanted: _Wanted, decision: FetchDecision, budget: int, *, first: bool
-    ) -> list[Buffer] | None:
-        """Bytes from memory, or those that a thread has found; None while it reads. Raises `LogCorrupted`."""
-        tp, offset = wanted.topic_partition, wanted.fetch_offset
-        cold = self._cold.get(tp)
-        if cold is None:
-            if hosted.log.is_hot(offset):
-                limit_bytes = min(wanted.max_bytes, budget)
-                return hosted.log.read(offset, limit_bytes, decision.limit, at_least_one=first)
-            self._cold.begin(
-                hosted, offset, min(wanted.max_bytes, self._max_bytes, self._allowance.next_bytes), decision.limit
-            )
-            return None
-        if not cold.done:
-            return None
-        if isinstance(cold.found, LogCorrupted):
-            self._cold.end(tp)
-            raise cold.found
-        if cold.found and not first and sum(map(len, cold.found)) > budget:
-            return []  # it goes first in the next answer
-        self._cold.end(tp)
-        if cold.role is not hosted.role or (not cold.found and not wanted.reread):
-            wanted.decision, wanted.reread = None, True  # segments changed under the reader, or the role: look again
-            self._make_ready(wanted)
-            return None
-        return cold.found or []
-
-    def _is_stale(self, hosted: HostedReplica | None, wanted: _Wanted, decision: FetchDecision) -> bool:
-        """Whether a permission to read was given by a role that is over, or for what has been deleted since."""
-        if hosted is None or decision.error is not ErrorCode.NONE or decision.diverging is not None:
-            return False
-        return hosted.role is not wanted.role or wanted.fetch_offset < hosted.state.log_start_offset
-
-    def _look_again(self, hosted: HostedReplica, wanted: _Wanted) -> FetchDecision:
-        """What a fetch that waited would be told now; its position is not recorded again (R-121, R-122)."""
-        if self._follower:
-            return hosted.look_as_follower(self._fetch_of(wanted))
-        return hosted.fetch_as_consumer(
-            wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch, self._read_committed
-        )
-
-    def _has_news(self, wanted: _Wanted, decision: FetchDecision, now_ms: int) -> bool:
+    def _has_news(self, wanted: Wanted, decision: FetchDecision, now_ms: int) -> bool:
         if wanted.deadline_ms is None or now_ms < wanted.deadline_ms:
             return False
         wanted.deadline_ms = None
         told = (wanted.told_high_watermark, wanted.told_log_start)
         return told != (decision.high_watermark, decision.log_start_offset)
 
-    def _keep_waiting(self, hosted: HostedReplica, wanted: _Wanted) -> None:
+    def _keep_waiting(self, hosted: HostedReplica, wanted: Wanted) -> None:
         hosted.wait_for_data(self, follower=self._follower)
         self._wait_for_news(wanted, hosted.state.high_watermark, hosted.state.log_start_offset)
 
-    def _corrupted(self, hosted: HostedReplica, error: LogCorrupted) -> FetchDecision:
-        """A batch that fails its check is never served (G7)."""
-        hosted.report_corruption(error)
-        state = hosted.state
-        return FetchDecision(
-            ErrorCode.CORRUPT_MESSAGE, state.high_watermark, state.high_watermark, state.log_start_offset
-        )
-
-    def _describe(self, item: pb.FetchedPartition, wanted: _Wanted, decision: FetchDecision, size: int) -> None:
-        item.topic = wanted.topic_partition.topic
-        item.partition = wanted.topic_partition.partition
-        item.error_code = int(decision.error)
-        item.high_watermark = decision.high_watermark
-        item.last_stable_offset = decision.last_stable_offset
-        item.log_start_offset = decision.log_start_offset
-        item.size = size
-        item.fetch_offset = wanted.fetch_offset
-        item.request_leader_epoch = wanted.current_leader_epoch
-        item.current_leader_id = -1
-        item.current_leader_epoch = -1
-        if decision.diverging is not None:
-            item.diverging = True
-            item.diverging_epoch = decision.diverging.epoch
-            item.diverging_end_offset = decision.diverging.offset
-        registration = wanted.hosted.registration if wanted.hosted is not None else None
-        if decision.error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH) and registration:
-            item.current_leader_id = registration.leader
-            item.current_leader_epoch = registration.leader_epoch
-
     def _release(self) -> None:
-        self._cold.close()
+        self._answers.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

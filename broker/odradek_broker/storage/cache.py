@@ -159,6 +159,32 @@ class Tail:
                 break
         return out
 
+    def count(self, offset: int, limit: int, enough: int) -> tuple[int, int]:
+        """Bytes of the whole batches that `read` finds from `offset` on, and the offset behind those that are counted.
+
+        It stops when it has counted `enough`. `offset` is not below `first_offset`; nothing is touched but sizes.
+        """
+        size = 0
+        place = max(bisect_right(self._bases, offset, self._head) - 1, self._head)
+        runs = self._runs
+        while place < len(runs) and size < enough:
+            run = runs[place]
+            place += 1
+            if run.base_offset >= limit:
+                break
+            if offset <= run.base_offset and run.next_offset <= limit:
+                size += run.size
+                offset = run.next_offset
+                continue
+            for header in run.headers:
+                next_offset = header.next_offset
+                if next_offset > limit:
+                    return size, offset
+                if next_offset > offset:
+                    size += header.size
+                    offset = next_offset
+        return size, offset
+
 
 def _fitting(
     headers: Sequence[BatchHeader], offset: int, room: int, limit: int, at_least_one: bool

@@ -105,6 +105,17 @@ class Log(AppendableLog):
             raise
         return out if generation == self._generation else []
 
+    def count_in_memory(self, offset: int, limit: int, enough: int) -> tuple[int, int]:
+        """Bytes that a read from `offset` on would find, `enough` or all, and the offset behind what was counted.
+
+        Nothing is read: what is no longer in memory, or not there, counts as none.
+        """
+        limit = min(limit, self._end_offset)
+        first = self._tail.first_offset
+        if offset >= limit or first is None or offset < first:
+            return 0, offset
+        return self._tail.count(offset, limit, enough)
+
     def offset_for_timestamp(self, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
         """The first record below `limit` that is not older than a timestamp. Blocking. Raises `LogCorrupted`."""
         return offset_for_timestamp(self._segments.all, timestamp_ms, self.log_start_offset, limit)
