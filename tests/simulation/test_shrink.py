@@ -14,6 +14,7 @@ OLDEST = Options(faults_ms=3_500, truncation_mode="high-watermark")
 MOST_FAULTS, MOST_RECORDS, MOST_LINES = 15, 20, 50
 
 
+@pytest.mark.slow
 def test_a_failing_seed_shrinks_to_a_few_faults_and_records() -> None:
     """Truncation to the high watermark: a kill and one or two records are enough to show it."""
     shrunk = Shrinker(1, OLDEST).run()

@@ -45,6 +45,7 @@ from odradek_chaos.worlds.simulated.world import LogWatch, World
 
 POLL_S = 0.02
 PEACE_MS = 20_000  # L1, L2, L4: leaders, acknowledgements and full ISRs within this, plus the session timeout
+NOT_OWED_MS = 3_000  # for a peace that is not owed, after faults out of contract: it is given a chance, no more
 REACH_END_MS = 30_000  # L5
 START_MS = 30_000
 TIME_LIMIT_S = 600.0  # of the whole run: something waits for ever
@@ -231,7 +232,7 @@ async def _core(world: World, load: Load) -> None:
 async def _peace(world: World, load: Load, result: SeedResult) -> None:
     """Liveness, L1, L2, L4, L7: with all faults healed, everything is well again in bounded time."""
     healed_ms, storm = world.now_ms, ElectionStorm(world)
-    limit_ms = PEACE_MS + world.plan.settings.broker_session_timeout_ms
+    limit_ms = (PEACE_MS if world.promises.recovers else NOT_OWED_MS) + world.plan.settings.broker_session_timeout_ms
 
     def is_well() -> bool:
         return world.operator.is_done and not not_in_sync(world) and acknowledged_since(world, load, healed_ms)
