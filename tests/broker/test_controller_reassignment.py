@@ -183,6 +183,18 @@ def test_a_cancellation_may_leave_an_empty_isr_to_the_eligible_replicas() -> Non
     assert (after.replicas, after.isr, after.leader, after.eligible, after.recovering) == ((1, 2), (1,), 1, (2,), False)
 
 
+def test_the_last_eligible_replica_is_not_sent_away() -> None:
+    """With an empty ISR it alone has what was acknowledged: refused, unless unclean elections are allowed (R-139)."""
+    current = replace(partition_of([3, 1, 2], [], NO_LEADER, eligible=[3]), adding=(3,), removing=(1, 2))
+    image = cluster(current, fenced=[3])
+    assert reassign(image, [], settings=WITH_ELR) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassign(image, [1, 2], settings=WITH_ELR) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert orders(image) == current
+    loose = cluster(current, fenced=[3], unclean_leader_election_enable="true")
+    assert reassign(loose, [], settings=WITH_ELR) is ErrorCode.NONE
+    assert (orders(loose).replicas, orders(loose).isr, orders(loose).recovering) == ((1, 2), (1,), True)
+
+
 def test_an_unclean_cancellation_recovers() -> None:
     """R-133: where the topic allows it, an old replica becomes the whole ISR and has to recover."""
     current = replace(partition_of([4, 1, 2], [4]), adding=(4,), removing=(1, 2))

@@ -142,11 +142,12 @@ def _with_isr(current: PartitionRegistration, target: PartitionTarget, unclean_a
     isr = tuple(replica for replica in current.isr if replica in replicas)
     needed = min(target.min_insync_replicas, len(replicas))
     enough = len(isr) >= needed or len(current.isr) < needed
-    if isr == current.isr or (isr and (enough or unclean_allowed)):
+    if isr and (isr == current.isr or enough or unclean_allowed):
         return replace(target, isr=isr)
-    if not isr and target.elr_enable and set(current.eligible) & set(replicas):
+    holders = current.isr or current.eligible  # who surely has everything; with an empty ISR the eligible ones
+    if not isr and (set(current.eligible) & set(replicas) or not holders):
         return replace(target, isr=isr)
-    leaving = [replica for replica in current.isr if replica not in isr]
+    leaving = [replica for replica in holders if replica not in isr]
     if not unclean_allowed:
         reason = f"without {', '.join(map(str, leaving))} the in-sync replicas would be {list(isr)}, and " + (
             f"min.insync.replicas asks for {needed}" if isr else "only an unclean election could give it a leader"
