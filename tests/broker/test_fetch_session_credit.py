@@ -116,5 +116,5 @@ def test_a_batch_that_does_not_fit_costs_no_credit() -> None:
         answers, data = split_frame(frame)
         assert len(pb.FetchAnswerHeader.FromString(answers).partitions) == 1
         sent += len(data)
-    assert session._credit == CREDIT - sent
+    assert session._credit.left == CREDIT - sent
     loop.close()

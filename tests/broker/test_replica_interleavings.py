@@ -125,18 +125,18 @@ class Partition:
         assert decision.error is ErrorCode.NONE, decision
         assert decision.diverging is None, decision
         if follower in self.waiting:
-            self.hosted.stop_waiting(self.waiting.pop(follower))
+            self.hosted.waiters.remove(self.waiting.pop(follower))
         if decision.limit > end:
             self.ends[follower] = self.random.randint(end, decision.limit)
         else:
             self.waiting[follower] = Waiter(end)
-            self.hosted.wait_for_data(self.waiting[follower], follower=True)
+            self.hosted.waiters.add(self.waiting[follower], follower=True)
 
     def consume(self) -> None:
         if self.consumer is not None:
-            self.hosted.stop_waiting(self.consumer)
+            self.hosted.waiters.remove(self.consumer)
         self.consumer = Waiter(self.hosted.state.high_watermark)
-        self.hosted.wait_for_data(self.consumer, follower=False)
+        self.hosted.waiters.add(self.consumer, follower=False)
 
     async def answer_a_proposal(self) -> None:
         """Applied, refused, or applied with the answer lost; metadata come before the answer, after it, or later."""

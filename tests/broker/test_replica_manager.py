@@ -233,7 +233,7 @@ def test_a_rise_of_a_followers_high_watermark_wakes_who_reads_there() -> None:
     async def story(world: World) -> None:
         await world.learn(ONE, 0)
         consumer = Waiter()
-        world.replicas.replicas[ORDERS].wait_for_data(consumer, follower=False)
+        world.replicas.replicas[ORDERS].waiters.add(consumer, follower=False)
         world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
         await world.clock.sleep(1)
         assert (world.log_end(), consumer.woken) == (1, 0)

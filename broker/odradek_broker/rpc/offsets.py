@@ -85,7 +85,7 @@ class OffsetsService:
         except (StorageError, OSError) as error:
             failed = True
             if isinstance(error, LogCorrupted):
-                hosted.report_corruption(error)
+                hosted.trouble.corrupted(error)
         if hosted.leader is not leader:
             listed.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return

@@ -140,6 +140,6 @@ def _is_stale(hosted: HostedReplica | None, wanted: Wanted, decision: FetchDecis
 
 def _corrupted(hosted: HostedReplica, error: LogCorrupted) -> FetchDecision:
     """A batch that fails its check is never served (G7)."""
-    hosted.report_corruption(error)
+    hosted.trouble.corrupted(error)
     state = hosted.state
     return FetchDecision(ErrorCode.CORRUPT_MESSAGE, state.high_watermark, state.high_watermark, state.log_start_offset)

@@ -94,7 +94,7 @@ class MinimumBytes:
                 return True
             each.decision = None  # when it is told, it is looked at again
             if each.hosted is not None:
-                each.hosted.wait_for_data(waiter, follower=self._follower)
+                each.hosted.waiters.add(waiter, follower=self._follower)
         return False
 
     def _bytes_below(self, wanted: Wanted, limit: int) -> int:

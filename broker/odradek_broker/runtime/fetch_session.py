@@ -29,6 +29,7 @@ from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.runtime.conversation import converse
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.fetch_answers import PartitionAnswers, describe, says_no
+from odradek_broker.runtime.fetch_credit import Credit
 from odradek_broker.runtime.fetch_minimum import MinimumBytes
 from odradek_broker.runtime.fetch_wanted import Reader, Wanted
 from odradek_broker.runtime.hosted import HostedReplica
@@ -83,9 +84,7 @@ class FetchSession:
         self._answers = PartitionAnswers(files, self._reader, self._ready_again)
         self._minimum = MinimumBytes(self._answers, follower=follower)
         self._max_bytes = limits.max_answer_bytes
-        self._credit = limits.default_credit_bytes
-        self._credited = False  # whether the client counts for itself
-        self._untaken: dict[TopicPartition, int] = {}  # bytes of a partition's last answer, until it is named again
+        self._credit = Credit(limits.default_credit_bytes)
         self._unsent = unsent or UnsentAnswers(limits.unsent_bytes)
         self._allowance = Allowance(limits.max_answer_bytes, trusted=follower)
         self._sending = False
@@ -128,10 +127,8 @@ class FetchSession:
         self._max_wait_ms = header.max_wait_ms or self._limits.default_wait_ms
         self._max_bytes = min(header.max_bytes or self._limits.max_answer_bytes, self._limits.max_answer_bytes)
         if header.credit_bytes:
-            if not self._credited:  # from now on the client says what it has room for
-                self._credited, self._credit = True, 0
-                self._untaken.clear()
-            self._take_back(header.credit_bytes)
+            self._credit.grant(header.credit_bytes)
+            self._use_room()
         for forgotten in header.forgotten:
             self._forget(TopicPartition(forgotten.topic, forgotten.partition))
         if header.partitions:
@@ -157,9 +154,8 @@ class FetchSession:
         if self._counters.timer is not None:
             wanted.named_at = self._counters.timer()
         self._wanted[tp] = wanted
-        untaken = self._untaken.pop(tp, 0)
-        if untaken:  # whoever names a partition again has taken its last answer
-            self._take_back(untaken)
+        if self._credit.taken(tp):
+            self._use_room()
         hosted = self._lookup(tp, partition.topic_id)
         if isinstance(hosted, ErrorCode):
             self._counters.gone.fetches += 1
@@ -189,15 +185,13 @@ class FetchSession:
         self._answers.forget(tp)
         if not keep_told:
             self._told.pop(tp, None)
-            untaken = self._untaken.pop(tp, 0)
-            if untaken:
-                self._take_back(untaken)
+            if self._credit.taken(tp):
+                self._use_room()
         if wanted is not None and wanted.hosted is not None:
-            wanted.hosted.stop_waiting(self)
+            wanted.hosted.waiters.remove(self)
 
-    def _take_back(self, credit: int) -> None:
+    def _use_room(self) -> None:
         """The client has room again: what is ready may have waited for that."""
-        self._credit += credit
         if self._ready:
             self._wakeup.set()
 
@@ -268,7 +262,7 @@ class FetchSession:
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
-            if self._credit <= 0:
+            if self._credit.left <= 0:
                 continue  # the client has not taken what it has; its next credit wakes us
             await self._unsent.room(proven=self._allowance.proven)
             frame = self.gather()
@@ -322,7 +316,7 @@ class FetchSession:
             self._minimum.rest()
         if not header.partitions:
             return None
-        self._credit -= sum(map(len, buffers))  # `total` also holds what did not fit and was not sent
+        self._credit.spend(sum(map(len, buffers)))  # `total` also holds what did not fit and was not sent
         return pack_frame(header.SerializeToString(), buffers)
 
     def _leaves_the_rest(self, header: pb.FetchAnswerHeader) -> bool:
@@ -356,13 +350,12 @@ class FetchSession:
             return 0
         self._wanted.pop(tp, None)
         if hosted is not None:
-            hosted.stop_waiting(self)
+            hosted.waiters.remove(self)
             if refused:  # a follower takes nothing from a refusal
                 self._told.pop(tp, None)
             else:
                 self._told[tp] = (decision.high_watermark, decision.log_start_offset, wanted.current_leader_epoch)
-        if size and not self._credited:
-            self._untaken[tp] = size
+        self._credit.answered(tp, size)
         self._count(wanted, decision, size)
         describe(header.partitions.add(), wanted, decision, size)
         buffers.extend(data)
@@ -388,7 +381,7 @@ class FetchSession:
         return told != (decision.high_watermark, decision.log_start_offset)
 
     def _keep_waiting(self, hosted: HostedReplica, wanted: Wanted) -> None:
-        hosted.wait_for_data(self, follower=self._follower)
+        hosted.waiters.add(self, follower=self._follower)
         self._wait_for_news(wanted, hosted.state.high_watermark, hosted.state.log_start_offset)
 
     def _release(self) -> None:
@@ -398,6 +391,6 @@ class FetchSession:
             self._timer = None
         for wanted in self._wanted.values():
             if wanted.hosted is not None:
-                wanted.hosted.stop_waiting(self)
+                wanted.hosted.waiters.remove(self)
         self._wanted.clear()
         self._ready.clear()

@@ -7,14 +7,13 @@ replica offline with its reason, and the others go on (R-86).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import PREFIX_SIZE, BatchHeader, CorruptBatch, check_batch, stamped_prefix
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance, reached
-from odradek_proto.transport.ports import Buffer, TimerHandle
+from odradek_proto.transport.ports import Buffer
 
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
@@ -39,14 +38,16 @@ from odradek_broker.core.partition.messages import (
     Truncate,
     WriteEpochs,
 )
+from odradek_broker.runtime.disk_trouble import DiskTrouble
+from odradek_broker.runtime.fetch_waiters import FetchWaiters
+from odradek_broker.runtime.isr_retry import IsrRetry
 from odradek_broker.runtime.promises import Promises
-from odradek_broker.runtime.replica_services import FetchWaiter, ReplicaServices
+from odradek_broker.runtime.refusals import fetch_refusal, not_leader
+from odradek_broker.runtime.replica_services import ReplicaServices
 from odradek_broker.runtime.waiting_deletes import WaitingDeletes
 from odradek_broker.runtime.waiting_produces import AnswerCallback, ProduceAnswer, WaitingProduces
-from odradek_broker.storage.errors import DiskFull, LogCorrupted, StorageError
+from odradek_broker.storage.errors import DiskFull, StorageError
 from odradek_broker.storage.log import Log
-
-logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 
@@ -68,12 +69,11 @@ class HostedReplica:
         self._services = services
         self._produces = WaitingProduces(services.clock, self._outcome)
         self.deletes = WaitingDeletes()
-        self._retry_timer: TimerHandle | None = None
-        self._follower_waiters: dict[FetchWaiter, None] = {}
-        self._consumer_waiters: dict[FetchWaiter, None] = {}
+        self.trouble = DiskTrouble(log.topic_partition, services)
+        self._isr_retry = IsrRetry(services.clock, self._look_at_isr)
+        self.waiters = FetchWaiters()
         self._run: memoryview = memoryview(b"")  # the bytes that an AppendBatches effect speaks of
         self._look_into_purgatory = False
-        self._damage: dict[str, None] = {}  # what was found damaged on the disk
 
     @property
     def leader(self) -> LeaderPartition | None:
@@ -93,7 +93,7 @@ class HostedReplica:
     @property
     def waiting_fetches(self) -> int:
         """Followers and consumers that wait for more to read."""
-        return len(self._follower_waiters) + len(self._consumer_waiters)
+        return len(self.waiters)
 
     # --- Roles ------------------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class HostedReplica:
         self.deletes.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if role is not None and self.offline is None:
             self.carry_out(role.start(self._services.clock.now_ms()))
-        self._wake_everyone()
+        self.waiters.wake_everyone(self)
 
     def update_registration(self, registration: PartitionRegistration) -> None:
         """The same term with another ISR, partition epoch or replica list (R-102).
@@ -120,7 +120,7 @@ class HostedReplica:
             self.carry_out(self.role.update(registration, self._services.clock.now_ms()))
             self._complete_deletes()  # a replica that was removed is not waited for any more
         if known is None or known.leader_epoch < registration.leader_epoch:
-            self._wake_everyone()
+            self.waiters.wake_everyone(self)
 
     def take_offline(self, reason: str) -> None:
         """Stop serving: the disk under this replica cannot be trusted any more."""
@@ -128,7 +128,7 @@ class HostedReplica:
             self.offline = reason
             self._produces.fail_all(ErrorCode.KAFKA_STORAGE_ERROR)
             self.deletes.fail_all(ErrorCode.KAFKA_STORAGE_ERROR)
-            self._wake_everyone()
+            self.waiters.wake_everyone(self)
 
     # --- Produce ----------------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class HostedReplica:
             answer(ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline))
             return
         if leader is None:
-            answer(self._not_leader())
+            answer(not_leader(self.topic_partition, self.registration))
             return
         clock = self._services.clock
         now_ms = clock.now_ms()
@@ -169,7 +169,7 @@ class HostedReplica:
         try:
             self.log.append((header,), (prefix, batch[PREFIX_SIZE:]), self._services.clock.wall_ms())
         except DiskFull as error:  # nothing was written: the producer may try again when there is room
-            self._note_full_disk(error)
+            self.trouble.full(error)
             return False
         except StorageError as error:
             self._services.storage_failed(self, error)
@@ -178,8 +178,7 @@ class HostedReplica:
         traffic.messages_in += header.record_count
         traffic.bytes_in += len(batch)
         effects = leader.on_appended((header,), now_ms)
-        for waiter in list(self._follower_waiters):
-            waiter.wake(self)
+        self.waiters.wake_followers(self)
         if effects:
             self.carry_out(effects)
         self._services.after_append(self)
@@ -215,19 +214,8 @@ class HostedReplica:
 
     def _outcome(self, error: ErrorCode, base_offset: int) -> ProduceAnswer:
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            return self._not_leader()
+            return not_leader(self.topic_partition, self.registration)
         return ProduceAnswer(error, "", base_offset, self.state.log_start_offset)
-
-    def _not_leader(self) -> ProduceAnswer:
-        registration = self.registration
-        leader_id = registration.leader if registration is not None else -1
-        epoch = registration.leader_epoch if registration is not None else -1
-        return ProduceAnswer(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"{self.topic_partition}: this broker does not lead it",
-            leader_id=leader_id,
-            leader_epoch=epoch,
-        )
 
     # --- Fetch ------------------------------------------------------------------------------------------------------
 
@@ -260,49 +248,11 @@ class HostedReplica:
         )
 
     def _refusal(self, current_leader_epoch: int) -> FetchDecision:
-        known = self.registration.leader_epoch if self.registration is not None else -1
-        if self.offline is not None:
-            error = ErrorCode.KAFKA_STORAGE_ERROR
-        elif 0 <= current_leader_epoch < known:
-            error = ErrorCode.FENCED_LEADER_EPOCH
-        elif current_leader_epoch > known:
-            error = ErrorCode.UNKNOWN_LEADER_EPOCH
-        else:
-            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        state = self.state
-        return FetchDecision(error, state.high_watermark, state.high_watermark, state.log_start_offset)
-
-    def wait_for_data(self, waiter: FetchWaiter, *, follower: bool) -> None:
-        """Wake this session once there may be more to read: followers by appends, consumers by the high watermark."""
-        (self._follower_waiters if follower else self._consumer_waiters)[waiter] = None
-
-    def stop_waiting(self, waiter: FetchWaiter) -> None:
-        self._follower_waiters.pop(waiter, None)
-        self._consumer_waiters.pop(waiter, None)
-
-    def _wake_everyone(self) -> None:
-        for waiter in [*self._follower_waiters, *self._consumer_waiters]:
-            waiter.wake(self)
+        return fetch_refusal(self.state, self.registration, current_leader_epoch, offline=self.offline is not None)
 
     def storage_failed(self, error: Exception) -> None:
         """The disk refused while this replica was read."""
         self._services.storage_failed(self, error)
-
-    def report_corruption(self, error: LogCorrupted) -> None:
-        """A batch on the disk failed its check while it was read; it was not served (G7). Said once for each place."""
-        if str(error) in self._damage:
-            return
-        self._damage[str(error)] = None
-        self.counters.damaged_batches["disk"] += 1
-        logger.error("%s: %s; `odradek log verify` says more", self.topic_partition, error)
-        self._services.events.write(
-            "corruption_found", "G7", {"partition": str(self.topic_partition), "reason": str(error)}
-        )
-
-    def _note_full_disk(self, error: DiskFull) -> None:
-        facts = {"partition": str(self.topic_partition), "reason": str(error)}
-        logger.error("%s: %s", self.topic_partition, error)
-        self._services.events.write("disk_full", "R-86", facts)
 
     # --- What others report -----------------------------------------------------------------------------------------
 
@@ -310,22 +260,7 @@ class HostedReplica:
         leader = self.leader
         if leader is not None and self.offline is None:
             self.carry_out(leader.on_isr_answer(proposal, answer, self._services.clock.now_ms()))
-            if leader.replicas.isr.retry_at_ms is not None:
-                self._arm_retry(leader)
-
-    def _arm_retry(self, leader: LeaderPartition) -> None:
-        """A proposal that must be made again does not wait for the next look at the ISR (R-50)."""
-        clock = self._services.clock
-        deadline_ms = leader.next_deadline_ms()
-        if deadline_ms is None or self._retry_timer is not None:
-            return
-        self._retry_timer = clock.call_later(max(0, deadline_ms - clock.now_ms()), self._retry)
-
-    def _retry(self) -> None:
-        self._retry_timer = None
-        self.on_time()
-        if self.leader is not None and self.leader.replicas.isr.retry_at_ms is not None:
-            self._arm_retry(self.leader)
+            self._isr_retry.arm(leader)
 
     def on_settings_changed(self) -> None:
         """The role has new settings: a lower min.insync.replicas may let the high watermark rise (R-21)."""
@@ -348,6 +283,10 @@ class HostedReplica:
         if leader is not None and self.offline is None:
             self.carry_out(leader.on_time(self._services.clock.now_ms()))
 
+    def _look_at_isr(self) -> LeaderPartition | None:
+        self.on_time()
+        return self.leader
+
     def on_flushed(self, offset: int) -> None:
         """Everything below `offset` is on the disk now."""
         self.state.flushed_offset = max(self.state.flushed_offset, min(offset, self.state.log_end_offset))
@@ -361,8 +300,7 @@ class HostedReplica:
         """
         if self.role is not None and self.offline is None:
             self.carry_out(self.role.on_log_start_advanced(offset, self._services.clock.now_ms()))
-            for waiter in list(self._follower_waiters):
-                waiter.note_high_watermark(self)
+            self.waiters.tell_followers(self)
 
     # --- Effects ----------------------------------------------------------------------------------------------------
 
@@ -383,10 +321,8 @@ class HostedReplica:
         if self._look_into_purgatory:
             self._look_into_purgatory = False
             self.complete_produces()
-            for waiter in list(self._consumer_waiters):
-                waiter.wake(self)
-            for waiter in list(self._follower_waiters):
-                waiter.note_high_watermark(self)
+            self.waiters.wake_consumers(self)
+            self.waiters.tell_followers(self)
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         now_ms = self._services.clock.now_ms
@@ -430,7 +366,7 @@ class HostedReplica:
         try:
             self.log.append(headers, buffers, self._services.clock.wall_ms())
         except DiskFull as error:  # nothing was written: back off and fetch it again
-            self._note_full_disk(error)
+            self.trouble.full(error)
             self._carry_out(follower.on_corrupt_answer(self._services.clock.now_ms()))
             return
         self.traffic.replication_bytes_in += len(self._run)
@@ -450,6 +386,4 @@ class HostedReplica:
     def close(self) -> None:
         """Stop timers; the log is closed by its directory."""
         self._produces.close()
-        if self._retry_timer is not None:
-            self._retry_timer.cancel()
-            self._retry_timer = None
+        self._isr_retry.close()
