@@ -18,7 +18,7 @@ from odradek.cli.options import Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.campaign import SeedSummary
+    from odradek_chaos.worlds.simulated.campaign import Campaign, SeedSummary
     from odradek_chaos.worlds.simulated.options import Options
 
 FOUND = 3
@@ -126,7 +126,15 @@ def run(
             raise CommandFailed(
                 f"--ledger: {error}", hint="give a file that can be written", exit_code=USAGE
             ) from error
-    data = {
+    screen.show(_data(world, campaign), lambda: "\n".join(campaign.lines()))
+    if shrink is not None and campaign.failed_seeds:
+        _shrink(campaign.failed_seeds[0], options, shrink, screen)
+    raise typer.Exit(FOUND if campaign.failed_seeds else 0)
+
+
+def _data(world: World, campaign: Campaign) -> dict[str, object]:
+    """A campaign as `--json` shows it."""
+    return {
         "world": world.value,
         "seeds": campaign.seeds,
         "virtual_seconds": round(campaign.virtual_ms / 1000),
@@ -143,10 +151,6 @@ def run(
         "findings": dict(sorted(campaign.checks.items())),
         "failed_seeds": campaign.failed_seeds,
     }
-    screen.show(data, lambda: "\n".join(campaign.lines()))
-    if shrink is not None and campaign.failed_seeds:
-        _shrink(campaign.failed_seeds[0], options, shrink, screen)
-    raise typer.Exit(FOUND if campaign.failed_seeds else 0)
 
 
 @app.command("ledger")
