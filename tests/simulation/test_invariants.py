@@ -122,9 +122,13 @@ def high_watermark_falls(broken: bool) -> list[Violation]:
 
 @case(watermarks.HighWatermarkHeldUnderMinIsr)
 def high_watermark_rises_alone(broken: bool) -> list[Violation]:
-    before = replace(LEADER, isr=(1,), min_isr=2, high_watermark=7)
-    seen = replace(before, high_watermark=8, isr=(1,) if broken else (1, 2))
-    return told(watermarks.HighWatermarkHeldUnderMinIsr(), everything(), seen, before)
+    invariant, before = (
+        watermarks.HighWatermarkHeldUnderMinIsr(),
+        replace(LEADER, isr=(1,), min_isr=2, high_watermark=7),
+    )
+    in_between = replace(before, high_watermark=8, partition_epoch=before.partition_epoch + 2)
+    assert not told(invariant, everything(), in_between, before)
+    return told(invariant, everything(), replace(before, high_watermark=8, isr=(1,) if broken else (1, 2)), before)
 
 
 @case(watermarks.FollowerHighWatermarkBound)

@@ -25,7 +25,10 @@ class HighWatermarkNeverFalls(Invariant):
 
 
 class HighWatermarkHeldUnderMinIsr(Invariant):
-    """A leader whose ISR is smaller than min.insync.replicas raises no high watermark."""
+    """A leader whose ISR is smaller than min.insync.replicas raises no high watermark.
+
+    With two changes of the partition between two looks, the ISR may have been large enough in between.
+    """
 
     name = "high-watermark-held-under-min-isr"
     rules = "R-21"
@@ -35,6 +38,8 @@ class HighWatermarkHeldUnderMinIsr(Invariant):
         if not now.holds_under_min_isr or before is None or not before.is_leader:
             return
         if before.leader_epoch != seen.leader_epoch or seen.high_watermark == before.high_watermark:
+            return
+        if seen.partition_epoch > before.partition_epoch + 1:
             return
         if len(before.isr) < before.min_isr and len(seen.isr) < seen.min_isr:
             rose = f"from {before.high_watermark} to {seen.high_watermark}"
