@@ -9,8 +9,10 @@ from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import (
     AppendLeaderChange,
     BeginEpoch,
+    Effect,
     EndEpoch,
     EpochAnswer,
+    Fetch,
     FetchAnswer,
     FlushLog,
     HighWatermarkAdvanced,
@@ -23,7 +25,7 @@ from odradek_broker.core.quorum.messages import (
 from odradek_broker.core.quorum.roles import Resigned
 from odradek_proto.errors import ErrorCode
 
-from tests.broker.quorum_simulation.single import NOW, core_with, fetch, fetched, leader_with, of
+from tests.broker.quorum_simulation.single import NEVER_EARLY, NOW, core_with, fetch, fetched, leader_with, of
 
 CHECK_QUORUM_MS = 3_000  # 1.5 fetch timeouts
 
@@ -258,3 +260,110 @@ def test_a_replica_has_one_waiting_fetch() -> None:
     assert fetched(effects) is not None
     assert isinstance(core.role, Leader)
     assert len(core.role.waiting) == 1
+
+
+# --- voters that may have lost their disk (R-217) ---
+
+
+def doubtful(core: QuorumCore, replica: int, offset: int, *, voted: bool = False, now_ms: int = NOW) -> list[Effect]:
+    """What follows from the fetch of a voter that is catching up."""
+    asked = Fetch(replica, core.state.epoch, offset, 5, NEVER_EARLY, 0, 1 << 20, catching_up=True, voted=voted)
+    return core.on_request(asked, "doubtful", now_ms)
+
+
+def questions(effects: list[Effect]) -> list[Send]:
+    return [send for send in of(effects, Send) if isinstance(send.request, BeginEpoch)]
+
+
+def yes(core: QuorumCore, send: Send, epoch: int = 5) -> None:
+    core.on_answer(send, EpochAnswer(ErrorCode.NONE, 1, epoch), NOW)
+
+
+def opened(voters: int = 3) -> QuorumCore:
+    """As `at_ten`, flushed, and every voter has been told who leads."""
+    core = leader_with(voters=voters, epochs=[(1, 0)], log_end_offset=10, epoch=5)
+    core.on_flushed(11, NOW)
+    core.on_time(NOW)
+    return core
+
+
+def caught_up(core: QuorumCore, now_ms: int = NOW) -> bool:
+    answer = fetched(doubtful(core, 3, 11, now_ms=now_ms))
+    assert answer is not None
+    return answer.caught_up
+
+
+def test_a_voter_that_catches_up_commits_nothing() -> None:
+    """R-217: it may have acknowledged other records of a newer epoch, and forgotten it; nor do its late words count."""
+    core = opened()
+    doubtful(core, 3, 11)
+    fetch(core, 3, 11, 5)
+    assert high_watermark(core) is None
+    fetch(core, 2, 11, 5)
+    assert high_watermark(core) == 11
+
+
+def test_a_voter_that_catches_up_keeps_nobody_in_office() -> None:
+    """R-211 with R-217: check quorum is about voters that would know of a newer leader."""
+    core = opened()
+    doubtful(core, 3, 11, now_ms=NOW + CHECK_QUORUM_MS - 1)
+    core.on_time(NOW + CHECK_QUORUM_MS)
+    assert isinstance(core.role, Resigned)
+    assert core.role.successors == (2, 3), "who cannot win is no good successor"
+
+
+def test_a_voter_has_caught_up_once_the_others_know_no_newer_epoch() -> None:
+    """R-217: words that were on their way before it came back prove nothing; the answer to a new question does."""
+    core = opened()
+    fetch(core, 2, 11, 5)
+    asked = questions(doubtful(core, 3, 0))
+    assert [send.peer_id for send in asked] == [2]
+    fetch(core, 2, 11, 5)
+    assert not caught_up(core)
+    yes(core, Send(2, asked[0].request))
+    assert not caught_up(core), "that answered another question"
+    yes(core, asked[0])
+    behind = fetched(doubtful(core, 3, 10))
+    assert behind is not None
+    assert not behind.caught_up, "it has not everything yet"
+    assert caught_up(core)
+    core.append([b"x"], NOW)
+    fetch(core, 3, 12, 5)
+    core.on_flushed(12, NOW)
+    assert high_watermark(core) == 12, "it counts as any other"
+
+
+def test_with_five_voters_the_last_one_is_asked_or_waited_for() -> None:
+    """R-217: it may be a candidate with the lost vote in its hands, for as long as a candidate can keep it."""
+    core = opened(voters=5)
+    for voter in (2, 4):
+        fetch(core, voter, 11, 5)
+    for send in questions(doubtful(core, 3, 11)):
+        yes(core, send)
+    assert not caught_up(core)
+    assert not caught_up(core, NOW + 2_999)
+    assert caught_up(core, NOW + 3_000)
+
+
+def test_the_voters_that_elected_a_leader_count_while_they_remember_it() -> None:
+    """R-217: the others' votes may have been provisional, and a vote that is forgotten counts no more."""
+    core = opened()
+    doubtful(core, 3, 11, voted=True)
+    assert high_watermark(core) is None, "its vote came too late to elect anybody"
+    doubtful(core, 2, 11, voted=True)
+    assert high_watermark(core) == 11
+    core = opened()
+    doubtful(core, 2, 11)
+    assert high_watermark(core) is None
+
+
+def test_every_vote_for_an_empty_log_counts() -> None:
+    """R-217: so a new quorum begins, in which nobody has proved what it has."""
+    core = leader_with(epoch=5)
+    core.on_flushed(1, NOW)
+    doubtful(core, 3, 1)
+    assert high_watermark(core) is None
+    core = leader_with(epoch=5)
+    core.on_flushed(1, NOW)
+    doubtful(core, 3, 1, voted=True)
+    assert high_watermark(core) == 1

@@ -317,3 +317,20 @@ def _in_flight(core: QuorumCore) -> Send:
     assert isinstance(core.role, Follower)
     assert core.role.in_flight is not None
     return core.role.in_flight
+
+
+def test_votes_from_before_a_provisional_one_are_asked_for_again() -> None:
+    """R-217: their voters may have elected another one since, with the vote that is forgotten."""
+    core = core_with(QuorumState(4, voted_id=1), voters=5, epochs=[(1, 0)], log_end_offset=9)
+    asked = {send.peer_id: send for send in of(core.start(NOW), Send)}
+    yes = VoteAnswer(ErrorCode.NONE, -1, 4, granted=True)
+    core.on_answer(asked[2], yes, NOW)
+    effects = core.on_answer(asked[3], VoteAnswer(ErrorCode.NONE, -1, 4, granted=True, provisional=True), NOW)
+    again = {send.peer_id: send for send in of(effects, Send)}
+    assert sorted(again) == [2, 4, 5]
+    for voter in (4, 5):
+        core.on_answer(asked[voter], yes, NOW)
+    assert isinstance(core.role, Candidate), "these answers may be older than the loss"
+    for voter in (4, 5):
+        core.on_answer(again[voter], yes, NOW)
+    assert core.leader_id == 1

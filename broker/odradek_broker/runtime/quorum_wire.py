@@ -90,6 +90,8 @@ def encode_request(request: Request, cluster_id: str) -> tuple[str, bytes]:
                 max_wait_ms=request.max_wait_ms,
                 max_bytes=request.max_bytes,
                 high_watermark=request.high_watermark,
+                catching_up=request.catching_up,
+                voted_for_leader=request.voted,
             )
             return FETCH, message.SerializeToString()
         case FetchSnapshot():
@@ -100,6 +102,8 @@ def encode_request(request: Request, cluster_id: str) -> tuple[str, bytes]:
                 snapshot=_snapshot_message(request.snapshot),
                 position=request.position,
                 max_bytes=request.max_bytes,
+                catching_up=request.catching_up,
+                voted_for_leader=request.voted,
             )
             return FETCH_SNAPSHOT, message.SerializeToString()
 
@@ -130,7 +134,15 @@ def decode_request(method: str, data: bytes) -> Incoming:
         snapshot = SnapshotId(piece.snapshot.end_offset, piece.snapshot.epoch)
         return Incoming(
             piece.cluster_id,
-            FetchSnapshot(piece.replica_id, piece.current_leader_epoch, snapshot, piece.position, piece.max_bytes),
+            FetchSnapshot(
+                piece.replica_id,
+                piece.current_leader_epoch,
+                snapshot,
+                piece.position,
+                piece.max_bytes,
+                piece.catching_up,
+                piece.voted_for_leader,
+            ),
         )
     fetch = pb.QuorumFetchRequest()
     _parse(fetch, data)
@@ -142,6 +154,8 @@ def decode_request(method: str, data: bytes) -> Incoming:
         fetch.high_watermark,
         fetch.max_wait_ms,
         fetch.max_bytes,
+        fetch.catching_up,
+        fetch.voted_for_leader,
     )
     return Incoming(fetch.cluster_id, wanted)
 
@@ -168,6 +182,7 @@ def encode_answer(answer: Answer) -> bytes:
                 high_watermark=answer.high_watermark,
                 log_start_offset=answer.log_start_offset,
                 batches=answer.batches,
+                caught_up=answer.caught_up,
             )
             if answer.diverging is not None:
                 message.diverging = True
@@ -213,6 +228,7 @@ def decode_answer(request: Request, data: bytes) -> Answer:
                 found.batches,
                 _checked_headers(found.batches),
                 SnapshotId(found.snapshot.end_offset, found.snapshot.epoch) if found.HasField("snapshot") else None,
+                found.caught_up,
             )
         case FetchSnapshot():
             piece = pb.FetchSnapshotResponse()

@@ -177,6 +177,8 @@ class QuorumFetchRequest(_message.Message):
     MAX_WAIT_MS_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+    CATCHING_UP_FIELD_NUMBER: _builtins.int
+    VOTED_FOR_LEADER_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     replica_id: _builtins.int
     current_leader_epoch: _builtins.int
@@ -186,6 +188,10 @@ class QuorumFetchRequest(_message.Message):
     max_bytes: _builtins.int
     high_watermark: _builtins.int
     """what the sender knows; a larger one here completes a waiting fetch (KIP-1166)"""
+    catching_up: _builtins.bool
+    """the sender may have lost its disk: it counts for nothing yet"""
+    voted_for_leader: _builtins.bool
+    """and has voted for this leader in this epoch, as far as it remembers"""
     def __init__(
         self,
         *,
@@ -197,10 +203,12 @@ class QuorumFetchRequest(_message.Message):
         max_wait_ms: _builtins.int = ...,
         max_bytes: _builtins.int = ...,
         high_watermark: _builtins.int = ...,
+        catching_up: _builtins.bool = ...,
+        voted_for_leader: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "current_leader_epoch", b"current_leader_epoch", "fetch_offset", b"fetch_offset", "high_watermark", b"high_watermark", "last_fetched_epoch", b"last_fetched_epoch", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "replica_id", b"replica_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catching_up", b"catching_up", "cluster_id", b"cluster_id", "current_leader_epoch", b"current_leader_epoch", "fetch_offset", b"fetch_offset", "high_watermark", b"high_watermark", "last_fetched_epoch", b"last_fetched_epoch", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "replica_id", b"replica_id", "voted_for_leader", b"voted_for_leader"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -220,6 +228,7 @@ class QuorumFetchResponse(_message.Message):
     DIVERGING_END_OFFSET_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
+    CAUGHT_UP_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     leader_id: _builtins.int
     leader_epoch: _builtins.int
@@ -229,6 +238,8 @@ class QuorumFetchResponse(_message.Message):
     diverging_epoch: _builtins.int
     diverging_end_offset: _builtins.int
     batches: _builtins.bytes
+    caught_up: _builtins.bool
+    """to a sender that is catching up: it has everything that was committed, and counts again"""
     @_builtins.property
     def snapshot(self) -> Global___SnapshotId:
         """set: fetch this one first, the log does not reach back that far"""
@@ -246,10 +257,11 @@ class QuorumFetchResponse(_message.Message):
         diverging_end_offset: _builtins.int = ...,
         batches: _builtins.bytes = ...,
         snapshot: Global___SnapshotId | None = ...,
+        caught_up: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "diverging", b"diverging", "diverging_end_offset", b"diverging_end_offset", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_start_offset", b"log_start_offset", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "caught_up", b"caught_up", "diverging", b"diverging", "diverging_end_offset", b"diverging_end_offset", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_start_offset", b"log_start_offset", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -289,11 +301,16 @@ class FetchSnapshotRequest(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
+    CATCHING_UP_FIELD_NUMBER: _builtins.int
+    VOTED_FOR_LEADER_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     replica_id: _builtins.int
     current_leader_epoch: _builtins.int
     position: _builtins.int
     max_bytes: _builtins.int
+    catching_up: _builtins.bool
+    """as in QuorumFetchRequest"""
+    voted_for_leader: _builtins.bool
     @_builtins.property
     def snapshot(self) -> Global___SnapshotId: ...
     def __init__(
@@ -305,10 +322,12 @@ class FetchSnapshotRequest(_message.Message):
         snapshot: Global___SnapshotId | None = ...,
         position: _builtins.int = ...,
         max_bytes: _builtins.int = ...,
+        catching_up: _builtins.bool = ...,
+        voted_for_leader: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "current_leader_epoch", b"current_leader_epoch", "max_bytes", b"max_bytes", "position", b"position", "replica_id", b"replica_id", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catching_up", b"catching_up", "cluster_id", b"cluster_id", "current_leader_epoch", b"current_leader_epoch", "max_bytes", b"max_bytes", "position", b"position", "replica_id", b"replica_id", "snapshot", b"snapshot", "voted_for_leader", b"voted_for_leader"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

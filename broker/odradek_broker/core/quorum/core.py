@@ -140,6 +140,8 @@ class QuorumCore:
                 self._elections.on_vote_answer(send, answer, now_ms)
             case EpochAnswer():
                 self._elections.on_epoch_answer(send, answer, now_ms)
+                if isinstance(self._member.role, Leader):
+                    self._replication.wake(self._member.role, now_ms)
             case FetchAnswer():
                 self._following.on_fetch_answer(send, answer, now_ms)
             case FetchSnapshotAnswer():

@@ -116,7 +116,7 @@ class Elections:
         if answer.error is ErrorCode.BROKER_NOT_AVAILABLE:
             ballot.unreachable(send.peer_id, now_ms + member.config.retry_backoff_ms)
         elif answer.error is ErrorCode.NONE and answer.granted:
-            ballot.grant(send.peer_id, answer.provisional)
+            ballot.grant(send.peer_id, now_ms, answer.provisional)
         elif member.leader_is_gone(answer.epoch, answer.leader_id, send.peer_id):
             ballot.retries.again(send.peer_id, now_ms + member.backoff_ms(ballot.disbelieved))
             ballot.disbelieved += 1
@@ -231,6 +231,8 @@ class Elections:
                 role.retries.again(send.peer_id, now_ms + member.config.retry_backoff_ms)
             else:
                 role.retries.done(send.peer_id)
+        if isinstance(role, Leader) and answer.error is ErrorCode.NONE and answer.epoch == role.epoch:
+            role.doubts.confirm(send)
         member.observe(answer.epoch, answer.leader_id, now_ms, says=send.peer_id)
 
     def on_epoch_unanswered(self, send: Send, now_ms: int) -> None:

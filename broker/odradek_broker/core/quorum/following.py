@@ -60,7 +60,13 @@ class Following:
             return self._request(member.config.fetch_max_wait_ms)
         config = member.config
         return FetchSnapshot(
-            config.node_id, member.state.epoch, download.snapshot, download.position, config.fetch_max_bytes
+            config.node_id,
+            member.state.epoch,
+            download.snapshot,
+            download.position,
+            config.fetch_max_bytes,
+            member.state.catching_up,
+            member.has_voted_for(role.leader_id),
         )
 
     def _request(self, max_wait_ms: int) -> Fetch:
@@ -73,6 +79,8 @@ class Following:
             member.log.high_watermark,
             max_wait_ms,
             member.config.fetch_max_bytes,
+            member.state.catching_up,
+            member.has_voted_for(member.role.leader_id),
         )
 
     def on_time(self, now_ms: int) -> None:
@@ -147,7 +155,7 @@ class Following:
         if reached > log.high_watermark:
             old, log.high_watermark = log.high_watermark, reached
             member.emit(HighWatermarkAdvanced(old, reached))
-        if NO_HIGH_WATERMARK < answer.high_watermark <= log.flushed_offset:
+        if answer.caught_up and NO_HIGH_WATERMARK < answer.high_watermark <= log.flushed_offset:
             member.caught_up(log.log_end_offset)  # below it lies all that was committed in older epochs
         self.fetch(now_ms)
 

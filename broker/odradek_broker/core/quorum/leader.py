@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from odradek_proto.values import Value
 
-from odradek_broker.core.quorum.messages import Fetch, QuorumConfig, Token
+from odradek_broker.core.quorum.doubts import Doubts
+from odradek_broker.core.quorum.messages import Fetch, FetchSnapshot, QuorumConfig, Token
 from odradek_broker.core.quorum.roles import earliest
 
 UNKNOWN_OFFSET = -1
@@ -34,8 +35,12 @@ class WaitingFetch(Value, frozen=True):
 class Leader:
     """The leadership of one epoch, from the node's election to its end."""
 
-    def __init__(self, config: QuorumConfig, epoch: int, epoch_start_offset: int, now_ms: int) -> None:
+    def __init__(
+        self, config: QuorumConfig, epoch: int, epoch_start_offset: int, now_ms: int, electors: tuple[int, ...] = ()
+    ) -> None:
+        """`electors` are the voters whose votes counted."""
         self._config = config
+        self.doubts = Doubts(config, electors, epoch_start_offset)
         self.leader_id = config.node_id
         self.epoch = epoch
         self.epoch_start_offset = epoch_start_offset
@@ -52,14 +57,16 @@ class Leader:
         """A replica has said how far it is."""
         if fetch.replica_id not in self.voters:
             self.observers.setdefault(fetch.replica_id, Position())
-        self.hear(fetch.replica_id, now_ms)
+        self.hear(fetch, now_ms)
         position = self.voters.get(fetch.replica_id) or self.observers[fetch.replica_id]
         position.end_offset = fetch.fetch_offset
         if fetch.fetch_offset >= log_end_offset:
             position.last_caught_up_ms = now_ms
 
-    def hear(self, replica_id: int, now_ms: int) -> None:
+    def hear(self, fetch: Fetch | FetchSnapshot, now_ms: int) -> None:
         """A replica lives, however far it is: it fetches records or a snapshot (R-211)."""
+        replica_id = fetch.replica_id
+        self.doubts.heard(fetch, now_ms)
         position = self.voters.get(replica_id) or self.observers.get(replica_id)
         if position is not None:
             position.last_fetch_ms = now_ms
@@ -67,8 +74,10 @@ class Leader:
             self.begin_at_ms[replica_id] = now_ms + self._config.fetch_timeout_ms // 2
 
     def majority_offset(self, own_flushed_offset: int) -> int:
-        """The offset that a majority of the voters has reached on its disk."""
-        offsets = sorted([own_flushed_offset, *(voter.end_offset for voter in self.voters.values())], reverse=True)
+        """The offset that a majority of the voters has reached on its disk, without those that catch up (R-217)."""
+        counted = self.doubts.counts
+        others = [voter.end_offset if counted(each) else UNKNOWN_OFFSET for each, voter in self.voters.items()]
+        offsets = sorted([own_flushed_offset, *others], reverse=True)
         return offsets[len(offsets) // 2]
 
     def advance(self, own_flushed_offset: int) -> bool:
@@ -90,16 +99,17 @@ class Leader:
         """When this leader has to resign, unless more voters fetch (check quorum, R-211). Never with a single voter.
 
         The leader counts itself, so it is enough that majority - 1 of the others have fetched within 1.5 fetch
-        timeouts.
+        timeouts. Who catches up counts as if it had never fetched (R-217).
         """
         needed = self._config.majority - 1
         if not self.voters:
             return None
-        heard = sorted((self._heard_ms(voter) for voter in self.voters.values()), reverse=True)
+        heard = sorted((self._heard_ms(voter) for voter in self.voters), reverse=True)
         return heard[needed - 1] + self._config.fetch_timeout_ms * 3 // 2
 
-    def _heard_ms(self, voter: Position) -> int:
-        return self.began_ms if voter.last_fetch_ms is None else voter.last_fetch_ms
+    def _heard_ms(self, voter: int) -> int:
+        last_fetch_ms = self.voters[voter].last_fetch_ms
+        return self.began_ms if last_fetch_ms is None or not self.doubts.counts(voter) else last_fetch_ms
 
     def voters_to_tell(self, now_ms: int) -> list[int]:
         """The voters that have not fetched for half a fetch timeout; they may not know who leads (R-205)."""
@@ -109,8 +119,13 @@ class Leader:
         return due
 
     def successors(self) -> tuple[int, ...]:
-        """The other voters, the one with the longest log first (R-212)."""
-        return tuple(sorted(self.voters, key=lambda voter: (-self.voters[voter].end_offset, voter)))
+        """The other voters, the one with the longest log first, and those last that could not win (R-212, R-217)."""
+        return tuple(
+            sorted(
+                self.voters,
+                key=lambda voter: (not self.doubts.counts(voter), -self.voters[voter].end_offset, voter),
+            )
+        )
 
     # --- waiting fetches ---
 

@@ -124,6 +124,10 @@ class Member:
     def fetch_error(self, error: ErrorCode) -> FetchAnswer:
         return FetchAnswer(error, self.role.leader_id, self.state.epoch)
 
+    def has_voted_for(self, leader_id: int) -> bool:
+        """Whether this node's vote of this epoch went to that leader, as far as it remembers."""
+        return self.state.voted_id == leader_id != NO_NODE
+
     def leader_high_watermark(self) -> int:
         known = self.role.high_watermark if isinstance(self.role, Leader) else None
         return NO_HIGH_WATERMARK if known is None else known
@@ -201,7 +205,7 @@ class Member:
             self.emit(WriteEpochs(self.log.epochs.entries))
         self.log.log_end_offset = start + 1
         self.emit(AppendLeaderChange(start, epoch, self.config.voters, tuple(sorted(ballot.granted))), FlushLog())
-        self.enter(Leader(self.config, epoch, start, now_ms))
+        self.enter(Leader(self.config, epoch, start, now_ms, ballot.electors))
 
     def become_follower(self, leader_id: int, epoch: int, now_ms: int) -> None:
         """Follow the leader of an epoch. Two leaders in one epoch cannot be, so hearing of another one is fatal

@@ -150,6 +150,8 @@ class Fetch(Value, frozen=True):
     high_watermark: int  # that the sender knows
     max_wait_ms: int
     max_bytes: int
+    catching_up: bool = False  # the sender may have had more than it has
+    voted: bool = False  # and knows that it has voted for this leader in this epoch
 
 
 class FetchAnswer(Value, frozen=True):
@@ -167,6 +169,7 @@ class FetchAnswer(Value, frozen=True):
     batches: bytes = b""
     headers: Sequence[BatchHeader] = ()
     snapshot: SnapshotId | None = None
+    caught_up: bool = False  # what was fetched for has everything committed below it, and a majority knows this leader
 
 
 class FetchSnapshot(Value, frozen=True):
@@ -177,6 +180,8 @@ class FetchSnapshot(Value, frozen=True):
     snapshot: SnapshotId
     position: int
     max_bytes: int
+    catching_up: bool = False  # as in `Fetch`
+    voted: bool = False
 
 
 class FetchSnapshotAnswer(Value, frozen=True):

@@ -46,7 +46,7 @@ class Replication:
             member.emit(Reply(token, member.fetch_error(error)))
             return
         if self._needs_snapshot(fetch):
-            role.hear(fetch.replica_id, now_ms)
+            role.hear(fetch, now_ms)
             answer = replace(self._answer(role), snapshot=member.snapshots[-1].id)
             member.emit(Reply(token, answer))  # no position, either
             return
@@ -62,7 +62,8 @@ class Replication:
         else:
             fetch = replace(fetch, max_wait_ms=0)
         self.advance(role, now_ms)
-        if not self._answer_now(role, fetch, token):
+        self._confirm_leadership(role, now_ms)
+        if not self._answer_now(role, fetch, token, now_ms):
             role.waiting[token] = WaitingFetch(fetch, now_ms + fetch.max_wait_ms)
 
     def _fetch_error(self, fetch: Fetch) -> ErrorCode:
@@ -104,24 +105,34 @@ class Replication:
             diverging,
         )
 
-    def _answer_now(self, role: Leader, fetch: Fetch, token: Token) -> bool:
+    def _confirm_leadership(self, role: Leader, now_ms: int) -> None:
+        """A voter that may have lost its disk follows this leader: ask the others whether it still is one (R-217)."""
+        for voter, peer_id in role.doubts.to_ask(now_ms):
+            send = Send(peer_id, BeginEpoch(role.leader_id, role.epoch))
+            role.doubts.asked(voter, send)
+            self._member.emit(send)
+
+    def _answer_now(self, role: Leader, fetch: Fetch, token: Token, now_ms: int) -> bool:
         """Answer unless there is nothing to say. Uncommitted records go out too; a state machine reads up to the high
         watermark.
         """
         member = self._member
         limit = member.log.log_end_offset
+        news = member.leader_high_watermark() > fetch.high_watermark
+        caught_up = fetch.catching_up and role.doubts.has_caught_up(fetch, role.high_watermark, now_ms)
+        answer = replace(self._answer(role), caught_up=caught_up) if caught_up else self._answer(role)
         if fetch.fetch_offset < limit:
-            member.emit(ReplyRecords(token, self._answer(role), fetch.fetch_offset, limit, fetch.max_bytes))
-        elif member.leader_high_watermark() > fetch.high_watermark or fetch.max_wait_ms <= 0 or fetch.replica_id < 0:
-            member.emit(Reply(token, self._answer(role)))
+            member.emit(ReplyRecords(token, answer, fetch.fetch_offset, limit, fetch.max_bytes))
+        elif news or caught_up or fetch.max_wait_ms <= 0 or fetch.replica_id < 0:
+            member.emit(Reply(token, answer))
         else:
             return False
         return True
 
-    def _wake(self, role: Leader) -> None:
+    def wake(self, role: Leader, now_ms: int) -> None:
         """Answer every waiting fetch that now has something to hear (R-209, KIP-1166)."""
         for token, waiting in list(role.waiting.items()):
-            if self._answer_now(role, waiting.fetch, token):
+            if self._answer_now(role, waiting.fetch, token, now_ms):
                 del role.waiting[token]
 
     # --- progress ---
@@ -139,7 +150,7 @@ class Replication:
         if first:
             member.tell("leadership_began", "R-206", hw=role.high_watermark, after_ms=now_ms - role.began_ms)
             member.emit(LeadershipBegan(role.epoch))
-        self._wake(role)
+        self.wake(role, now_ms)
 
     def append(self, records: Sequence[bytes], epoch: int | None, now_ms: int) -> int:
         """Append one atomic batch; returns its base offset. With `epoch`, only in that one: whoever decided on an
@@ -153,7 +164,7 @@ class Replication:
         base_offset = member.log.log_end_offset
         member.log.log_end_offset += len(records)
         member.emit(AppendRecords(base_offset, role.epoch, tuple(records)), FlushLog())
-        self._wake(role)  # followers write while we flush
+        self.wake(role, now_ms)  # followers write while we flush
         return base_offset
 
     # --- time ---

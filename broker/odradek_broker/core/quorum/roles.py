@@ -43,6 +43,9 @@ class Retries:
     def is_waiting_for(self, send: Send) -> bool:
         return self._asked.get(send.peer_id) is send
 
+    def waiting_for(self) -> list[int]:
+        return list(self._asked)
+
     def again(self, peer: int, at_ms: int) -> None:
         """What was asked got lost; ask again at this time."""
         self._asked.pop(peer, None)
@@ -77,12 +80,19 @@ class Ballot:
         self.disbelieved = 0  # refusals for a leader that is known to be gone; their voters are asked again
         self.retries = Retries((voter for voter in voters if voter != node_id), now_ms)
 
-    def grant(self, voter: int, provisional: bool = False) -> None:
+    def grant(self, voter: int, now_ms: int, provisional: bool = False) -> None:
+        """After a provisional vote the others are asked again: they may have granted theirs before that voter lost its
+        disk, and have elected somebody else with its vote since.
+        """
         self.retries.done(voter)
         self._unreachable.pop(voter, None)
         self.granted.append(voter)
         if provisional:
             self._provisional.append(voter)
+            sound = [each for each in self.granted[1:] if each not in self._provisional]
+            self.granted = [each for each in self.granted if each not in sound]
+            for each in (*sound, *self.retries.waiting_for()):
+                self.retries.again(each, now_ms)
 
     def refuse(self, voter: int) -> None:
         self.retries.done(voter)
@@ -97,6 +107,12 @@ class Ballot:
     @property
     def won(self) -> bool:
         return len(self.granted) - len(self._provisional) >= self._majority or len(self.granted) == self._voters
+
+    @property
+    def electors(self) -> tuple[int, ...]:
+        """Whose votes counted when it was won."""
+        everybody = len(self.granted) == self._voters
+        return tuple(voter for voter in self.granted if everybody or voter not in self._provisional)
 
     @property
     def lost(self) -> bool:

@@ -1,0 +1,103 @@
+"""What a leader does about voters that may have lost their disk (R-217).
+
+Such a voter has forgotten its epoch besides its records, so it follows whoever calls first, and that may be a leader
+that a majority has left already: with the votes of this very voter, before it lost its disk.
+
+Rules of this module. A voter that says that it is catching up counts for nothing: not for the high watermark, not for
+check quorum. It counts again once it was told that it has caught up, and it is told so only when a majority without
+any such voter has confirmed, later than its first fetch, that it still knows no newer epoch. That is a read index
+(Raft, 6.4): a newer leader that had the lost vote would have needed one of them. Whoever has not confirmed it may be a
+candidate with the lost vote in its hands, and is waited for as long as it can keep that.
+
+One exception, so that a new quorum can begin: who gave the vote that made this leader, as a vote that counts, and has
+not forgotten it, has proved thereby that it knew no newer epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from odradek_broker.core.quorum.messages import Fetch, FetchSnapshot, QuorumConfig, Send
+
+
+@dataclass(slots=True)
+class Doubt:
+    """One voter that catches up. `asked` has the newest question to each other voter."""
+
+    since_ms: int
+    ask_at_ms: int
+    asked: dict[int, Send] = field(default_factory=dict)
+    confirmed: dict[int, None] = field(default_factory=dict)
+    told: bool = False  # that it has caught up
+
+
+class Doubts:
+    """The voters of one leadership that may lack what they have once acknowledged."""
+
+    def __init__(self, config: QuorumConfig, electors: tuple[int, ...], epoch_start_offset: int) -> None:
+        """`electors` are those whose votes counted when this leader was elected. With an empty log every vote does,
+        the late ones, too: where nobody has a record, none can be provisional.
+        """
+        self._config = config
+        self._electors = config.other_voters if epoch_start_offset == 0 else electors
+        self._doubts: dict[int, Doubt] = {}
+        self._heard: dict[int, None] = {}  # voters that have fetched in this epoch
+        # How long a candidate keeps the votes that it has got: its timeout, and the back-off of a lost election.
+        self._candidacy_ms = 2 * config.election_timeout_ms + config.election_backoff_max_ms
+
+    def heard(self, fetch: Fetch | FetchSnapshot, now_ms: int) -> None:
+        """A voter has fetched, and said what it knows of itself."""
+        voter, doubt = fetch.replica_id, self._doubts.get(fetch.replica_id)
+        if voter not in self._config.voters:
+            return
+        self._heard[voter] = None
+        if fetch.catching_up and not (fetch.voted and voter in self._electors):
+            if doubt is None or doubt.told:  # what it was told did not reach it, or it has lost its disk again
+                self._doubts[voter] = Doubt(now_ms, now_ms)
+        elif doubt is not None and doubt.told and not fetch.catching_up:
+            del self._doubts[voter]  # without being told, it would be words from before the loss that came late
+
+    def counts(self, voter: int) -> bool:
+        return voter not in self._doubts
+
+    # --- the read index ---
+
+    def to_ask(self, now_ms: int) -> list[tuple[int, int]]:
+        """Voters that catch up, each with another one that has to be asked for its sake whether this leader leads."""
+        questions: list[tuple[int, int]] = []
+        for voter, doubt in self._doubts.items():
+            if now_ms < doubt.ask_at_ms:
+                continue
+            able = [each for each in self._config.other_voters if self._can_confirm(each)]
+            missing = [(voter, each) for each in able if each not in doubt.confirmed]
+            if missing:
+                doubt.ask_at_ms = now_ms + self._config.fetch_max_wait_ms  # about when it fetches again
+            questions += missing
+        return questions
+
+    def asked(self, voter: int, send: Send) -> None:
+        self._doubts[voter].asked[send.peer_id] = send
+
+    def confirm(self, send: Send) -> None:
+        """The peer has answered this question: it knows of no newer epoch."""
+        for doubt in self._doubts.values():
+            if doubt.asked.get(send.peer_id) is send:
+                doubt.confirmed[send.peer_id] = None
+
+    def _can_confirm(self, voter: int) -> bool:
+        return voter in self._heard and self.counts(voter)
+
+    def _is_confirmed(self, doubt: Doubt, now_ms: int) -> bool:
+        confirmed = 1 + sum(self._can_confirm(voter) for voter in doubt.confirmed)
+        everybody = confirmed == len(self._config.voters) - 1
+        return everybody or (confirmed >= self._config.majority and now_ms >= doubt.since_ms + self._candidacy_ms)
+
+    def has_caught_up(self, fetch: Fetch, high_watermark: int | None, now_ms: int) -> bool:
+        """Whether the sender has everything that was ever committed and may count as any other; then it is told so."""
+        if high_watermark is None or fetch.fetch_offset < high_watermark:
+            return False
+        doubt = self._doubts.get(fetch.replica_id)
+        if doubt is None:
+            return True
+        doubt.told = self._is_confirmed(doubt, now_ms)
+        return doubt.told
