@@ -52,6 +52,7 @@ def load(snapshot: SnapshotId, records: Iterator[bytes]) -> list[bytes]:
 
 def write_snapshot(files: Files, snapshots: MetadataSnapshots, end_offset: int) -> None:
     writer = SnapshotWriter(files, snapshots, named(end_offset), map(value, range(end_offset)), 7_000)
+    writer.begin()
     while writer.write_some():
         pass
     writer.finish()

@@ -1,8 +1,9 @@
 """What a node of the quorum does on its disk: the vote, the log, its snapshots.
 
-Rules of this module. Nothing is decided here. What blocks runs in a thread, one flush of the log at a time: all appends
-that came meanwhile share the next one. A snapshot is written a batch at a time, from a state that nobody changes any
-more, and one that was received is read to its end before it gets its name.
+Rules of this module. Nothing is decided here. What blocks for long runs in a thread, one flush of the log at a time:
+all appends that came meanwhile share the next one. A snapshot is written a batch at a time, from a state that nobody
+changes any more, and one that was received is read to its end before it gets its name. A disk that is full costs a
+snapshot and nothing else.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class QuorumDisk:
         self._on_flushed = on_flushed
         self._counters = counters
         self._flush_again = False
+        self._downloads = 0  # snapshots whose receiving has begun
         self._received: tuple[Snapshot, object] | None = None  # checked, and the state that it holds
 
     async def persist(self, state: QuorumState) -> None:
@@ -84,8 +86,9 @@ class QuorumDisk:
     async def take(self, snapshot: SnapshotId, values: Iterator[bytes], timestamp: int) -> Snapshot | None:
         """Write a snapshot of these records; None when there is no room for it, or the node stops."""
         files, offload = self._files, self._files.offload
-        writer = await offload(lambda: SnapshotWriter(files, self.snapshots, snapshot, values, timestamp))
+        writer = SnapshotWriter(files, self.snapshots, snapshot, values, timestamp)
         try:
+            await offload(writer.begin)
             while not self.leaving and await offload(writer.write_some):
                 pass
             if not self.leaving:
@@ -96,19 +99,31 @@ class QuorumDisk:
         await offload(writer.abandon)
         return None
 
-    async def check(self, snapshot: SnapshotId) -> Snapshot | str:
-        """Read what was received to its end; what it is, or what is wrong with it."""
-        return await self._files.offload(lambda: self._check(snapshot))
+    def receive(self, snapshot: SnapshotId, position: int, data: bytes) -> None:
+        """Write a piece of what another node sends; the one at 0 begins anew. Raises `OSError`."""
+        self._downloads += position == 0
+        self.snapshots.receive(snapshot, position, data)
 
-    def _check(self, snapshot: SnapshotId) -> Snapshot | str:
+    async def check(self, snapshot: SnapshotId) -> Snapshot | str | None:
+        """Read what was received to its end; what it is, or what is wrong with it. None: nobody waits for that any
+        more, because receiving has begun anew.
+        """
+        download = self._downloads
+        found = await self._files.offload(lambda: self._check(snapshot))
+        if download != self._downloads:
+            return None  # the file is another one's by now
+        if isinstance(found, str):
+            self.snapshots.discard_part(snapshot)
+            return found
+        self._received = found
+        return found[0]
+
+    def _check(self, snapshot: SnapshotId) -> tuple[Snapshot, object] | str:
         try:
             state = self._load(snapshot, self.snapshots.records(snapshot, part=True))
-            found = self.snapshots.describe(snapshot, part=True)
-        except ValueError as error:
-            self.snapshots.discard_part(snapshot)
+            return self.snapshots.describe(snapshot, part=True), state
+        except (ValueError, FileNotFoundError) as error:
             return str(error)
-        self._received = (found, state)
-        return found
 
     async def install(self, snapshot: SnapshotId) -> tuple[Snapshot, object]:
         """Make a checked snapshot what this directory holds; returns it and the state in it.

@@ -1,7 +1,9 @@
 """What a node of the quorum does with snapshots, one effect at a time (KIP-630).
 
 Rules of this module. Nothing here keeps the event loop for long: a state is frozen at once and written in a thread, a
-snapshot from the leader is read and made into a state in a thread, and only what has changed is told on the loop.
+snapshot from the leader is flushed, read and made into a state in a thread, and only what has changed is told on the
+loop. What is done on the loop is short: a piece that was received goes into the page cache, and files that are not
+needed any more are removed, in the order of the effects.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class SnapshotWork:
             case ReplyChunk():
                 self._spawn(self._reply(effect))
             case ReceiveChunk():
-                self._disk.snapshots.receive(effect.snapshot, effect.position, effect.data)
+                self._disk.receive(effect.snapshot, effect.position, effect.data)
             case CheckSnapshot():
                 self._spawn(self._check(effect.snapshot))
             case InstallSnapshot():
@@ -89,6 +91,8 @@ class SnapshotWork:
 
     async def _check(self, snapshot: SnapshotId) -> None:
         found = await self._disk.check(snapshot)
+        if found is None:
+            return
         self._step(lambda core, now_ms: core.on_snapshot_checked(snapshot, found, now_ms))
 
     async def _install(self, snapshot: SnapshotId) -> None:

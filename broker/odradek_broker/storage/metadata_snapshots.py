@@ -126,16 +126,23 @@ class SnapshotWriter:
         values: Iterator[bytes],
         last_timestamp: int,
     ) -> None:
-        """`last_timestamp` is that of the last record below the snapshot's end, in ms."""
+        """`last_timestamp` is that of the last record below the snapshot's end, in ms. Nothing is written before
+        `begin`.
+        """
+        self._files = files
         self.snapshot = snapshot
         self._snapshots = snapshots
         self._values = values
         self._timestamp = last_timestamp
-        self._file: File = files.open(snapshots.path(snapshot) + PART_SUFFIX, create=True)
+        self._file: File | None = None
         self._position = 0
         self._next_offset = 1
+
+    def begin(self) -> None:
+        """The header. Raises `OSError`."""
+        self._file = self._files.open(self._snapshots.path(self.snapshot) + PART_SUFFIX, create=True)
         self._file.truncate(0)
-        self._write(encode_snapshot_header(snapshot.epoch, last_timestamp))
+        self._write(encode_snapshot_header(self.snapshot.epoch, self._timestamp))
 
     def write_some(self) -> bool:
         """Write the next batch of records; false when there are none left. Raises `OSError`."""
@@ -149,16 +156,21 @@ class SnapshotWriter:
     def finish(self) -> Snapshot:
         """The footer, and the name. Raises `OSError`."""
         self._write(encode_snapshot_footer(self._next_offset, self.snapshot.epoch, self._timestamp))
-        self._file.close()
+        self._close()
         self._snapshots.complete(self.snapshot)
         return Snapshot(self.snapshot, self._position, self._timestamp)
 
     def abandon(self) -> None:
         """Leave the rest unwritten."""
-        self._file.close()
+        self._close()
         self._snapshots.discard_part(self.snapshot)
 
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
     def _write(self, batch: bytes) -> None:
+        assert self._file is not None, "begin comes first"
         self._position += self._file.pwritev([batch], self._position)
 
 

@@ -268,6 +268,7 @@ def _load(snapshot: SnapshotId, records: Iterator[bytes]) -> object:
 
 def _write_snapshot(files: Files, snapshots: MetadataSnapshots, end_offset: int) -> None:
     writer = SnapshotWriter(files, snapshots, _named(end_offset), map(_value, range(end_offset)), WALL_MS)
+    writer.begin()
     while writer.write_some():
         pass
     writer.finish()
