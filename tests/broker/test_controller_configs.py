@@ -192,9 +192,11 @@ def test_who_was_eligible_is_not_when_the_isr_is_enough(
 ) -> None:
     """R-139: the leader may commit alone from then on, so nobody else may follow it; in the batch of the setting."""
     image = image_of([1, 2, 3], fenced=[2, 3])
-    of_the_topic = {} if kind == "broker" else {"min_insync_replicas": "2"}
-    topic = add_topic(image, "orders", partition_of([1, 2, 3], [1], eligible=[2, 3]), **of_the_topic)
-    if kind == "broker":
+    partition = partition_of([1, 2, 3], [1], eligible=[2, 3])
+    if kind == "topic":
+        topic = add_topic(image, "orders", partition, min_insync_replicas="2")
+    else:
+        topic = add_topic(image, "orders", partition)
         image.broker_configs[""] = {MIN_ISR: "2"}
     assert alter(image, kind, name, values, unset, settings=WITH_ELR) is ErrorCode.NONE
     after = topic.partitions[0]

@@ -267,6 +267,16 @@ def metadata_falls(broken: bool) -> list[Violation]:
     return list(quorum.MetadataHighWatermarkNeverFalls().on_quorum(everything(), QUORUM_LEADER, before))
 
 
+@pytest.mark.parametrize(("epoch", "found"), [(QUORUM_LEADER.epoch - 1, 0), (QUORUM_LEADER.epoch + 1, 1)])
+def test_a_deposed_leader_may_learn_late_what_its_epoch_had_committed(epoch: int, found: int) -> None:
+    """Another leader's larger high watermark speaks against a rise only when that leader's epoch is older."""
+    invariant, now = quorum.MetadataHighWatermarkNeverFalls(), everything()
+    ahead = QUORUM_LEADER._replace(high_watermark=9)
+    assert not list(invariant.on_quorum(now, ahead, ahead._replace(high_watermark=8)))
+    late = QUORUM_LEADER._replace(epoch=epoch, high_watermark=7)
+    assert len(list(invariant.on_quorum(now, late, late._replace(high_watermark=6)))) == found
+
+
 @case(quorum.MetadataImagesEqual)
 def images_differ(broken: bool) -> list[Violation]:
     invariant, now = quorum.MetadataImagesEqual(), everything()

@@ -27,13 +27,16 @@ class MajorityReachedHighWatermark(Invariant):
 
 
 class MetadataHighWatermarkNeverFalls(Invariant):
-    """A quorum leader's high watermark never falls, and one that begins to move is past all that was committed."""
+    """A quorum leader's high watermark never falls, and one that begins to move is past what older epochs committed.
+
+    A leader that was deposed in its sleep may still learn what its own epoch had committed, while a newer one is ahead.
+    """
 
     name = "metadata-high-watermark-never-falls"
     rules = "N11, M-4"
 
     def __init__(self) -> None:
-        self._largest = 0
+        self._largest: dict[int, int] = {}  # of each epoch's leader
 
     def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
         if not seen.is_leader or before is None or not before.is_leader or before.epoch != seen.epoch:
@@ -41,10 +44,11 @@ class MetadataHighWatermarkNeverFalls(Invariant):
         if seen.high_watermark < before.high_watermark:
             yield seen.broker_id, METADATA, f"fell from {before.high_watermark} to {seen.high_watermark}"
         elif seen.high_watermark > before.high_watermark:
-            if seen.high_watermark < self._largest:
-                sentence = f"rose to {seen.high_watermark} in epoch {seen.epoch}; an earlier leader had {self._largest}"
+            earlier = max((offset for epoch, offset in self._largest.items() if epoch < seen.epoch), default=0)
+            if seen.high_watermark < earlier:
+                sentence = f"rose to {seen.high_watermark} in epoch {seen.epoch}; an earlier leader had {earlier}"
                 yield seen.broker_id, METADATA, sentence
-            self._largest = max(self._largest, seen.high_watermark)
+            self._largest[seen.epoch] = seen.high_watermark
 
 
 class MetadataImagesEqual(Invariant):
