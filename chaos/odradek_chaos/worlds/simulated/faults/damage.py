@@ -159,26 +159,39 @@ class FlipAny(Damage):
             self.world.kill(broker_id, choice["down_ms"], self.name)
 
 
-OF_THE_QUORUM = (  # owed by voters that remember what they voted, and by nobody else
-    "one-leader-per-epoch",
+OF_THE_VOTER = (  # it has forgotten what it was
     "epochs-never-fall",
     "epoch-persisted-before-use",
     "majority-reached-high-watermark",
+)
+OF_THE_QUORUM = (  # owed as long as one voter at a time has forgotten what it had (R-217)
+    "one-leader-per-epoch",
     "metadata-committed-equal",
     "metadata-high-watermark-never-falls",
     "metadata-images-equal",
     "snapshot-at-log-start",
 )
+QUORUM_STATE = f"{LOG_DIRECTORY}/__cluster_metadata-0/quorum-state"
+
+
+def has_caught_up(disk: SimDisk) -> bool:
+    """Whether a voter has proved that it has what was committed, so that its votes count."""
+    return disk.find(QUORUM_STATE) is not None and b'"catchingUp"' not in disk.read(QUORUM_STATE)
 
 
 class NewDisk(Damage):
-    """An empty disk under an old name, the vote of a voter included (R-217 says that nobody may do this)."""
+    """An empty disk under an old name, the vote of a voter included. The quorum bears it while the other voters have
+    everything (R-217).
+    """
 
     name = "new-disk"
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
         self.world.excuse(broker_id)
-        self.world.tolerated.update(dict.fromkeys(OF_THE_QUORUM))
+        self.world.tolerated.update(dict.fromkeys(OF_THE_VOTER))
+        others = [machine.disk for each, machine in self.cluster.machines.items() if each != broker_id]
+        if not all(has_caught_up(other) for other in others):
+            self.world.tolerated.update(dict.fromkeys(OF_THE_QUORUM))
         for name in list(disk.root.entries):
             disk.root.change((name, None))
         disk.root.fsync()
