@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,49 @@ def test_other_files_are_refused(odradek: Run, tmp_path: Path) -> None:
     assert odradek("log", "dump", str(tmp_path / "notes.txt")).code == 2
     assert "no file of a log directory" in odradek("log", "dump", str(tmp_path)).err
     assert "nothing at" in odradek("log", "dump", str(tmp_path / "none")).err
+
+
+def test_a_pipe_among_the_segments_is_reported_and_not_waited_for(odradek: Run, healthy: Path, tmp_path: Path) -> None:
+    """verify, dump and diff name a pipe that stands under a segment's name, and end."""
+    other = replica(tmp_path / "b2/orders-0", batch(0, [b"a", b"b"]), batch(2, [b"c"], epoch=1))
+    pipe = healthy / "00000000000000000009.log"
+    os.mkfifo(pipe)
+    for words in (["verify", healthy], ["dump", healthy], ["dump", pipe], ["diff", healthy, other]):
+        outcome = odradek("log", *map(str, words))
+        assert outcome.code == 3, (words, outcome)
+        assert "it is no regular file" in outcome.out, (words, outcome)
+
+
+def test_unreadable_replicas_are_a_finding_of_diff(odradek: Run, tmp_path: Path) -> None:
+    """Two directories of bytes that are no batches are not said to be alike."""
+    first, second = (replica(tmp_path / f"b{number}/orders-0", b"\x22" * 100) for number in (1, 2))
+    outcome = odradek("log", "diff", str(first), str(second))
+    assert outcome.code == 3
+    assert "magic 34, not 2" in outcome.out
+    assert "1 problem" in outcome.out
+
+
+def test_a_batch_that_both_replicas_have_with_the_same_damage_is_a_finding(odradek: Run, tmp_path: Path) -> None:
+    """That both are alike does not make a wrong CRC right."""
+    damaged = bytearray(batch(0, [b"a", b"b"]))
+    damaged[-1] ^= 1
+    first, second = (replica(tmp_path / f"b{number}/orders-0", bytes(damaged)) for number in (1, 2))
+    outcome = odradek("log", "diff", str(first), str(second))
+    assert outcome.code == 3
+    assert "CRC" in outcome.out
+
+
+def test_a_diff_that_compared_nothing_is_inconclusive(odradek: Run, healthy: Path, tmp_path: Path) -> None:
+    """Against an empty replica there is no problem and no proof: exit code 1."""
+    outcome = odradek("log", "diff", str(healthy), str(replica(tmp_path / "b2/orders-0")))
+    assert outcome.code == 1
+    assert "nothing could be compared" in outcome.err
+
+
+def test_a_file_that_dump_does_not_know_has_no_heading(odradek: Run, tmp_path: Path) -> None:
+    """The error is all that is said."""
+    unknown = tmp_path / "notes.txt"
+    unknown.write_text("hello")
+    outcome = odradek("log", "dump", str(unknown))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "no file of a log directory" in outcome.err

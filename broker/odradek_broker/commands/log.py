@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek_broker.commands.failing import FINDINGS, USAGE, CommandFailed
+from odradek_broker.commands.failing import FAILED, FINDINGS, USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from odradek_broker.commands.log_checks import Problem
@@ -55,26 +55,25 @@ def dump(
 
     Every batch's CRC is checked. Exit code 3 when something is not valid.
     """
-    from odradek_broker.commands.log_rows import rows_of
+    from odradek_broker.commands.log_rows import is_known, rows_of, unknown_file
 
     chosen = OutputFormat.JSON if as_json else output
     sound = True
     collected: list[dict[str, Any]] = []
     for path in _files(paths, segments_only=segments_only):
+        if not is_known(path):
+            raise CommandFailed(unknown_file(path), exit_code=USAGE)
         if chosen is OutputFormat.TABLE:
             print(f"Dumping {path}")
-        try:
-            for row in rows_of(path, records=records, metadata=metadata):
-                sound &= bool(row.get("isvalid", True))
-                match chosen:
-                    case OutputFormat.TABLE:
-                        print(_line(row))
-                    case OutputFormat.JSONL:
-                        print(json.dumps({"file": str(path), **row}, ensure_ascii=False))
-                    case OutputFormat.JSON:
-                        collected.append({"file": str(path), **row})
-        except ValueError as error:
-            raise CommandFailed(str(error), exit_code=USAGE) from error
+        for row in rows_of(path, records=records, metadata=metadata):
+            sound &= bool(row.get("isvalid", True))
+            match chosen:
+                case OutputFormat.TABLE:
+                    print(_line(row))
+                case OutputFormat.JSONL:
+                    print(json.dumps({"file": str(path), **row}, ensure_ascii=False))
+                case OutputFormat.JSON:
+                    collected.append({"file": str(path), **row})
     if chosen is OutputFormat.JSON:
         print(json.dumps(collected, indent=2, ensure_ascii=False))
     raise typer.Exit(0 if sound else FINDINGS)
@@ -104,7 +103,8 @@ def diff(
 ) -> None:
     """Compare two replicas batch by batch and name the first place where they differ. Exit code 3 if there is one.
 
-    That one of them ends earlier is no difference. For whole clusters, with a verdict: `odradek audit run`.
+    Bytes that cannot be read count as one. Exit code 1 when there was nothing to compare. That one of them ends
+    earlier is no difference. For whole clusters, with a verdict: `odradek audit run`.
     """
     from odradek_broker.commands.log_checks import diff_directories
 
@@ -117,7 +117,8 @@ def diff(
         problems += result.problems
         for note in result.notes:
             print(note, file=sys.stderr)
-    _tell(problems, f"{compared} batches of {len(pairs)} partitions compared", output, as_json)
+    summary = f"{compared} batches of {len(pairs)} partitions compared"
+    _tell(problems, summary, output, as_json, inconclusive=not compared)
 
 
 def _files(paths: list[Path], *, segments_only: bool) -> Iterator[Path]:
@@ -127,10 +128,10 @@ def _files(paths: list[Path], *, segments_only: bool) -> Iterator[Path]:
     for path in paths:
         if not path.exists():
             raise CommandFailed(f"there is nothing at {path}")
-        if path.is_file():
+        if not path.is_dir():
             yield path
             continue
-        found = [file for file in sorted(path.rglob("*")) if file.is_file() and is_known(file)]
+        found = [file for file in sorted(path.rglob("*")) if is_known(file) and not file.is_dir()]
         if not found:
             raise CommandFailed(f"{path} holds no file of a log directory", hint="name a broker's log.dirs")
         yield from (file for file in found if not segments_only or file.suffix == ".log")
@@ -154,8 +155,12 @@ def _pairs(first: Path, second: Path) -> list[tuple[Path, Path]]:
     return [(left[name], right[name]) for name in shared]
 
 
-def _tell(problems: list[Problem], summary: str, output: OutputFormat, as_json: bool) -> None:
+def _tell(
+    problems: list[Problem], summary: str, output: OutputFormat, as_json: bool, *, inconclusive: bool = False
+) -> None:
     rows = [problem._asdict() for problem in problems]
+    if inconclusive and not problems:
+        print("odradek: nothing could be compared, so this says nothing about the replicas", file=sys.stderr)
     if as_json or output is OutputFormat.JSON:
         print(json.dumps({"problems": rows, "summary": summary}, indent=2))
     elif output is OutputFormat.JSONL:
@@ -165,7 +170,7 @@ def _tell(problems: list[Problem], summary: str, output: OutputFormat, as_json: 
         for problem in problems:
             print(f"{problem.file}: {problem.sentence}")
         print(f"{summary}: {len(problems) or 'no'} problem{'s' if len(problems) != 1 else ''}")
-    raise typer.Exit(FINDINGS if problems else 0)
+    raise typer.Exit(FINDINGS if problems else FAILED if inconclusive else 0)
 
 
 def _line(row: dict[str, Any]) -> str:

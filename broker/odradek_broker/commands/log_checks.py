@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek_proto.formats import CorruptFile
 from odradek_proto.headers import BatchHeader, CorruptBatch
 from odradek_proto.records import CodecUnavailable, decode_records
 
-from odradek_broker.commands.log_rows import batches
+from odradek_broker.commands.log_rows import batches, open_regular
 
 
 class Problem(NamedTuple):
@@ -48,9 +49,12 @@ class Result:
 def all_batches(directory: Path) -> Iterator[Located]:
     """The batches of a partition's directory, segment by segment."""
     for file in sorted(directory.glob("*.log")):
-        with open(file, "rb") as opened:
-            for found in batches(opened):
-                yield Located(file, *found)
+        try:
+            with open_regular(file) as opened:
+                for found in batches(opened):
+                    yield Located(file, *found)
+        except CorruptFile as error:
+            yield Located(file, 0, None, b"", str(error))
 
 
 def verify_directory(directory: Path) -> Result:
@@ -92,15 +96,17 @@ def _unreadable(batch: bytes, header: BatchHeader) -> str:
 
 
 def diff_directories(left: Path, right: Path) -> Result:
-    """Walk two replicas from the later of their starts to the earlier of their ends, up to the first difference."""
+    """Walk two replicas from the later of their starts to the earlier of their ends, up to the first difference.
+
+    Bytes that cannot be read, and a batch that both have with the same wrong bytes, are problems and end the walk.
+    """
     result = Result()
     a, b = (all_batches(directory) for directory in (left, right))
     x, y = next(a, None), next(b, None)
     while x is not None and y is not None:
         mine, theirs = x.header, y.header
         if mine is None or theirs is None:
-            broken = x if mine is None else y
-            result.notes.append(f"{broken.file}: {broken.problem}; compared up to there")
+            result.problems.append(_cannot_be_compared(x if mine is None else y))
             return result
         if mine.base_offset < theirs.base_offset and not result.batches:
             x = next(a, None)  # the other log starts later
@@ -114,13 +120,23 @@ def diff_directories(left: Path, right: Path) -> Result:
             sentence = f"offset {offset}: {difference} (the other: {y.file} byte {y.position})"
             result.problems.append(Problem(str(x.file), x.position, offset, sentence))
             return result
+        if x.problem:
+            result.problems.append(_cannot_be_compared(x))
+            return result
         x, y = next(a, None), next(b, None)
-    longer = left if x is not None else right
-    if x is not None or y is not None:
-        rest = x or y
-        start = rest.header.base_offset if rest is not None and rest.header is not None else -1
-        result.notes.append(f"{longer} goes on from offset {start}, the other ends there")
+    rest = x or y
+    if rest is not None and rest.header is None:
+        result.problems.append(_cannot_be_compared(rest))
+    elif rest is not None and rest.header is not None:
+        longer = left if x is not None else right
+        result.notes.append(f"{longer} goes on from offset {rest.header.base_offset}, the other ends there")
     return result
+
+
+def _cannot_be_compared(broken: Located) -> Problem:
+    offset = broken.header.base_offset if broken.header is not None else -1
+    sentence = f"byte {broken.position}: {broken.problem}; compared up to there"
+    return Problem(str(broken.file), broken.position, offset, sentence)
 
 
 def _difference(x: BatchHeader, y: BatchHeader, same_bytes: bool) -> str | None:

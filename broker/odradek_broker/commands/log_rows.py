@@ -2,12 +2,15 @@
 
 Rules of this module. It reads what `odradek_proto` can read and nothing of the broker: files of Apache Kafka are as
 good as ours. A file is read batch by batch, so a segment may be larger than memory. Wrong bytes become a row with
-`isvalid` false and a reason, and reading goes on behind them where the next batch can be found.
+`isvalid` false and a reason, and reading goes on behind them where the next batch can be found. A pipe or a device
+under a segment's name is such a row, too: nothing here waits for what somebody might write into it.
 """
 
 from __future__ import annotations
 
 import base64
+import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -27,16 +30,32 @@ def rows_of(path: Path, *, records: bool = False, metadata: bool = False) -> Ite
     Raises `OSError`, and `ValueError` for a file of an unknown kind.
     """
     name = parse_name(path.name)
-    if name == formats.LOG_SUFFIX or is_metadata_snapshot(path):
-        yield from segment_rows(path, records=records or metadata, metadata=metadata)
-        return
+    is_segment = name == formats.LOG_SUFFIX or is_metadata_snapshot(path)
     reader = SMALL_FILES.get(path.name) or SMALL_FILES.get(name)
-    if reader is None:
-        raise ValueError(f"{path} is no file of a log directory that this command knows")
+    if reader is None and not is_segment:
+        raise ValueError(unknown_file(path))
     try:
-        yield from reader(path.read_bytes())
+        with open_regular(path) as file:
+            if reader is None or is_segment:
+                yield from segment_rows(file, records=records or metadata, metadata=metadata)
+            else:
+                yield from reader(file.read())
     except formats.CorruptFile as error:
         yield {"isvalid": False, "error": str(error)}
+
+
+def unknown_file(path: Path) -> str:
+    return f"{path} is no file of a log directory that this command knows"
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open for reading, and never wait for a pipe's other end. Raises `CorruptFile` for what is no regular file."""
+    if path.is_file():
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
+        file.close()  # another one took its place in between
+    raise formats.CorruptFile("it is no regular file")
 
 
 def parse_name(name: str) -> str:
@@ -56,16 +75,15 @@ def is_metadata_snapshot(path: Path) -> bool:
     return parse_snapshot_file_name(path.name.removesuffix(".damaged").removesuffix(PART_SUFFIX)) is not None
 
 
-def segment_rows(path: Path, *, records: bool = False, metadata: bool = False) -> Iterator[Row]:
+def segment_rows(file: BinaryIO, *, records: bool = False, metadata: bool = False) -> Iterator[Row]:
     """A row per batch, with its CRC checked, and behind it one per record."""
-    with open(path, "rb") as file:
-        for position, header, batch, problem in batches(file):
-            if header is None:
-                yield {"position": position, "size": len(batch), "isvalid": False, "error": problem}
-                continue
-            yield batch_row(position, header, problem)
-            if records and not problem:
-                yield from _records(batch, header, metadata=metadata)
+    for position, header, batch, problem in batches(file):
+        if header is None:
+            yield {"position": position, "size": len(batch), "isvalid": False, "error": problem}
+            continue
+        yield batch_row(position, header, problem)
+        if records and not problem:
+            yield from _records(batch, header, metadata=metadata)
 
 
 def batches(file: BinaryIO) -> Iterator[tuple[int, BatchHeader | None, bytes, str]]:
