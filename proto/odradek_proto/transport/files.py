@@ -1,16 +1,18 @@
 """The files port over the operating system.
 
 Reads and writes are whole: short ones are carried on with until they are done, so a `pwritev` that returns has written
-everything, and one that raises may have written a part. Nothing here follows a symbolic link in a file's own name:
-what stands in a log directory is ours or it is refused.
+everything, and one that raises may have written a part. Nothing here follows a symbolic link in a file's own name,
+and no pipe or device is opened: what stands in a log directory is ours or it is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -103,7 +105,11 @@ class OsFiles:
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="odradek-files")
 
     def open(self, path: str, *, create: bool = False) -> File:
-        return OsFile(path, os.open(path, OPEN_FLAGS | (os.O_CREAT if create else 0), FILE_MODE))
+        fd = os.open(path, OPEN_FLAGS | os.O_NONBLOCK | (os.O_CREAT if create else 0), FILE_MODE)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe would take what is written and never give it back
+            os.close(fd)
+            raise OSError(errno.EINVAL, "it is no regular file", path)
+        return OsFile(path, fd)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -137,8 +143,8 @@ class OsFiles:
             os.close(fd)
 
     def free_bytes(self, path: str) -> int:
-        stat = os.statvfs(path)
-        return stat.f_bavail * stat.f_frsize
+        room = os.statvfs(path)
+        return room.f_bavail * room.f_frsize
 
     def lock(self, path: str) -> File:
         """Hold `flock` on `path`. The kernel lets go of it when the process ends, however it ends."""
