@@ -17,6 +17,7 @@ from odradek_proto.transport.ports import Files
 
 from odradek_broker.core.quorum.messages import Snapshot, SnapshotId
 from odradek_broker.runtime.quorum_log import METADATA_PARTITION, METADATA_TOPIC_ID, QuorumLog
+from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
 from odradek_broker.storage.settings import LogSettings
@@ -25,7 +26,7 @@ Load = Callable[[SnapshotId, Iterator[bytes]], object]
 """Makes the state of a snapshot's records. Raises `ValueError` when they cannot be read."""
 
 
-class MetadataIncomplete(Exception):
+class MetadataIncomplete(StorageError):
     """No sound snapshot reaches to where the metadata log begins."""
 
 
@@ -112,8 +113,9 @@ def _demand_complete(
     newest = f"the newest sound snapshot ends at {found[-1].end_offset}" if found else "there is no sound snapshot"
     reasons = "".join(f"; {each.end_offset}-{each.epoch} is damaged: {reason}" for each, reason in damaged)
     raise MetadataIncomplete(
-        f"{directory}: {log} and {newest}{reasons}. Records in between are missing: restore the directory, or remove it"
-        " whole while a majority of the other controllers runs, and the node gets everything from them"
+        f"{directory}: {log} and {newest}{reasons}. Records in between are missing: restore the snapshot (*.checkpoint)"
+        " from a backup, or, while the other controllers are a majority of all, remove this directory as a whole: the"
+        " node then joins as one with an empty disk and gets everything from them"
     )
 
 

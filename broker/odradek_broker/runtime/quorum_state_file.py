@@ -19,12 +19,19 @@ from odradek_proto.transport.ports import Files
 
 from odradek_broker.core.quorum.messages import QuorumState
 from odradek_broker.storage.atomic import read_file, replace_file
+from odradek_broker.storage.errors import StorageError
 
 QUORUM_STATE = "quorum-state"
 DATA_VERSION = 0
 
 
-class UnreadableQuorumState(Exception):
+REMEDY = (
+    "restore the file from a backup, or, while the other controllers are a majority of all, remove its directory as a"
+    " whole: the node then joins as one with an empty disk and gets everything from them"
+)
+
+
+class UnreadableQuorumState(StorageError):
     """The file is there and does not say what a node has voted."""
 
 
@@ -42,9 +49,10 @@ def read_quorum_state(files: Files, directory: str) -> QuorumState:
         version = fields["data_version"]
         epoch, leader, voted = fields["leaderEpoch"], fields["leaderId"], fields["votedId"]
     except (ValueError, KeyError, TypeError) as error:
-        raise UnreadableQuorumState(f"{path}: {error!r}") from error
+        raise UnreadableQuorumState(f"{path} cannot be read ({error!r}): {REMEDY}") from error
     if version != DATA_VERSION or not all(type(number) is int for number in (epoch, leader, voted)) or epoch < 0:
-        raise UnreadableQuorumState(f"{path}: version {version}, epoch {epoch}, leader {leader}, voted {voted}")
+        wrong = f"version {version}, epoch {epoch}, leader {leader}, voted {voted}"
+        raise UnreadableQuorumState(f"{path} is of no use ({wrong}): {REMEDY}")
     return QuorumState(epoch, leader, voted, fields.get("catchingUp") is True)
 
 

@@ -1,0 +1,38 @@
+"""A node that cannot start says why in one sentence, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from odradek_broker.server import FAILED, serve
+from odradek_broker.settings import BrokerSettings
+
+METADATA = "__cluster_metadata-0"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("00000000000000000009.log", "", "the log begins at 9 and there is no sound snapshot"),
+        ("quorum-state", "not JSON", "quorum-state cannot be read"),
+        ("quorum-state", '{"data_version":7,"leaderEpoch":1,"leaderId":1,"votedId":1}', "of no use (version 7"),
+    ],
+)
+def test_damaged_metadata_is_a_sentence_with_its_remedy(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, content: str, said: str
+) -> None:
+    """Exit code 1 and one line: what is missing, and to restore it or to remove the directory."""
+    directory = tmp_path / METADATA
+    directory.mkdir()
+    (directory / name).write_text(content)
+    settings = BrokerSettings(
+        node_id=1, controller_quorum_voters="1@127.0.0.1:1,2@127.0.0.1:2,3@127.0.0.1:3", log_dirs=str(tmp_path)
+    )
+    assert asyncio.run(serve(settings)) == FAILED
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("odradek: node 1 cannot start: ")
+    assert said in line
+    assert "restore the" in line
+    assert "while the other controllers are a majority of all, remove" in line
