@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Plan = dict["TopicPartition", tuple[int, ...]]
 VERSION = 1
+LARGEST_ID = (1 << 31) - 1  # of brokers and partitions, Kafka's int32
 SHAPE = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2,3]}]}'
 
 
@@ -45,25 +46,34 @@ def read_plan(path: Path) -> Plan:
         data = json.loads(path.read_text())
     except ValueError as error:
         raise CommandFailed(f"{path} is not JSON: {error}", hint=SHAPE, exit_code=USAGE) from None
+    except RecursionError:
+        raise CommandFailed(f"{path}: lists in lists, too deep to be a plan", hint=SHAPE, exit_code=USAGE) from None
     if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("partitions"), list):
         raise CommandFailed(f"{path}: not a plan of version {VERSION}", hint=SHAPE, exit_code=USAGE)
     plan: Plan = {}
     for place, item in enumerate(data["partitions"]):
         where = f"{path}, partition {place} of the list"
-        try:
-            partition = TopicPartition(item["topic"], item["partition"])
-            replicas = item["replicas"]
-            numbers = [partition.partition, *replicas]
-        except (TypeError, KeyError) as error:
-            raise CommandFailed(f"{where}: {error} is missing or wrong", hint=SHAPE, exit_code=USAGE) from None
-        if not replicas or not isinstance(partition.topic, str) or any(type(number) is not int for number in numbers):
-            raise CommandFailed(f"{where}: wrong or without replicas", hint=SHAPE, exit_code=USAGE)
-        if any(directory != "any" for directory in item.get("log_dirs", ())):
+        if not isinstance(item, dict):
+            raise CommandFailed(f"{where}: not an object", hint=SHAPE, exit_code=USAGE)
+        if missing := [name for name in ("topic", "partition", "replicas") if name not in item]:
+            raise CommandFailed(f"{where}: {missing[0]} is missing", hint=SHAPE, exit_code=USAGE)
+        partition, replicas = TopicPartition(item["topic"], item["partition"]), item["replicas"]
+        if not isinstance(partition.topic, str) or not _is_number(partition.partition):
+            raise CommandFailed(f"{where}: topic is a name, partition a number from 0 on", hint=SHAPE, exit_code=USAGE)
+        if not isinstance(replicas, list) or not replicas or not all(map(_is_number, replicas)):
+            raise CommandFailed(f"{where}: replicas is a list of broker ids, one at least", hint=SHAPE, exit_code=USAGE)
+        directories = item.get("log_dirs", [])
+        if not isinstance(directories, list) or any(directory != "any" for directory in directories):
             raise CommandFailed(f"{where}: a broker has one log directory, so log_dirs is any", exit_code=USAGE)
         if partition in plan:
             raise CommandFailed(f"{where}: {partition.topic}/{partition.partition} stands there twice", exit_code=USAGE)
         plan[partition] = tuple(replicas)
     return plan
+
+
+def _is_number(value: object) -> bool:
+    """What Kafka's int32 holds, from 0 on."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_ID
 
 
 def current_plan(topics: Iterable[TopicDescription]) -> Plan:
@@ -101,8 +111,10 @@ def spread(current: Mapping[TopicPartition, Sequence[int]], brokers: Sequence[in
 def parse_brokers(text: str, option: str) -> tuple[int, ...]:
     """1,2,3."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+    if not all(part.isascii() and part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
         raise CommandFailed(f"{option} {text!r}: broker ids, none twice, as 1,2,3", exit_code=USAGE)
+    if too_large := [part for part in parts if len(part) > len(str(LARGEST_ID)) or int(part) > LARGEST_ID]:
+        raise CommandFailed(f"{option}: {too_large[0][:40]} is no broker id: at most {LARGEST_ID}", exit_code=USAGE)
     return tuple(int(part) for part in parts)
 
 
@@ -114,7 +126,7 @@ def select(words: Sequence[str], topics: Sequence[TopicDescription]) -> list[Top
     found: dict[TopicPartition, None] = {}
     for word in words:
         name, slash, number = word.rpartition("/")
-        if not slash or not number.isdecimal():
+        if not slash or not number.isdecimal() or len(number) > len(str(LARGEST_ID)):
             name, number = word, ""
         topic = known.get(name)
         if topic is None:
