@@ -333,6 +333,22 @@ def test_a_voter_has_caught_up_once_the_others_know_no_newer_epoch() -> None:
     assert high_watermark(core) == 12, "it counts as any other"
 
 
+def test_a_voter_that_is_heard_later_is_asked_at_once() -> None:
+    """R-217: until all others have confirmed, the death of two of five would leave no majority that counts."""
+    core = opened(voters=5)
+    fetch(core, 2, 11, 5)
+    early = questions(doubtful(core, 3, 11))
+    assert [send.peer_id for send in early] == [2]
+    late = [questions(core.on_request(Fetch(voter, 5, 11, 5, NEVER_EARLY, 500, 1 << 20), f"of {voter}", NOW + 1))
+            for voter in (4, 5)]  # fmt: skip
+    assert [{send.peer_id for send in asked} >= {voter} for voter, asked in zip((4, 5), late, strict=True)] == [
+        True
+    ] * 2
+    for send in late[-1]:
+        yes(core, send)
+    assert caught_up(core, NOW + 2)
+
+
 def test_with_five_voters_the_last_one_is_asked_or_waited_for() -> None:
     """R-217: it may be a candidate with the lost vote in its hands, for as long as a candidate can keep it."""
     core = opened(voters=5)

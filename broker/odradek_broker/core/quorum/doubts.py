@@ -50,7 +50,10 @@ class Doubts:
         voter, doubt = fetch.replica_id, self._doubts.get(fetch.replica_id)
         if voter not in self._config.voters:
             return
-        self._heard[voter] = None
+        if voter not in self._heard:
+            self._heard[voter] = None
+            for other in self._doubts.values():
+                other.ask_at_ms = now_ms  # it can confirm from now on, and nobody should wait for it
         if fetch.catching_up and not (fetch.voted and voter in self._electors):
             if doubt is None or doubt.told:  # what it was told did not reach it, or it has lost its disk again
                 self._doubts[voter] = Doubt(now_ms, now_ms)
