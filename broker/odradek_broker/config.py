@@ -19,6 +19,7 @@ from odradek_broker.environment import from_environment, setting_of
 from odradek_broker.kafka_settings import known_to_kafka
 from odradek_broker.listeners import check_listeners
 from odradek_broker.runtime.topic_settings import topic_defaults
+from odradek_broker.setting_ranges import check_ranges
 from odradek_broker.settings import FIELD_BY_KEY, OWN_PREFIX, BrokerSettings
 from odradek_broker.settings import ConfigError as ConfigError
 from odradek_broker.startup_topics import parse_topics
@@ -219,6 +220,7 @@ def check(settings: BrokerSettings) -> None:
             raise ConfigError(f"{key} must be one of {', '.join(allowed)}, not {value!r}")
     if settings.node_id < 0:
         raise ConfigError("node.id must be set to a number from 0 on; add node.id=1 to the file or -X node.id=1")
+    check_ranges(settings)
     if settings.message_max_bytes > LARGEST_MESSAGE_BYTES:
         raise ConfigError(
             f"message.max.bytes={settings.message_max_bytes} does not fit one message between brokers; "

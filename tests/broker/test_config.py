@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from odradek_broker.config import ConfigError, load, parse_number
+from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS
 from odradek_broker.environment import from_environment
 from odradek_broker.from_settings import advertised_endpoints
 from odradek_broker.listeners import (
@@ -16,7 +18,8 @@ from odradek_broker.listeners import (
     parse_voters,
 )
 from odradek_broker.server import single_node_defaults, warnings
-from odradek_broker.settings import FIELD_BY_KEY
+from odradek_broker.setting_ranges import RANGES, check_ranges
+from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
 from odradek_broker.startup_topics import StartupTopic, parse_topics
 
 
@@ -85,6 +88,34 @@ def test_a_wrong_setting_is_named_with_its_remedy(override: str, message: str) -
     """The error says which setting, what is wrong with it, and what would be right."""
     with pytest.raises(ConfigError, match=message):
         load(overrides=["node.id=1", override])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("num.partitions=0", r"num\.partitions=0 cannot work: it must be at least 1$"),
+        ("odradek.cache.bytes=-1", "at least 0$"),
+        ("broker.heartbeat.interval.ms=0", "at least 1$"),
+        ("replica.fetch.max.bytes=0", "at least 1$"),
+        ("controller.quorum.fetch.timeout.ms=0", "at least 1$"),
+        ("metadata.log.max.record.bytes.between.snapshots=0", "at least 1$"),
+        ("metadata.log.max.record.bytes.between.snapshots=-1", "at least 1$"),
+        ("node.id=2147483648", "at most 2147483647$"),
+        ("fetch.max.bytes=1023", "at least 1024$"),
+    ],
+)
+def test_a_number_that_cannot_work_is_refused(override: str, message: str) -> None:
+    """The least values are Kafka's, and those without which a node would stand still or turn in circles."""
+    with pytest.raises(ConfigError, match=message):
+        load(overrides=["node.id=1", override])
+
+
+def test_every_number_has_a_range_and_its_default_lies_in_it() -> None:
+    """A new number needs a range here or among the topics' settings."""
+    numbers = {item.name for item in fields(BrokerSettings) if item.type == "int"}
+    of_topics = {name for key, name in FIELD_BY_KEY.items() if key in BROKER_CONFIGS}
+    assert numbers - of_topics == set(RANGES)
+    check_ranges(BrokerSettings(node_id=1))
 
 
 def test_settings_of_kafka_that_are_not_used_are_reported_and_not_refused() -> None:

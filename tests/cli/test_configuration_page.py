@@ -13,6 +13,7 @@ from odradek_broker.settings import NONE_LIMIT, BrokerSettings, setting_key
 
 Run = Callable[..., Any]
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
+LISTENERS = "GRPC://127.0.0.1:50051,CONTROLLER://127.0.0.1:50061"
 DIFFERENCES = Path(__file__).parents[2] / "docs/differences.md"
 ROW = re.compile(r"^\| `([a-z.]+)` \| (.+?) \| (.+?) \| (.+) \|$", re.MULTILINE)
 
@@ -46,7 +47,7 @@ def test_a_default_that_is_not_kafkas_is_bold_and_explained() -> None:
 def test_the_final_settings_are_shown_with_their_sources(odradek: Run, tmp_path: Path) -> None:
     """File, environment and command line, the later winning, each named."""
     file = tmp_path / "server.properties"
-    file.write_text("node.id=4\nnum.partitions=7\nlog.retention.hours=1\nnum.io.threads=8\n")
+    file.write_text(f"node.id=4\nlisteners={LISTENERS}\nnum.partitions=7\nlog.retention.hours=1\nnum.io.threads=8\n")
     outcome = odradek("server", "config", "-c", str(file), "-X", "num.partitions=9", "--json")
     assert outcome.code == 0
     answer = json.loads(outcome.out)
@@ -56,3 +57,11 @@ def test_the_final_settings_are_shown_with_their_sources(odradek: Run, tmp_path:
     assert found["log.retention.ms"] == ("3600000", str(file))
     assert found["min.insync.replicas"] == ("1", "default")
     assert answer["unused"] == ["num.io.threads"]
+
+
+def test_settings_that_a_server_would_refuse_are_not_shown_as_sound(odradek: Run) -> None:
+    """What `server run` checks last, the listener of a node that is a quorum of its own, is checked here as well."""
+    for command in ("run", "config"):
+        outcome = odradek("server", command, "-X", "node.id=1")
+        assert outcome.code == 2, command
+        assert "the CONTROLLER listener needs a port of its own, not 0" in outcome.err

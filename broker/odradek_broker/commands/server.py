@@ -63,9 +63,14 @@ def show_config(
 ) -> None:
     """Show the final settings and where each comes from. Checks them as `server run` would."""
     from odradek_broker.config import as_text
-    from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
+    from odradek_broker.server import single_node_defaults
+    from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings, ConfigError
 
     loaded = _load(config, overrides)
+    try:
+        single_node_defaults(loaded.settings)
+    except ConfigError as error:
+        raise CommandFailed(str(error), exit_code=USAGE) from error
     if sources and not as_json:
         print("\n".join((*loaded.set_by(), *loaded.unheard())))
         return
