@@ -349,6 +349,21 @@ def test_a_voter_that_is_heard_later_is_asked_at_once() -> None:
     assert caught_up(core, NOW + 2)
 
 
+def test_two_that_catch_up_need_not_wait_for_each_other() -> None:
+    """R-217: each can say that it is no candidate; of elections of the past the other three know enough."""
+    core = opened(voters=5)
+    for voter in (2, 4):
+        fetch(core, voter, 11, 5)
+    doubtful(core, 5, 11)
+    asked = questions(doubtful(core, 3, 11, now_ms=NOW + 1))
+    for send in asked:
+        if send.peer_id != 5:
+            yes(core, send)
+    assert not caught_up(core, NOW + 2)
+    yes(core, next(send for send in asked if send.peer_id == 5))
+    assert caught_up(core, NOW + 2)
+
+
 def test_with_five_voters_the_last_one_is_asked_or_waited_for() -> None:
     """R-217: it may be a candidate with the lost vote in its hands, for as long as a candidate can keep it."""
     core = opened(voters=5)

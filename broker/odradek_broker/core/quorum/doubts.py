@@ -7,7 +7,8 @@ Rules of this module. A voter that says that it is catching up counts for nothin
 check quorum. It counts again once it was told that it has caught up, and it is told so only when a majority without
 any such voter has confirmed, later than its first fetch, that it still knows no newer epoch. That is a read index
 (Raft, 6.4): a newer leader that had the lost vote would have needed one of them. Whoever has not confirmed it may be a
-candidate with the lost vote in its hands, and is waited for as long as it can keep that.
+candidate with the lost vote in its hands, and is waited for as long as it can keep that. One that catches up itself
+proves nothing about elections of the past, but it can say that it is no candidate now.
 
 One exception, so that a new quorum can begin: who gave the vote that made this leader, as a vote that counts, and has
 not forgotten it, has proved thereby that it knew no newer epoch.
@@ -71,7 +72,7 @@ class Doubts:
         for voter, doubt in self._doubts.items():
             if now_ms < doubt.ask_at_ms:
                 continue
-            able = [each for each in self._config.other_voters if self._can_confirm(each)]
+            able = [each for each in self._config.other_voters if each in self._heard and each != voter]
             missing = [(voter, each) for each in able if each not in doubt.confirmed]
             if missing:
                 doubt.ask_at_ms = now_ms + self._config.fetch_max_wait_ms  # about when it fetches again
@@ -87,13 +88,10 @@ class Doubts:
             if doubt.asked.get(send.peer_id) is send:
                 doubt.confirmed[send.peer_id] = None
 
-    def _can_confirm(self, voter: int) -> bool:
-        return voter in self._heard and self.counts(voter)
-
     def _is_confirmed(self, doubt: Doubt, now_ms: int) -> bool:
-        confirmed = 1 + sum(self._can_confirm(voter) for voter in doubt.confirmed)
-        everybody = confirmed == len(self._config.voters) - 1
-        return everybody or (confirmed >= self._config.majority and now_ms >= doubt.since_ms + self._candidacy_ms)
+        trusted = 1 + sum(self.counts(voter) for voter in doubt.confirmed)
+        everybody = len(doubt.confirmed) == len(self._config.other_voters) - 1
+        return trusted >= self._config.majority and (everybody or now_ms >= doubt.since_ms + self._candidacy_ms)
 
     def has_caught_up(self, fetch: Fetch, high_watermark: int | None, now_ms: int) -> bool:
         """Whether the sender has everything that was ever committed and may count as any other; then it is told so."""
