@@ -2,7 +2,7 @@
 spark-submit instead.
 
 Everything that the JVM prints goes to a file for its whole life, and is shown only when it does not start. The
-workers are the running interpreter.
+workers are the running interpreter. No JVM outlives `spark_session`, also when its start is interrupted.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek_audit.java import Java, find_java
 
@@ -37,6 +38,7 @@ JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m"
 """The JVM hands out tasks and collects small results; all work is Python's. So it should start fast and stay small."""
 SHOWN_LINES = 15
 POLL_SECONDS = 0.3
+GATEWAY_SECONDS = 30  # for a JVM that was told to end
 
 
 class SparkFailed(RuntimeError):
@@ -64,7 +66,7 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
             ),
         }
         output = scratch / "jvm.log"
-        with _environment(environment):
+        with _environment(environment), _ended_jvm():
             try:
                 with _stderr_to(output):
                     session: SparkSession = (
@@ -85,6 +87,36 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
             finally:
                 session.stop()
                 _stop_gateway()
+
+
+@contextlib.contextmanager
+def _ended_jvm() -> Iterator[None]:
+    """Whatever pyspark starts inside is ended at the end, with its children.
+
+    pyspark keeps its child only once the JVM has answered, and starts it deaf to Ctrl-C: when that comes before, nobody
+    knows of the JVM any more. So the child is kept here from its first moment, in a process group of its own.
+    """
+    from pyspark import SparkContext, java_gateway
+
+    children: list[subprocess.Popen[bytes]] = []
+
+    class Kept(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            children.append(self)
+            super().__init__(command, **{**options, "start_new_session": True})
+
+    usual = vars(java_gateway)["Popen"]
+    vars(java_gateway)["Popen"] = Kept
+    try:
+        yield
+    finally:
+        vars(java_gateway)["Popen"] = usual
+        for child in children:
+            if getattr(child, "pid", None) is not None and child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                SparkContext._gateway = None
+                SparkContext._jvm = None
 
 
 @contextlib.contextmanager
@@ -135,7 +167,8 @@ def _stop_gateway() -> None:
     gateway.shutdown()
     if process is not None:
         process.stdin.close()
-        process.wait(timeout=30)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it is killed then
+            process.wait(timeout=GATEWAY_SECONDS)
     SparkContext._gateway = None
     SparkContext._jvm = None
 

@@ -6,7 +6,10 @@ import importlib.util
 import json
 import os
 import random
+import select
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -140,6 +143,44 @@ def test_java_of_the_package_is_the_last_choice(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("odradek_audit.java._bundled", lambda: None)
     with pytest.raises(NoJava, match=r"odradek\[audit\]"):
         find_java()
+
+
+def test_interrupt_while_spark_starts_leaves_no_jvm(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path
+) -> None:
+    """Ctrl-C before the JVM has answered ends the JVM too, though pyspark makes it deaf to that."""
+    pytest.importorskip("pyspark")
+    write_cluster(log, log)
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    answer = os.open(started, os.O_RDONLY | os.O_NONBLOCK)
+    java = fake_java(tmp_path / "java", "21.0.2")
+    java.write_text(java.read_text() + f"echo $$ > '{started}'\nexec sleep 600\n")
+    audit = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from odradek_audit.commands import app; app()",
+            "run",
+            "--data",
+            str(tmp_path),
+            "--engine",
+            "spark",
+        ],
+        env={**os.environ, "JAVA_HOME": str(java.parent.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert select.select([answer], [], [], 60)[0]
+    jvm = int(os.read(answer, 32))
+    os.killpg(audit.pid, signal.SIGINT)
+    said, _ = audit.communicate(timeout=60)  # ends when nobody holds its output any more
+    assert audit.returncode == 130, said
+    assert "nothing was concluded" in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(jvm, 0)
 
 
 def test_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path) -> None:
