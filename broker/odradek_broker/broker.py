@@ -45,6 +45,7 @@ from odradek_broker.storage.errors import StorageError
 
 SHUTDOWN_TIMEOUT_MS = 10_000  # how long a controlled shutdown may take before the node stops all the same
 SHUTDOWN_POLL_MS = 20
+SESSION_GIVE_UP_MS = 1_500  # who has had no session for so long, and may only believe in a leader, finds none
 LEADERLESS_GIVE_UP_MS = 500  # a quorum that has a majority elects well within this
 
 Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
@@ -139,6 +140,7 @@ class Broker:
             on_fenced=self._on_fenced,
             on_returned=self._on_session_returned,
             on_event=self._events.record,
+            say=self._say,
         )
 
     def services(self) -> BrokerServices:
@@ -273,11 +275,15 @@ class Broker:
 
     async def hand_over(self) -> None:
         """Controlled shutdown, unless there is nobody left to hand over to: the whole cluster may be stopping."""
-        if not self.settings.controlled_shutdown_enable:
+        if not self.settings.controlled_shutdown_enable or self._broker_epoch() < 0:  # not registered: leads nothing
             return
         handed_over = asyncio.ensure_future(self.session.controlled_shutdown(SHUTDOWN_TIMEOUT_MS))
         leaderless_ms = 0
-        while not handed_over.done() and leaderless_ms < LEADERLESS_GIVE_UP_MS:
+        while (
+            not handed_over.done()
+            and leaderless_ms < LEADERLESS_GIVE_UP_MS
+            and self.session.stream_gone_for_ms(self._clock.now_ms()) < SESSION_GIVE_UP_MS
+        ):
             await self._clock.sleep(SHUTDOWN_POLL_MS)
             leaderless_ms = leaderless_ms + SHUTDOWN_POLL_MS if self._quorum_leader() < 0 else 0
         handed_over.cancel()

@@ -245,6 +245,7 @@ class Cluster:
             endpoints={"GRPC": address_of(node_id)},
             on_returned=lambda: on_event("session_returned", {"broker_id": node_id}),
             on_event=on_event,
+            say=lambda line: on_event("said", {"line": line}),
         )
         answers: list[tuple[IsrProposal, IsrAnswer]] = []
         isr = IsrChannel(

@@ -318,3 +318,23 @@ def test_an_attempt_to_reach_the_old_controller_ends_when_another_is_elected() -
         return cluster.members[node_id].session.stream_gone_for_ms(cluster.now_ms)
 
     Cluster().run(story)
+
+
+def test_a_broker_that_finds_no_controller_says_whom_it_cannot_reach() -> None:
+    """After some seconds in one line with the voters that are silent, and then once a minute."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.start(1)
+        await cluster.sleep(4_000)
+        assert cluster.events_of("said") == []
+        await cluster.sleep(55_000)
+        silent = f"2 at {cluster.voters[2]}, 3 at {cluster.voters[3]}"
+        line = f"node 1 waits for a controller: cannot reach the voters {silent}"
+        assert [facts["line"] for _, _, name, facts in cluster.events if name == "said"] == [line]
+        cluster.start(2)
+        cluster.start(3)
+        await cluster.sleep(10_000)
+        lines = [str(facts["line"]) for _, node_id, name, facts in cluster.events if (node_id, name) == (1, "said")]
+        assert lines[1:] == ["node 1 waits for a controller: the voters answer, and have not elected a controller"]
+
+    Cluster().run(story)

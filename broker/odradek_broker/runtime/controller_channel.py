@@ -41,6 +41,11 @@ class ControllerChannel:
         self._hint = NO_CONTROLLER
         self._turn = 0  # of the voter that is asked when nobody is known
         self._changed = asyncio.Event()
+        self._unreachable: dict[str, None] = {}  # addresses whose latest call got no answer
+
+    def unreachable(self) -> dict[int, str]:
+        """The voters that did not answer when they were called last, and their addresses."""
+        return {voter: address for voter, address in self._voters.items() if address in self._unreachable}
 
     def on_leader_changed(self, leader_id: int, epoch: int) -> None:
         """The local node learned of another leader: whoever waits for a controller tries again at once."""
@@ -116,10 +121,12 @@ class ControllerChannel:
                 answer = await (asked if at_most_once else self.unless_replaced(address, asked))
             except NetworkError as error:
                 last = str(error)
+                self._unreachable[address] = None
                 if at_most_once and not (isinstance(error, PeerUnavailable) and error.refused):
                     break  # it may have been carried out
                 self._hint = NO_CONTROLLER
             else:
+                self._unreachable.pop(address, None)
                 header = controller_pb2.ControllerAnswerHeader.FromString(answer)
                 if header.error_code != ErrorCode.NOT_CONTROLLER:
                     return answer

@@ -28,6 +28,7 @@ SESSION_METHOD: Final = "/odradek.v1.Controller/Session"
 INCARNATION_SIZE: Final = 16
 NO_EPOCH: Final = -1
 REGISTRATION_ATTEMPT_MS: Final = 5_000.0
+TELL_AGAIN_AFTER: Final = 12  # such attempts without a controller: once a minute
 REGISTRATION_RETRY_MS: Final = 50.0  # while another process with our id is in session; doubled up to the next number
 REGISTRATION_RETRY_MAX_MS: Final = 1_000.0
 OPEN_TIMEOUT_MS: Final = 2_000.0
@@ -74,6 +75,7 @@ class BrokerSession:
         on_fenced: Callable[[], None] | None = None,
         on_returned: Callable[[], None] | None = None,  # a controller answers again after a gap, fenced or not
         on_event: Callable[[str, Mapping[str, object]], None] | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         self.broker_epoch = NO_EPOCH
         self.incarnation_id = clock.rng.randbytes(INCARNATION_SIZE)
@@ -96,6 +98,7 @@ class BrokerSession:
         self._on_fenced = on_fenced
         self._on_returned = on_returned
         self._on_event = on_event
+        self._say = say
         self._registered = asyncio.Event()
         self._may_stop = asyncio.Event()
         self._want_fence = True
@@ -184,11 +187,15 @@ class BrokerSession:
 
     async def _register(self) -> None:
         request, delay_ms = self._request.SerializeToString(), REGISTRATION_RETRY_MS
+        unanswered = 0
         while True:
             try:
                 answer_bytes = await self._channel.call("RegisterBroker", request, REGISTRATION_ATTEMPT_MS)
-            except ControllerUnavailable:
-                continue  # it has waited between its attempts
+            except ControllerUnavailable:  # it has waited between its attempts
+                if unanswered % TELL_AGAIN_AFTER == 0:
+                    self._tell_of_no_controller()
+                unanswered += 1
+                continue
             answer = controller_pb2.RegisterBrokerResponse.FromString(answer_bytes)
             if answer.error_code == ErrorCode.NONE:
                 break
@@ -201,6 +208,13 @@ class BrokerSession:
         self.broker_epoch = answer.broker_epoch
         self._event("registered", {"broker_epoch": self.broker_epoch, "incarnation": self.incarnation_id.hex()})
         self._registered.set()
+
+    def _tell_of_no_controller(self) -> None:
+        missing = self._channel.unreachable()
+        whom = ", ".join(f"{voter} at {address}" for voter, address in missing.items())
+        why = f"cannot reach the voters {whom}" if whom else "the voters answer, and have not elected a controller"
+        if self._say is not None:
+            self._say(f"node {self._broker_id} waits for a controller: {why}")
 
     async def _hold(self) -> None:
         """Keep a session stream open; returns when this broker has to register again."""
