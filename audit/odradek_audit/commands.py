@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -35,6 +36,7 @@ app = typer.Typer(
 EXIT_USAGE, EXIT_FAILED = 2, 1
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
 SHOWN_FINDINGS = 20
+MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn")
 SMALL_BYTES = 2 * 1024 * 1024 * 1024
 """Below this the local engine has finished before Spark has started, so it is the default."""
 
@@ -108,7 +110,9 @@ def run(
 
     console, shown = Console(stderr=True), Output.JSON if as_json else output
     replicas = _replicas(replica or [], data)
-    _check_out(out, overwrite)
+    _check_out(out, overwrite, replicas, data)
+    if engine is Engine.SPARK and not MASTER.fullmatch(master):
+        _stop(f"--master {master}: give local, local[N], local[*], spark://HOST:PORT, yarn or k8s://ADDRESS")
     configuration = _settings(setting or [])
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     events = _history(history)
@@ -164,8 +168,17 @@ def _replicas(entries: Sequence[str], data: Path | None) -> dict[str, Path]:
     return {name: Path(path).resolve() for name, path in found.items()}
 
 
-def _check_out(out: Path | None, overwrite: bool) -> None:
-    if out is None or overwrite:
+def _check_out(out: Path | None, overwrite: bool, replicas: dict[str, Path], data: Path | None) -> None:
+    """An audit writes nothing into its evidence, also not with --overwrite."""
+    if out is None:
+        return
+    place = out.resolve()
+    for evidence in replicas.values():
+        if place.is_relative_to(evidence):
+            _stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")
+    if data is not None and place == data.resolve():
+        _stop(f"--out {out} is what is audited; choose a directory of its own")
+    if overwrite:
         return
     present = [name for name in RESULT_FILES if (out / name).exists()]
     if present:

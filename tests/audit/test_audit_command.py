@@ -97,6 +97,30 @@ def test_wrong_usage_exits_two_and_says_what_to_do(arguments: list[str], said: s
     assert said.lower() in result.output.lower()
 
 
+@pytest.mark.parametrize("place", ["b1", "b1/t-0/report", ""])
+def test_nothing_is_written_into_the_evidence(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, place: str
+) -> None:
+    """A place inside of an audited directory is refused, also with --overwrite."""
+    write_cluster(log, log)
+    before = sorted(tmp_path.rglob("*"))
+    result = runner.invoke(app, ["run", "--data", str(tmp_path), "--out", str(tmp_path / place), "--overwrite"])
+    assert result.exit_code == 2
+    assert "what is audited" in result.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("master", ["local[x]", "local[0]", "local[]", "locla", "spark://", ""])
+def test_a_master_that_is_none_is_refused_before_spark_starts(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, master: str
+) -> None:
+    """The message names the forms that there are."""
+    write_cluster(log, log)
+    result = runner.invoke(app, ["run", "--data", str(tmp_path), "--engine", "spark", "--master", master])
+    assert result.exit_code == 2
+    assert "local[N]" in result.output
+
+
 def test_missing_extra_is_named(write_cluster: WriteCluster, log: SampleLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pyspark, the Spark engine says what to install."""
     replicas = write_cluster(log, log)
