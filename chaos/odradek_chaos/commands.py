@@ -9,6 +9,7 @@ containers with the project's label.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -86,7 +87,22 @@ class Choice(NamedTuple):
             )
 
 
-Act = Callable[["RealWorld", Choice, Screen], None]
+class Place(NamedTuple):
+    """Which world, as the command line named it."""
+
+    world: World
+    data: str | None
+    project: str | None
+
+    def arguments(self) -> str:
+        """The same for another subcommand: a hint that leaves it out would act on another cluster."""
+        said = [] if self.world is World.PROCESSES else ["--world", self.world.value]
+        said += [] if self.data is None else ["--data", self.data]
+        said += [] if self.project is None else ["--project", self.project]
+        return "".join(f" {shlex.quote(word)}" for word in said)
+
+
+Act = Callable[["RealWorld", Choice, Screen, Place], None]
 
 
 def _command(name: str, help_text: str, act: Act, *, choice_optional: bool) -> None:
@@ -106,26 +122,25 @@ def _command(name: str, help_text: str, act: Act, *, choice_optional: bool) -> N
     ) -> None:
         choice = Choice(leader, follower, controller, broker)
         choice.check(optional=choice_optional)
-        act(_world(world, data, project), choice, Screen(output, as_json, quiet))
+        act(_world(world, data, project), choice, Screen(output, as_json, quiet), Place(world, data, project))
 
     app.command(name, help=help_text)(command)
 
 
 def _striking(name: str) -> Act:
-    def strike(world: RealWorld, choice: Choice, screen: Screen) -> None:
+    def strike(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
         fault = _fault(name)
         victim = _chosen(world, choice)
         fault.strike(world, victim.broker)
         _tell(fault.done, [victim], screen)
         if screen.for_people:
-            where = " --world compose" if "container" in victim.place else ""
-            screen.say(f"`odradek chaos {fault.remedy}{where} --broker {victim.broker}` {fault.remedied}")
+            screen.say(f"`odradek chaos {fault.remedy}{place.arguments()} --broker {victim.broker}` {fault.remedied}")
 
     return strike
 
 
 def _repairing(name: str) -> Act:
-    def repair(world: RealWorld, choice: Choice, screen: Screen) -> None:
+    def repair(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
         from odradek_chaos.selecting import Victim
 
         fault = _fault(name)

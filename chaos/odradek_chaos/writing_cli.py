@@ -1,6 +1,7 @@
 """`odradek chaos write`: a bounded workload of unique records, and a ledger of what the writer was told.
 
-The ledger is what `odradek audit run --history` takes. Exit codes: 0 every record was acknowledged, 1 some were not.
+The ledger is what `odradek audit run --history` takes. Exit codes: 0 every record was acknowledged, 1 some were not,
+2 usage.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Annotated
 
 import typer
 from odradek.cli.current import bootstrap_servers
-from odradek.cli.failures import FAILED, FINE, CommandFailed
+from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed
 from odradek.cli.options import Bootstrap, Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen
 
@@ -21,6 +22,7 @@ Count = Annotated[int, typer.Option("--count", metavar="N", min=1, help="How man
 History = Annotated[
     Path | None, typer.Option("--history", metavar="FILE", help="Write down here what was sent and acknowledged.")
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --history.")]
 Partitions = Annotated[int, typer.Option("-p", "--partitions", min=1, help="Of the topic, when it must be made.")]
 InFlight = Annotated[int, typer.Option("--in-flight", min=1, help="Unacknowledged records of each partition.")]
 
@@ -29,6 +31,7 @@ def write(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write. It is made when it is not there.")],
     count: Count = 10_000,
     history: History = None,
+    overwrite: Overwrite = False,
     partitions: Partitions = 3,
     in_flight: InFlight = 100,
     bootstrap: Bootstrap = None,
@@ -41,6 +44,10 @@ def write(
     Goes on through failures: a record whose fate nobody knows is in the ledger as such.
     """
     screen = Screen(output, as_json, quiet)
+    if history is not None and history.is_file() and not overwrite:
+        raise CommandFailed(
+            f"{history} is there already", hint="give --overwrite to replace it, or another --history", exit_code=USAGE
+        )
     try:
         facts = asyncio.run(_write(bootstrap_servers(bootstrap), topic, count, history, partitions, in_flight))
     except OSError as error:

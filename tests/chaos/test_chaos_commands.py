@@ -1,0 +1,36 @@
+"""What `odradek chaos` asks and hints, where no cluster is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from odradek.cli.failures import USAGE, CommandFailed
+from odradek_chaos.commands import Place, World, app
+from typer.testing import CliRunner
+
+runner = CliRunner()
+
+
+def test_a_ledger_that_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
+    """It may be all that is left of what a cluster promised."""
+    ledger = tmp_path / "history.jsonl"
+    ledger.write_text("promised\n")
+    result = runner.invoke(app, ["write", "t", "-b", "127.0.0.1:1", "--history", str(ledger)])
+    assert isinstance(result.exception, CommandFailed)
+    assert result.exception.exit_code == USAGE
+    assert "--overwrite" in str(result.exception.hint)
+    assert ledger.read_text() == "promised\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "arguments"),
+    [
+        (Place(World.PROCESSES, None, None), ""),
+        (Place(World.PROCESSES, "my data", None), " --data 'my data'"),
+        (Place(World.COMPOSE, None, "shop"), " --world compose --project shop"),
+    ],
+)
+def test_a_hint_names_the_cluster_that_was_struck(place: Place, arguments: str) -> None:
+    """Without --data or --project the hint would act on another cluster."""
+    assert place.arguments() == arguments
