@@ -111,12 +111,10 @@ def run(
     console, shown = Console(stderr=True), Output.JSON if as_json else output
     replicas = _replicas(replica or [], data)
     _check_out(out, overwrite, replicas, data)
-    if engine is Engine.SPARK and not MASTER.fullmatch(master):
-        _stop(f"--master {master}: give local, local[N], local[*], spark://HOST:PORT, yarn or k8s://ADDRESS")
     configuration = _settings(setting or [])
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
+    chosen = _chosen_engine(engine, master, replicas, wanted)
     events = _history(history)
-    chosen = engine if engine is not None else _default_engine(replicas, wanted)
     try:
         with progress_bar(console, shown=shown is Output.TABLE) as bar:
             if chosen is Engine.SPARK:
@@ -205,6 +203,14 @@ def _history(path: Path | None) -> History | None:
     except CorruptHistory as error:
         _stop(f"--history {path}: line {error.line}: {error.reason}")
     return None
+
+
+def _chosen_engine(given: Engine | None, master: str, replicas: dict[str, Path], topics: list[str] | None) -> Engine:
+    """The engine that was given, or the one for this much data; with Spark, a master that can be one."""
+    chosen = given if given is not None else _default_engine(replicas, topics)
+    if chosen is Engine.SPARK and not MASTER.fullmatch(master):
+        _stop(f"--master {master}: give local, local[N], local[*], spark://HOST:PORT, yarn or k8s://ADDRESS")
+    return chosen
 
 
 def _default_engine(replicas: dict[str, Path], topics: list[str] | None) -> Engine:
