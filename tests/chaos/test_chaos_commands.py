@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +39,24 @@ def test_a_ledger_that_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
 def test_a_hint_names_the_cluster_that_was_struck(place: Place, arguments: str) -> None:
     """Without --data or --project the hint would act on another cluster."""
     assert place.arguments() == arguments
+
+
+def test_an_interrupted_campaign_ends_quietly() -> None:
+    """Ctrl-C goes to the workers too: nobody prints a traceback, and the exit code is that of an interrupt."""
+    campaign = subprocess.Popen(
+        [sys.executable, "-m", "odradek.cli.main", "chaos", "run", "--seeds", "1..1000", "-j", "2", "--faults", "0.5"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert campaign.stdout is not None
+    try:
+        assert select.select([campaign.stdout], [], [], 120)[0]  # ten seeds are done, so all workers are at work
+        os.killpg(campaign.pid, signal.SIGINT)
+        said, _ = campaign.communicate(timeout=60)  # ends when nobody holds its output any more
+    finally:
+        campaign.kill()
+    assert campaign.returncode == 130, said
+    assert "Traceback" not in said
+    assert "never awaited" not in said

@@ -6,11 +6,13 @@ A campaign is a sum of independent runs, so its result does not depend on the nu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from time import monotonic, process_time
 
 from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES
@@ -157,29 +159,59 @@ def run_campaign(
     """Run seeds until they or the seconds are used up; `on_seed` is called as each is done, in no certain order."""
     campaign = Campaign(options or Options())
     started = monotonic()
-    for summary in _results(iter(seeds), campaign.options, jobs, None if seconds is None else started + seconds):
-        campaign.add(summary)
-        on_seed(summary)
+    end = None if seconds is None else started + seconds
+    with closing(_results(iter(seeds), campaign.options, jobs, end)) as results:
+        for summary in results:
+            campaign.add(summary)
+            on_seed(summary)
     campaign.wall_s = monotonic() - started
     campaign.failed_seeds.sort()
     return campaign
 
 
-def _results(seeds: Iterator[int], options: Options, jobs: int, end: float | None) -> Iterator[SeedSummary]:
+def _results(
+    seeds: Iterator[int], options: Options, jobs: int, end: float | None
+) -> Generator[SeedSummary, None, None]:
     if jobs <= 1:
         for seed in seeds:
             yield run_one(seed, options)
             if end is not None and monotonic() >= end:
                 return
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with _workers(jobs) as pool:
         running: set[Future[SeedSummary]] = set()
         while True:
             if end is None or monotonic() < end:
-                for seed in islice(seeds, QUEUED_PER_JOB * jobs - len(running)):
-                    running.add(pool.submit(run_one, seed, options))
+                with _uninterrupted():
+                    for seed in islice(seeds, QUEUED_PER_JOB * jobs - len(running)):
+                        running.add(pool.submit(run_one, seed, options))
             if not running:
                 return
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that finish what they were given, or end at once when we are interrupted."""
+    others = set(active_children())
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(active_children()) - others:
+                worker.terminate()
+            raise
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the end, and a process that is started inside never hears it: the terminal sends it to all of
+    a campaign, and to end the workers is for the one that started them."""
+    before = pthread_sigmask(SIG_BLOCK, [SIGINT])
+    try:
+        yield
+    finally:
+        pthread_sigmask(SIG_SETMASK, before)
