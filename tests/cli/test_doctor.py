@@ -117,6 +117,12 @@ def test_a_resolver_that_hangs_costs_the_deadline_and_no_more(monkeypatch: pytes
         release.set()
 
 
+def test_an_address_that_was_not_tried_in_time_is_not_called_unresolved() -> None:
+    """There is nothing to resolve in it: the time was too short."""
+    for address in ("127.0.0.1:1", "[::1]:1"):
+        assert asyncio.run(reach(address, 0)) is Reached.TOO_SHORT
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, home: Path) -> Iterator[LocalCluster]:
     """Three brokers, remembered as the cluster that was started last."""

@@ -74,6 +74,14 @@ def test_an_advertised_name_that_does_not_resolve_comes_with_the_address_to_use(
     assert len(problems(of_addresses.judge(found))) == 3
 
 
+def test_too_short_a_time_is_said_of_the_time() -> None:
+    """Nothing speaks against the address."""
+    short = Addresses(("127.0.0.1:1",), {"127.0.0.1:1": Dialled("127.0.0.1:1", Outcome.TOO_SHORT)})
+    first, *_ = problems(of_addresses.judge(short))
+    assert "too short" in first.says
+    assert "--timeout" in first.remedy
+
+
 def test_a_fenced_broker_that_refuses_is_down() -> None:
     """Its address is not to blame."""
     fenced = broker(OUTER.format(1), 1, "GRPC_HOST", fenced=[2])

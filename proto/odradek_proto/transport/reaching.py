@@ -12,6 +12,7 @@ import contextlib
 import socket
 import threading
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Any
 
 
@@ -21,6 +22,7 @@ class Reached(StrEnum):
     LISTENING = "listening"
     NO_ADDRESS = "not host:port"
     UNRESOLVED = "name does not resolve"
+    TOO_SHORT = "the time was over before an address was tried, which needs no resolving"
     REFUSED = "refused"
     NO_ROUTE = "no route"
     SILENT = "no answer"
@@ -40,7 +42,7 @@ async def reach(address: str, timeout_ms: float) -> Reached:
     split = split_address(address)
     if split is None:
         return Reached.NO_ADDRESS
-    result = Reached.UNRESOLVED
+    result = Reached.TOO_SHORT if _is_numeric(split[0]) else Reached.UNRESOLVED
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             for found in await _look_up(*split):
@@ -53,6 +55,15 @@ async def reach(address: str, timeout_ms: float) -> Reached:
     except OSError:
         return Reached.UNRESOLVED
     return result
+
+
+def _is_numeric(host: str) -> bool:
+    """Whether it is an address already."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 async def _connect(found: tuple[Any, ...]) -> Reached:

@@ -119,8 +119,8 @@ def _judge_advertised(addresses: Addresses, one: Advertised) -> list[Finding]:
 
 def _remedy(addresses: Addresses, one: Advertised, otherwise: str) -> str:
     """An address of the same broker that does answer here, if there is one."""
-    if addresses.dialled[one.address].outcome in (Outcome.MUTE, Outcome.STARTING):
-        return otherwise  # the address is right, the broker is not well
+    if addresses.dialled[one.address].outcome in (Outcome.MUTE, Outcome.STARTING, Outcome.TOO_SHORT):
+        return otherwise  # nothing speaks against the address
     advertise = f"set advertised.listeners of broker {one.broker} to an address that this machine can reach"
     other = addresses.answering_for(one.broker)
     if other is not None:
@@ -136,6 +136,7 @@ def _outcome(outcome: Outcome, address: str) -> tuple[str, str]:
             f"this machine cannot resolve {address.rpartition(':')[0]}",
             "check the spelling; names of containers are known to other containers only",
         ),
+        Outcome.TOO_SHORT: (f"the time was too short to try {address}", "give --timeout more seconds"),
         Outcome.REFUSED: (
             f"nobody listens at {address}",
             "is the broker up, is this the port of a client listener, and is it published?",

@@ -26,6 +26,7 @@ class Outcome(StrEnum):
     BROKER = "broker"
     NO_ADDRESS = "not host:port"
     UNRESOLVED = "name does not resolve"
+    TOO_SHORT = "the timeout is too short"
     REFUSED = "refused"
     NO_ROUTE = "no route"
     SILENT = "no answer"
@@ -50,6 +51,7 @@ class Dialled:
 BY_REACH = {
     Reached.NO_ADDRESS: Outcome.NO_ADDRESS,
     Reached.UNRESOLVED: Outcome.UNRESOLVED,
+    Reached.TOO_SHORT: Outcome.TOO_SHORT,
     Reached.REFUSED: Outcome.REFUSED,
     Reached.NO_ROUTE: Outcome.NO_ROUTE,
     Reached.SILENT: Outcome.SILENT,
