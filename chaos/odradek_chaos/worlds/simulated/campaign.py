@@ -152,11 +152,14 @@ def run_campaign(
     seeds: Iterable[int],
     options: Options | None = None,
     *,
-    jobs: int = 1,
+    jobs: int = 0,
     seconds: float | None = None,
     on_seed: Callable[[SeedSummary], None] = lambda summary: None,
 ) -> Campaign:
-    """Run seeds until they or the seconds are used up; `on_seed` is called as each is done, in no certain order."""
+    """Run seeds until they or the seconds are used up; `on_seed` is called as each is done, in no certain order.
+
+    `jobs` processes run them, with 0 this one: then an interrupt comes out of the middle of a run.
+    """
     campaign = Campaign(options or Options())
     started = monotonic()
     end = None if seconds is None else started + seconds
@@ -172,7 +175,7 @@ def run_campaign(
 def _results(
     seeds: Iterator[int], options: Options, jobs: int, end: float | None
 ) -> Generator[SeedSummary, None, None]:
-    if jobs <= 1:
+    if jobs == 0:
         for seed in seeds:
             yield run_one(seed, options)
             if end is not None and monotonic() >= end:
