@@ -90,7 +90,7 @@ def test_kafkas_storage_opens_our_logs_as_ours_does(classpath: str, stories: lis
 
 def test_kafkas_storage_opens_the_logs_of_killed_brokers(classpath: str, killed_cluster: Path, tmp_path: Path) -> None:
     """The same with directories of real brokers."""
-    directories = [path for path in partitions_of(killed_cluster) if path.name.startswith("kills-")]
+    directories = [path for path in partitions_of(killed_cluster) if path.name.startswith("orders-")]
     settings = LogSettings(segment_bytes=SEGMENT_BYTES)
     found = compare_openings(classpath, directories, tmp_path, settings, [f"internal.segment.bytes={SEGMENT_BYTES}"])
     assert len(found) == 36
