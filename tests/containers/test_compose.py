@@ -24,6 +24,7 @@ from odradek.descriptions import NewTopic
 from odradek_chaos.kills import KillHarness, Outcome, Plan, report
 from odradek_chaos.waiting import wait_until_ready
 from odradek_chaos.worlds.compose import ComposeWorld
+from odradek_chaos.worlds.real import FAULTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("containers")]
 
@@ -38,8 +39,12 @@ Project = Any  # conftest.Project: test directories are no packages
 
 @pytest.fixture
 def world(project: Project) -> ComposeWorld:
-    """The project's brokers, whole again."""
+    """The project's brokers, whole again, whatever a test before has left broken."""
     found = ComposeWorld(project.name)
+    for fault in FAULTS.values():
+        for node_id in found.nodes:
+            if fault.suffers(found, node_id):
+                fault.repair(found, node_id)
     asyncio.run(wait_until_ready(found, timeout_s=PATIENCE_S))
     return found
 
