@@ -28,6 +28,7 @@ STRUCTURAL = frozenset(
     }
 )
 IN_THE_LOG = STRUCTURAL | {"sequence-gap", "transaction-mismatch"}
+"""Findings that say that the replica's own copy is damaged."""
 CONSEQUENCES_KEPT = 10
 
 

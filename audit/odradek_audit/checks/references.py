@@ -17,22 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from odradek_audit.checks.folding import IN_THE_LOG
 from odradek_audit.findings import FindingSink
 
-STRUCTURE_CHECKS = frozenset(
-    {
-        "crc-mismatch",
-        "batch-unreadable",
-        "torn-tail",
-        "offset-gap",
-        "offset-not-increasing",
-        "epoch-not-monotonic",
-        "record-count-mismatch",
-        "sequence-gap",
-        "transaction-mismatch",
-    }
-)
-"""Findings that say that the replica's own copy is damaged."""
 SUSPICIOUS_CHECKS = frozenset({"epoch-cache-mismatch"})
 """Findings that make a copy less credible, and no more."""
 
@@ -58,7 +45,7 @@ class Reference:
 
 def damaged_replicas(sink: FindingSink) -> frozenset[str]:
     """Replicas of which the checks that looked at one replica alone found the log damaged somewhere."""
-    return frozenset(finding.replica for finding in sink.findings if finding.check in STRUCTURE_CHECKS)
+    return frozenset(finding.replica for finding in sink.findings if finding.check in IN_THE_LOG)
 
 
 def damage_at(sink: FindingSink, replica: str, begin: int, end: int) -> int:
@@ -67,7 +54,7 @@ def damage_at(sink: FindingSink, replica: str, begin: int, end: int) -> int:
     for finding in sink.findings:
         if finding.replica != replica or finding.offset >= end or max(finding.end_offset, finding.offset + 1) <= begin:
             continue
-        if finding.check in STRUCTURE_CHECKS:
+        if finding.check in IN_THE_LOG:
             return 2
         worst = max(worst, int(finding.check in SUSPICIOUS_CHECKS))
     return worst

@@ -16,7 +16,6 @@ from odradek_proto.formats import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
-    OFFSET_INDEX_ENTRY_SIZE,
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
@@ -149,15 +148,6 @@ def earlier_position(directory: Path, rng: random.Random) -> None:
     data = bytearray(path.read_bytes())
     data[4:8] = bytes(4)
     path.write_bytes(data)
-
-
-def room_in_indexes(directory: Path, rng: random.Random) -> None:
-    """The active segment's indexes have room for more entries."""
-    last = max(directory.glob("*.log"))
-    for suffix, size in ((OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE), (TIME_INDEX_SUFFIX, TIME_INDEX_ENTRY_SIZE)):
-        path = last.with_suffix(suffix)
-        if path.exists():
-            path.write_bytes(path.read_bytes() + bytes(size * 100))
 
 
 def fewer_time_entries(directory: Path, rng: random.Random) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import SeedResult, run_seed
-from odradek_chaos.worlds.simulated.script import Script
+from odradek_chaos.worlds.simulated.script import Script, Send, Strike
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -93,8 +93,8 @@ class Shrinker:
         return best
 
     def _fewer_strikes(self, best: Shrunk) -> Shrunk:
-        def attempt(strikes: Sequence[T]) -> Shrunk | None:
-            return self._try(replace(best.script, strikes=tuple(strikes)))  # type: ignore[arg-type]
+        def attempt(strikes: Sequence[Strike]) -> Shrunk | None:
+            return self._try(replace(best.script, strikes=tuple(strikes)))
 
         smaller = minimize(list(best.script.strikes), best, attempt)
         self._say(f"faults: {smaller.line()}")
@@ -112,8 +112,8 @@ class Shrinker:
         return None
 
     def _fewer_sends(self, best: Shrunk) -> Shrunk:
-        def attempt(sends: Sequence[T]) -> Shrunk | None:
-            return self._try(replace(best.script, sends=tuple(sends)))  # type: ignore[arg-type]
+        def attempt(sends: Sequence[Send]) -> Shrunk | None:
+            return self._try(replace(best.script, sends=tuple(sends)))
 
         smaller = minimize(list(best.script.sends or ()), best, attempt)
         self._say(f"records: {smaller.line()}")
