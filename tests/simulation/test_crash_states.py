@@ -243,6 +243,12 @@ def complete_without_fsync(snapshots: MetadataSnapshots, snapshot: SnapshotId) -
     snapshots._files.fsync_dir(snapshots.directory)
 
 
+def seal_without_a_mark(segment: Segment) -> None:
+    segment.time_index.append(segment.max_timestamp, segment.max_timestamp_offset)
+    segment.index.save()
+    segment.time_index.save()
+
+
 flush_files = DurableLog._flush_files
 
 
@@ -257,6 +263,7 @@ def flush_without_directory(log: DurableLog) -> None:
         (Segment, "fsync", do_nothing, "appends_and_rolls", "was promised"),
         (Segment, "fsync", do_nothing, "metadata_snapshots", "was promised"),
         (Segment, "fsync_indexes", do_nothing, "second_thoughts", "the index says"),
+        (Segment, "seal", seal_without_a_mark, "flushes_before_rolls", "the index says"),
         (DurableLog, "_flush_files", flush_without_directory, "appends_and_rolls", "was promised"),
         (LogDirectory, "_lower_recovery_point", do_nothing, "truncations", "a segment begins at"),
         (LogDirectory, "_forget_checkpoints", do_nothing, "deletion", "was promised"),

@@ -70,6 +70,21 @@ def second_thoughts(it: LogTeller) -> None:
     it.checkpoint()
 
 
+def flushes_before_rolls(it: LogTeller) -> None:
+    """All batches of a segment are on the disk before it is complete; of its indexes an old version is."""
+    it.append(12, 0)
+    it.wait_long()
+    it.truncate(1)
+    it.append(4, 1, records=2, size=50)
+    it.flush()
+    it.checkpoint()
+    it.roll()
+    it.append(2, 1)
+    it.flush()
+    it.checkpoint()
+    it.append(1, 1)
+
+
 def restarts(it: LogTeller) -> None:
     it.append(10, 0)
     it.flush()
@@ -182,6 +197,7 @@ LOG_STORIES: tuple[Callable[[LogTeller], None], ...] = (
     rolls_after_flushes,
     truncations,
     second_thoughts,
+    flushes_before_rolls,
     restarts,
     retention,
     clean_ends,
