@@ -58,6 +58,11 @@ class SimFabric:
         if both_ways:
             self.link(target, source).is_cut = True
 
+    def cut_for_ever(self, source: str, target: str) -> None:
+        """The same in one direction until `heal_all`: `heal` does not reach it."""
+        link = self.link(source, target)
+        link.is_cut = link.for_ever = True
+
     def heal(self, source: str, target: str, both_ways: bool = True) -> None:
         self.link(source, target).heal()
         if both_ways:
@@ -65,6 +70,7 @@ class SimFabric:
 
     def heal_all(self) -> None:
         for link in self.links():
+            link.for_ever = False
             link.heal()
 
     def stall(self, source: str, target: str, duration_ms: float) -> None:

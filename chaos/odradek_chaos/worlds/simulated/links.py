@@ -32,6 +32,7 @@ class Link:
         self.target = target
         self.delay: Delay = LAN
         self.is_cut = False
+        self.for_ever = False  # no fault's end mends it, only the end of all faults
         self.lose_requests = 0.0  # probability that a unary call is lost before it acted
         self.lose_replies = 0.0  # probability that it is lost after it acted
         self.duplicate_requests = 0.0  # probability that a unary call is delivered twice
@@ -39,6 +40,8 @@ class Link:
         self.waiting: dict[Pipe, None] = {}  # in the order in which they came to a halt
 
     def heal(self) -> None:
+        if self.for_ever:
+            return
         self.is_cut = False
         waiting, self.waiting = self.waiting, {}
         for pipe in waiting:

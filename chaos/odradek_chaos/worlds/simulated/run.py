@@ -35,8 +35,8 @@ from odradek_chaos.worlds.simulated.recovery import (
     ElectionStorm,
     acknowledged_since,
     break_one_for_ever,
-    is_well_without,
     not_in_sync,
+    not_well_without,
 )
 from odradek_chaos.worlds.simulated.script import Script, Send, Strike
 from odradek_chaos.worlds.simulated.timeline import Timeline
@@ -220,11 +220,11 @@ async def _core(world: World, load: Load) -> None:
     begun_ms = world.now_ms
     try:
         await _until(
-            world, lambda: is_well_without(world, broken) and acknowledged_since(world, load, begun_ms), limit_ms
+            world, lambda: not not_well_without(world, broken) and acknowledged_since(world, load, begun_ms), limit_ms
         )
     except TimeoutError:
         if world.promises.recovers:
-            state = not_in_sync(world) or "no acknowledgement"
+            state = not_well_without(world, broken) or "no acknowledgement"
             world.report("core-not-healthy", f"{limit_ms} ms with b{broken} broken for ever: {state}", broken)
             raise Stopped from None
 

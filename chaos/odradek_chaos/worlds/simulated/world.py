@@ -63,7 +63,7 @@ class World:
         self._reported: set[tuple[str, int, str]] = set()
         self._crashes_seen = 0
         self._excused: dict[int, None] = {}  # brokers whose disk was tampered with: they may end by themselves
-        self._kept_down: dict[int, None] = {}
+        self._kept: dict[int, None] = {}  # brokers that stay dead, or frozen, as they are
         self._outages: Counter[int] = Counter()  # brokers that nobody but the holder of the outage may start
 
     @property
@@ -130,7 +130,7 @@ class World:
         self.cluster.machines[broker_id].power_loss()
 
     def start(self, broker_id: int) -> None:
-        is_barred = self._outages[broker_id] or broker_id in self._kept_down
+        is_barred = self._outages[broker_id] or broker_id in self._kept
         if not self.cluster.machines[broker_id].is_running and not is_barred:
             self.note("!start", broker_id)
             self.cluster.start(broker_id)
@@ -147,9 +147,14 @@ class World:
         self.timeline.hidden.pop(broker_id, None)
         self.mend(down_ms, partial(self.start, broker_id))
 
-    def keep_down(self, broker_id: int) -> None:
-        """Nobody starts this broker before the next `heal` of all."""
-        self._kept_down[broker_id] = None
+    def keep(self, broker_id: int) -> None:
+        """Nobody starts or thaws this broker before the next `heal`: faults that began earlier end meanwhile."""
+        self._kept[broker_id] = None
+
+    def resume(self, broker_id: int) -> None:
+        """End the freezing of a broker."""
+        if broker_id not in self._kept:
+            self.cluster.machines[broker_id].resume()
 
     def crash_client(self, name: str, down_ms: int) -> None:
         self.on_client_crash(name, down_ms)
@@ -165,7 +170,7 @@ class World:
         """End all faults: links work, everybody runs, disks are sound. One machine may be left as it is."""
         self.faulty = self.luck.strikes_now = False
         self.note("!heal")
-        self._kept_down.clear()
+        self._kept.clear()
         fabric = self.cluster.fabric
         for link in fabric.links():
             link.delay = self.usual_delay

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 
@@ -80,10 +81,10 @@ class Pause(Nemesis):
         return {"broker": self.target(), "pause_ms": self.a_while_ms(20, 6_000)}
 
     async def act(self, choice: Choice) -> None:
-        self.world.fault(self.name, choice["broker"], pause_ms=choice["pause_ms"])
-        machine = self.cluster.machines[choice["broker"]]
-        machine.pause()
-        self.world.mend(choice["pause_ms"], machine.resume)
+        broker_id: int = choice["broker"]
+        self.world.fault(self.name, broker_id, pause_ms=choice["pause_ms"])
+        self.cluster.machines[broker_id].pause()
+        self.world.mend(choice["pause_ms"], partial(self.world.resume, broker_id))
 
 
 class Rolling(Nemesis):

@@ -1,0 +1,70 @@
+"""The phase in which one machine stays broken for ever and the others have to be enough (L3)."""
+
+from __future__ import annotations
+
+from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
+
+import pytest
+from odradek_chaos.worlds.simulated.faults.links import Cut, both
+from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
+from odradek_chaos.worlds.simulated.load import Load
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.options import Options, expand
+from odradek_chaos.worlds.simulated.recovery import WAYS_TO_BREAK, break_one_for_ever
+from odradek_chaos.worlds.simulated.world import World
+
+TWO = [1, 2]  # one of them breaks when both are away, since the third has the last copy that is well
+ENDS_MS = 400  # of faults that began before
+BROKEN = {  # as `state_of` says it
+    "dead": (False, False, False, False),
+    "frozen": (True, True, False, False),
+    "cut": (True, False, True, True),
+    "mute": (True, False, False, True),
+    "deaf": (True, False, True, False),
+}
+
+
+def state_of(world: World, broken: int) -> tuple[bool, bool, bool, bool]:
+    """Whether the machine runs, is frozen, is deaf to all others, is mute to all others. Some links are no state."""
+    machine = world.cluster.machines[broken]
+    others = [each.name for each in (*world.cluster.machines.values(), *world.cluster.clients) if each is not machine]
+    heard = {world.cluster.fabric.link(machine.name, other).is_cut for other in others}
+    hears = {world.cluster.fabric.link(other, machine.name).is_cut for other in others}
+    assert len(heard) == len(hears) == 1, (heard, hears)
+    return machine.is_running, machine.is_paused, hears.pop(), heard.pop()
+
+
+@pytest.mark.parametrize("way", WAYS_TO_BREAK)
+def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
+    """Cuts, pauses and kills that began earlier end during the phase; the broken machine stays as it is."""
+    loop = SimLoop(1)
+    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+
+    async def story() -> None:
+        world.cluster.start_all()
+        await Load(world).create_topic()
+        await virtual_sleep(1)
+        rng = loop.fork_rng("test")
+        if way == "dead":
+            await QuorumLoss(world, rng, 1).act({"brokers": TWO, "down_ms": ENDS_MS})
+        elif way == "frozen":
+            for broker_id in TWO:
+                await Pause(world, rng, 1).act({"broker": broker_id, "pause_ms": ENDS_MS})
+        else:
+            names = [machine.name for machine in (*world.cluster.machines.values(), *world.cluster.clients)]
+            ways = [pair for one in names for other in names if one < other for pair in both(one, other)]
+            await Cut(world, rng, 1).act({"kind": "alone", "ways": ways, "cut_ms": ENDS_MS})
+        broken = break_one_for_ever(world, way)
+        assert broken
+        assert state_of(world, broken) == BROKEN[way]
+        await virtual_sleep(2 * ENDS_MS / 1000)
+        assert state_of(world, broken) == BROKEN[way]
+        world.heal()
+        assert state_of(world, broken) == (True, False, False, False)
+        for machine in (*world.cluster.machines.values(), *world.cluster.clients):
+            machine.kill()
+        await virtual_sleep(0.001)
+
+    loop.run(story(), limit_s=60)
+    loop.close()
+    assert not world.findings
