@@ -59,10 +59,14 @@ class DataService:
         await session.run()
 
     async def fetch_stream(self, stream: Stream, context: CallContext) -> None:
-        await self._session(stream, follower=False).run()
+        await self._serve_fetches(stream, follower=False)
 
     async def replica_fetch_stream(self, stream: Stream, context: CallContext) -> None:
-        await self._session(stream, follower=True).run()
+        await self._serve_fetches(stream, follower=True)
+
+    async def _serve_fetches(self, stream: Stream, *, follower: bool) -> None:
+        first = await stream.recv()  # a stream that says nothing gets no session: thousands of them stay small
+        await self._session(stream, follower=follower).run(first)
 
     def _session(self, stream: Stream, *, follower: bool) -> FetchSession:
         return FetchSession(

@@ -93,21 +93,24 @@ class FetchSession:
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
 
-    async def run(self) -> None:
-        """Serve until the stream ends. Never raises for what the client did."""
+    async def run(self, first: bytes | None = None) -> None:
+        """Serve until the stream ends; `first` has been received already. Never raises for what the client did."""
         try:
-            await converse(self._stream, self._receive(), self._send_answers())
+            await converse(self._stream, self._receive(first), self._send_answers())
         finally:
             self._release()
 
-    async def _receive(self) -> None:
+    async def _receive(self, first: bytes | None) -> None:
+        message = first
         while True:
-            message = await self._stream.recv()
+            if message is None:
+                message = await self._stream.recv()
             try:
                 self.on_message(message)
             except FrameError:  # not ours to answer: whoever speaks so is not spoken to
                 self._stream.close()
                 return
+            message = None
             while self._sending and len(self._ready) > MAX_READY:
                 self._sent.clear()
                 await self._sent.wait()
