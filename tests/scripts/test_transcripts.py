@@ -1,42 +1,67 @@
-"""Runs the stories in this directory: commands, a line `---`, what was said. `pytest --rewrite` accepts new output.
+"""Runs the stories: commands, a line `---`, what was said. `pytest --rewrite` accepts new output.
 
 A story is cut into blocks by empty lines. A block is comments (`#`), commands, `---` and the output that is expected.
+Those in this directory are about partitions; controller and quorum have a directory and a stage of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.scripts.controller.controller_stage import ControllerStage
+from tests.scripts.quorum.stage import QuorumStage
 from tests.scripts.stage import Stage
 
-STORIES = sorted(Path(__file__).parent.glob("*.txt"))
+
+Run = Callable[[str], list[str]]  # a command, and the lines that it makes replicas or nodes say
+Tail = Callable[[], list[str]]  # what is shown when a block ends
 
 
-def replay(text: str) -> str:
+def on_partitions() -> tuple[Run, Tail]:
+    return Stage().run, list
+
+
+def on_the_controller() -> tuple[Run, Tail]:
+    return ControllerStage().run, list
+
+
+def on_the_quorum() -> tuple[Run, Tail]:
+    stage = QuorumStage()
+    return stage.run, stage.states
+
+
+STAGES = {".": on_partitions, "controller": on_the_controller, "quorum": on_the_quorum}
+AT_LEAST = {".": 15, "controller": 9, "quorum": 5}
+HERE = Path(__file__).parent
+STORIES = [(subject, path) for subject in STAGES for path in sorted((HERE / subject).glob("*.txt"))]
+
+
+def replay(text: str, run: Run, tail: Tail) -> str:
     """The story as it happens now: the same comments and commands, with the output of today's code."""
-    stage = Stage()
     blocks = []
     for block in text.strip().split("\n\n"):
         told = block.split("\n---", 1)[0]
         commands = [line for line in told.splitlines() if line and not line.startswith("#")]
-        said = [line for command in commands for line in stage.run(command)]
-        blocks.append("\n".join([told, "---", *said]) if commands else told)
+        said = [line for command in commands for line in run(command)]
+        blocks.append("\n".join([told, "---", *said, *tail()]) if commands else told)
     return "\n\n".join(blocks) + "\n"
 
 
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
-def test_story_happens_as_it_is_told(path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(("subject", "path"), STORIES, ids=[path.stem for _, path in STORIES])
+def test_story_happens_as_it_is_told(subject: str, path: Path, request: pytest.FixtureRequest) -> None:
     """A transcript repeats itself line by line."""
     written = path.read_text()
-    happened = replay(written)
+    happened = replay(written, *STAGES[subject]())
     if request.config.getoption("--rewrite", default=False):
         path.write_text(happened)
         return
     assert happened == written
 
 
-def test_there_are_stories() -> None:
+@pytest.mark.parametrize("subject", STAGES)
+def test_there_are_stories(subject: str) -> None:
     """An empty directory would pass everything."""
-    assert len(STORIES) >= 15
+    assert sum(of == subject for of, _ in STORIES) >= AT_LEAST[subject]
