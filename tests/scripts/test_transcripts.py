@@ -15,7 +15,6 @@ from tests.scripts.controller.controller_stage import ControllerStage
 from tests.scripts.quorum.stage import QuorumStage
 from tests.scripts.stage import Stage
 
-
 Run = Callable[[str], list[str]]  # a command, and the lines that it makes replicas or nodes say
 Tail = Callable[[], list[str]]  # what is shown when a block ends
 
