@@ -95,8 +95,8 @@ def run(
     from odradek_chaos.worlds.simulated.campaign import run_campaign
 
     screen = Screen(output, as_json, quiet)
-    options = _options(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict)
-    first, last = _range(seeds)
+    options = options_of(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict)
+    first, last = range_of(seeds)
     progress = Progress(sys.stderr, last - first + 1, enabled=screen.for_people and not quiet)
     digest, commit = core_digest(), commit_here()  # of what runs, whatever becomes of it meanwhile
     done = 0
@@ -212,7 +212,7 @@ def trace(
     from odradek_chaos.worlds.simulated.script import Script
 
     screen, replayed = Screen(quiet=quiet), None
-    options = _options(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict)
+    options = options_of(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict)
     if script is not None:
         try:
             replayed, given = Script.load(script.read_text())
@@ -244,16 +244,16 @@ def _shrink(seed: int, options: Options, file: Path, screen: Screen) -> bool:
     return True
 
 
-def _options(
+def options_of(
     faults_s: float,
     nemeses: str | None,
     truncation: str,
-    fsync: str,
-    min_isr: int,
-    acks: str,
-    chance: str,
-    core: str,
-    strict: bool,
+    fsync: str = "never",
+    min_isr: int = 2,
+    acks: str = "all",
+    chance: str = "drawn",
+    core: str = "drawn",
+    strict: bool = False,
 ) -> Options:
     """Raises `CommandFailed` for what there is not."""
     from odradek_chaos.worlds.simulated.options import Options
@@ -274,8 +274,8 @@ def _options(
         raise CommandFailed(str(error), hint="docs/simulation.md describes them", exit_code=USAGE) from error
 
 
-def _range(text: str) -> tuple[int, int]:
-    """`A..B`, or one number. Raises `CommandFailed`."""
+def range_of(text: str) -> tuple[int, int]:
+    """The first and the last seed of `A..B`, or of one number. Raises `CommandFailed`."""
     match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if last < first:

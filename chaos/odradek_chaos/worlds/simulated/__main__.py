@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import fields
 
@@ -20,10 +21,22 @@ def summary(result: SeedResult) -> str:
     )
 
 
+def comparable(result: SeedResult) -> dict[str, object]:
+    """What has to be the same in every process."""
+    return {
+        "seed": result.seed,
+        "trace_hash": result.trace_hash,
+        "events": result.events,
+        "virtual_ms": result.virtual_ms,
+        "findings": [finding.check for finding in result.findings],
+    }
+
+
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, Options]:
     parser = argparse.ArgumentParser(prog="python -m odradek_chaos.worlds.simulated", description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--trace", action="store_true", help="print every event of the brokers and every fault")
+    parser.add_argument("--json", action="store_true", help="print only what a program compares, as JSON")
     parser.add_argument("--to-the-end", action="store_true", help="go on after a finding")
     for item in fields(Options):
         name = "--" + item.name.replace("_", "-")
@@ -40,11 +53,15 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, Options]:
 def main(arguments: list[str]) -> int:
     given, options = parse(arguments)
     result = run_seed(given.seed, options, to_the_end=given.to_the_end)
+    code = 3 if result.findings else 0
+    if given.json:
+        print(json.dumps(comparable(result)))
+        return code
     if given.trace:
         print("\n".join(moment.line() for moment in result.timeline.in_order()))
     print(result.report())
     print(summary(result))
-    return 3 if result.findings else 0
+    return code
 
 
 if __name__ == "__main__":

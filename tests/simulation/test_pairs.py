@@ -1,0 +1,117 @@
+"""Pairs of runs in two processes: equal ones pass, and whatever is not decided by the seed is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+from odradek_chaos.commands import app
+from odradek_chaos.worlds.simulated.options import Options
+from odradek_chaos.worlds.simulated.pairs import HASH_SEEDS, Pairs, busy, hash_seeds, run_pairs
+from typer.testing import CliRunner
+
+runner = CliRunner()
+SHORT = Options(faults_ms=100)
+
+ORDER_OF_HASHES = """
+from odradek_chaos.worlds.simulated.loop import SimLoop
+
+asked = SimLoop.fork_rng
+SimLoop.fork_rng = lambda self, name: asked(self, f"{name} {hash(name)}")
+"""
+DIES = """
+import os
+
+os.write(2, b"disk on fire\\n")
+os._exit(7)
+"""
+
+
+def every_python_first_runs(program: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that are started from here on run it before anything else: the world is not told of tests."""
+    (directory / "sitecustomize.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", f"{directory}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+
+
+def children() -> set[str]:
+    """The processes that this one has started."""
+    return {
+        child
+        for task in Path("/proc/self/task").iterdir()
+        for child in (task / "children").read_text().split()
+        if "sum(range" in Path(f"/proc/{child}/cmdline").read_text()
+    }
+
+
+def test_what_hangs_on_the_order_of_hashes_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance that is seeded by a hash: exit code 1, both hashes, and commands that show it; without that, 0."""
+    arguments = ["pairs", "--seeds", "1", "--faults", "0.1"]
+    sound = runner.invoke(app, [*arguments, "--json"])
+    assert sound.exit_code == 0, sound.output
+    said = json.loads(sound.stdout)
+    assert (said["pairs"], said["equal"], said["different"]) == (1, 1, [])
+    every_python_first_runs(ORDER_OF_HASHES, tmp_path, monkeypatch)
+    broken = runner.invoke(app, arguments)
+    assert broken.exit_code == 1, broken.output
+    assert "0 of 1 pairs have equal trace hashes" in broken.stdout
+    assert "again: odradek chaos pairs --seeds 1 --faults 0.1\n" in broken.stdout
+    assert "PYTHONHASHSEED=4242 odradek chaos trace 1 --faults 0.1" in broken.stdout
+    assert "seeds that differ: 1\n" in broken.stdout
+
+
+def test_a_process_that_says_nothing_of_its_run_is_a_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs that both die are not equal; its last words are passed on."""
+    every_python_first_runs(DIES, tmp_path, monkeypatch)
+    found = asyncio.run(run_pairs([3, 1], SHORT, jobs=2))
+    assert [pair.seed for pair in found.different] == [1, 3]
+    assert {pair.second.error for pair in found.different} == {"ended with 7: disk on fire"}
+
+
+def test_no_pair_begins_when_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one always runs, and what was left out is said."""
+    every_python_first_runs(DIES, tmp_path, monkeypatch)
+    found = asyncio.run(run_pairs(range(1_000), SHORT, seconds=0))
+    assert found.pairs == 1
+    said = runner.invoke(app, ["pairs", "--seeds", "1..1000000", "--minutes", "0.01", "-q", "--output", "table"])
+    assert "pairs were not begun in time" in said.stdout
+
+
+def test_every_two_of_the_hash_seeds_meet() -> None:
+    """And a seed that is run again meets the same two."""
+    assert {frozenset(hash_seeds(seed)) for seed in range(3)} == {frozenset(HASH_SEEDS) - {one} for one in HASH_SEEDS}
+    assert hash_seeds(5) == hash_seeds(5 + len(HASH_SEEDS))
+
+
+def test_busy_processes_end_with_the_run_also_when_it_is_cancelled() -> None:
+    """Whoever interrupts a campaign gets the machine back."""
+
+    async def story() -> None:
+        under_way: asyncio.Future[set[str]] = asyncio.get_running_loop().create_future()
+
+        async def work() -> None:
+            async with busy(2):
+                under_way.set_result(children())
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        assert len(await under_way) == 2
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not children()
+
+    asyncio.run(story())
+
+
+@pytest.mark.slow
+def test_twenty_pairs_under_load_are_equal() -> None:
+    """Three hash seeds, the second run of each pair on a busy machine, and all kinds of faults over the seeds."""
+    found: Pairs = asyncio.run(run_pairs(range(3_000, 3_020), Options(faults_ms=1_500), load=2))
+    assert found.pairs == 20
+    assert not found.different, found.different
+    assert not found.with_findings
