@@ -4,7 +4,8 @@ Rules of this module. The memory has all entries, the file may lack the newest: 
 point are rebuilt after a crash, so writing each entry at once would buy nothing. `save` writes what is missing, and is
 called before a segment becomes inactive, before a clean end, and now and then.
 
-Readers in other threads see a consistent index: offsets are entered before positions, and a cut makes new arrays.
+Readers in other threads see a consistent index: the first column is filled before the second, and a cut makes new
+arrays.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from odradek_proto.formats import (
-    OFFSET_INDEX_ENTRY_SIZE,
-    TIME_INDEX_ENTRY_SIZE,
     decode_offset_index,
     decode_time_index,
     encode_offset_index,
@@ -69,63 +68,42 @@ class _IndexFile:
             self._file = None
 
 
-class OffsetIndex:
-    """Pairs of (last offset of a batch, position where this batch starts), both counted from the segment's start."""
+class _SparseIndex:
+    """Two columns of numbers, in memory and in a file. What an entry means, and how it is written, a subclass says.
 
-    __slots__ = ("_file", "_offsets", "_positions", "base_offset")
+    The types of the columns are those of `array`; a number has as many bytes in the file.
+    """
 
-    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+    __slots__ = ("_file", "_firsts", "_seconds", "base_offset")
+
+    def __init__(self, files: Files, path: str, base_offset: int, first: str, second: str) -> None:
         self.base_offset = base_offset
-        self._file = _IndexFile(files, path, OFFSET_INDEX_ENTRY_SIZE)
-        self._offsets = array("i")
-        self._positions = array("i")
+        self._firsts, self._seconds = array(first), array(second)
+        self._file = _IndexFile(files, path, self._firsts.itemsize + self._seconds.itemsize)
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return len(self._seconds)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._firsts, self._seconds, strict=False))  # a reader may come between the two appends
 
     def load(self) -> None:
         """Read the file. Raises `CorruptFile` when it is no index (R-236)."""
-        entries = decode_offset_index(self._file.read())
-        self._offsets = array("i", [entry.relative_offset for entry in entries])
-        self._positions = array("i", [entry.position for entry in entries])
+        entries = self._decode(self._file.read())
+        self._fill(entries)
         self._file.settle(len(entries))
 
     def reset(self) -> None:
         """Forget all entries, in the file too."""
-        self._offsets, self._positions = array("i"), array("i")
+        self._fill([])
         self._file.cut(0)
-
-    def append(self, offset: int, position: int) -> None:
-        self._offsets.append(offset - self.base_offset)
-        self._positions.append(position)
-        if len(self._positions) - self._file.saved >= UNSAVED_ENTRIES:
-            self.save()
-
-    def lookup(self, offset: int) -> int:
-        """The position of the last indexed batch that ends at or below `offset`; 0, the start, when there is none."""
-        offsets, positions = self._offsets, self._positions
-        place = bisect_right(offsets, offset - self.base_offset, 0, len(positions))
-        return positions[place - 1] if place else 0
-
-    @property
-    def last_position(self) -> int:
-        return self._positions[-1] if self._positions else 0
-
-    @property
-    def entries(self) -> list[tuple[int, int]]:
-        return list(zip(self._offsets, self._positions, strict=False))
-
-    def cut(self, offset: int) -> None:
-        """Drop the entries of batches that end at `offset` or later."""
-        place = bisect_left(self._offsets, offset - self.base_offset)
-        self._offsets, self._positions = self._offsets[:place], self._positions[:place]
-        self._file.cut(place)
 
     def save(self) -> None:
         """Write what the file lacks. Raises `OSError`."""
         saved = self._file.saved
-        pending = list(zip(self._offsets[saved:], self._positions[saved:], strict=True))
-        self._file.add(encode_offset_index(pending), len(pending))
+        pending = list(zip(self._firsts[saved:], self._seconds[saved:], strict=True))
+        self._file.add(self._encode(pending), len(pending))
 
     def create(self) -> None:
         self._file.cut(0)
@@ -136,75 +114,92 @@ class OffsetIndex:
     def close(self) -> None:
         self._file.close()
 
+    def _decode(self, content: bytes) -> Sequence[tuple[int, int]]:
+        raise NotImplementedError
 
-class TimeIndex:
-    """Pairs of (largest timestamp so far, last offset of the batch that has it), strictly rising timestamps."""
+    def _encode(self, entries: Sequence[tuple[int, int]]) -> bytes:
+        raise NotImplementedError
 
-    __slots__ = ("_file", "_offsets", "_timestamps", "base_offset")
+    def _fill(self, entries: Sequence[tuple[int, int]]) -> None:
+        self._firsts = array(self._firsts.typecode, [entry[0] for entry in entries])
+        self._seconds = array(self._seconds.typecode, [entry[1] for entry in entries])
+
+    def _add(self, first: int, second: int) -> None:
+        self._firsts.append(first)
+        self._seconds.append(second)
+        if len(self._seconds) - self._file.saved >= UNSAVED_ENTRIES:
+            self.save()
+
+    def _keep(self, count: int) -> None:
+        self._firsts, self._seconds = self._firsts[:count], self._seconds[:count]
+        self._file.cut(count)
+
+
+class OffsetIndex(_SparseIndex):
+    """Pairs of (last offset of a batch, position where this batch starts), both counted from the segment's start."""
+
+    __slots__ = ()
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
-        self.base_offset = base_offset
-        self._file = _IndexFile(files, path, TIME_INDEX_ENTRY_SIZE)
-        self._timestamps = array("q")
-        self._offsets = array("i")
+        super().__init__(files, path, base_offset, "i", "i")
 
-    def __len__(self) -> int:
-        return len(self._offsets)
+    def append(self, offset: int, position: int) -> None:
+        self._add(offset - self.base_offset, position)
 
-    def load(self) -> None:
-        """Read the file. Raises `CorruptFile` when it is no index (R-236)."""
-        entries = decode_time_index(self._file.read())
-        self._timestamps = array("q", [entry.timestamp for entry in entries])
-        self._offsets = array("i", [entry.relative_offset for entry in entries])
-        self._file.settle(len(entries))
+    def lookup(self, offset: int) -> int:
+        """The position of the last indexed batch that ends at or below `offset`; 0, the start, when there is none."""
+        offsets, positions = self._firsts, self._seconds
+        place = bisect_right(offsets, offset - self.base_offset, 0, len(positions))
+        return positions[place - 1] if place else 0
 
-    def reset(self) -> None:
-        self._timestamps, self._offsets = array("q"), array("i")
-        self._file.cut(0)
+    @property
+    def last_position(self) -> int:
+        return self._seconds[-1] if self._seconds else 0
+
+    def cut(self, offset: int) -> None:
+        """Drop the entries of batches that end at `offset` or later."""
+        self._keep(bisect_left(self._firsts, offset - self.base_offset))
+
+    def _decode(self, content: bytes) -> Sequence[tuple[int, int]]:
+        return decode_offset_index(content)
+
+    def _encode(self, entries: Sequence[tuple[int, int]]) -> bytes:
+        return encode_offset_index(entries)
+
+
+class TimeIndex(_SparseIndex):
+    """Pairs of (largest timestamp so far, last offset of the batch that has it), strictly rising timestamps."""
+
+    __slots__ = ()
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        super().__init__(files, path, base_offset, "q", "i")
 
     def append(self, timestamp: int, offset: int) -> None:
         """Enter the largest timestamp so far, unless the last entry has it already."""
-        timestamps = self._timestamps
-        if timestamp < 0 or (timestamps and timestamp <= timestamps[-1]):
+        if timestamp < 0 or (self._firsts and timestamp <= self._firsts[-1]):
             return
-        timestamps.append(timestamp)
-        self._offsets.append(offset - self.base_offset)
-        if len(self._offsets) - self._file.saved >= UNSAVED_ENTRIES:
-            self.save()
+        self._add(timestamp, offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int | None:
         """An offset below which every timestamp is below `timestamp`; None when the index cannot tell."""
-        timestamps, offsets = self._timestamps, self._offsets
+        timestamps, offsets = self._firsts, self._seconds
         place = bisect_left(timestamps, timestamp, 0, len(offsets))
         return self.base_offset + offsets[place - 1] if place else None
 
     @property
     def last(self) -> tuple[int, int] | None:
         """The largest timestamp that is indexed, with its offset."""
-        if not self._offsets:
+        if not self._seconds:
             return None
-        return self._timestamps[-1], self.base_offset + self._offsets[-1]
-
-    @property
-    def entries(self) -> Sequence[tuple[int, int]]:
-        return list(zip(self._timestamps, self._offsets, strict=False))
+        return self._firsts[-1], self.base_offset + self._seconds[-1]
 
     def cut(self, offset: int) -> None:
         """Drop the entries whose batch ends at `offset` or later."""
-        place = bisect_left(self._offsets, offset - self.base_offset)
-        self._timestamps, self._offsets = self._timestamps[:place], self._offsets[:place]
-        self._file.cut(place)
+        self._keep(bisect_left(self._seconds, offset - self.base_offset))
 
-    def save(self) -> None:
-        saved = self._file.saved
-        pending = list(zip(self._timestamps[saved:], self._offsets[saved:], strict=True))
-        self._file.add(encode_time_index(pending), len(pending))
+    def _decode(self, content: bytes) -> Sequence[tuple[int, int]]:
+        return decode_time_index(content)
 
-    def create(self) -> None:
-        self._file.cut(0)
-
-    def fsync(self) -> None:
-        self._file.open().fsync()
-
-    def close(self) -> None:
-        self._file.close()
+    def _encode(self, entries: Sequence[tuple[int, int]]) -> bytes:
+        return encode_time_index(entries)
