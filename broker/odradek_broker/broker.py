@@ -99,6 +99,7 @@ class Broker:
             broker_epoch=self._broker_epoch,
             on_answer=self._on_isr_answer,
             spawn=spawn,
+            confirm=self.session.confirm,
         )
         self._flusher = Flusher(
             files=files,

@@ -255,6 +255,7 @@ class Cluster:
             broker_epoch=lambda: session.broker_epoch,
             on_answer=lambda proposal, answer: answers.append((proposal, answer)),
             spawn=lambda work: asyncio.get_running_loop().create_task(work),
+            confirm=session.confirm,
         )
         member = self.members[node_id] = Member(
             ports, feed, controller, channel, session, isr, self.loop.current_process(), answers

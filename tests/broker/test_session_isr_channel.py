@@ -128,6 +128,7 @@ def test_a_partition_that_the_answer_forgets_is_sent_again() -> None:
             broker_epoch=lambda: member.session.broker_epoch,
             on_answer=lambda item, answer: answers.append((item.topic_partition.topic, answer.error)),
             spawn=asyncio.ensure_future,
+            confirm=member.session.confirm,
         )
         for topic in ("orders", "bills"):
             channel.submit(proposal(cluster, 3, (3, 2), topic))
@@ -157,6 +158,24 @@ def test_a_proposal_outlives_controllers() -> None:
         assert member.answers[0][1].error is ErrorCode.NONE
         await cluster.sleep(1_000)
         assert len(member.answers) == 1
+
+    Cluster().run(story)
+
+
+def test_a_leader_that_hears_no_answers_removes_nobody() -> None:
+    """A machine that sends and receives nothing is fenced in the end; who was in sync with it is there to lead."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        for other in (1, 2):
+            cluster.fabric.cut(f"node{other}", "node3", both_ways=False)
+        member = cluster.members[3]
+        member.isr.submit(proposal(cluster, 3, (3,)))
+        await cluster.until(lambda: cluster.partition(1).leader != 3, limit_ms=20_000)
+        assert (cluster.partition(1).leader, cluster.partition(1).isr) == (2, (2, 1))
+        cluster.fabric.heal_all()
+        await cluster.until(lambda: len(member.answers) == 1, limit_ms=20_000)
+        assert member.answers[0][1].error is ErrorCode.FENCED_LEADER_EPOCH
 
     Cluster().run(story)
 
@@ -199,6 +218,7 @@ def test_a_channel_that_dies_is_the_nodes_failure() -> None:
             broker_epoch=lambda: member.session.broker_epoch,
             on_answer=on_answer,
             spawn=spawn,
+            confirm=member.session.confirm,
         )
         channel.submit(proposal(cluster, 3, (3, 2)))
         with pytest.raises(ArithmeticError):

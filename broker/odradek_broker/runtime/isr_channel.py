@@ -2,13 +2,15 @@
 
 Rules of this module. A proposal is answered exactly once, unless the channel stops. It is sent again for ever on
 errors of the whole request, since only an answer can say what became of it (R-52). What an answer means is for the
-partition to decide (R-51).
+partition to decide (R-51). Nobody proposes who hears no answers: before each request the controller has to answer a
+heartbeat. A machine that sends and receives nothing finds all its followers late; its session times out, and whoever
+it removed from an ISR until then would be missed as its successor.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -20,7 +22,7 @@ from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
 from odradek_broker.runtime.controller_channel import ControllerChannel, ControllerUnavailable
 
 RETRY_BACKOFF_MS = 50  # R-50
-ATTEMPT_TIMEOUT_MS = 10_000.0
+ATTEMPT_TIMEOUT_MS = 2_000.0  # then the controller has to answer a heartbeat again
 MAX_ITEMS = 5_000  # partitions in one request
 
 Key = tuple[bytes, int]  # topic id, partition
@@ -30,7 +32,8 @@ Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 class IsrChannel:
     """Call `submit` from inside a partition's step: answers come later, from the event loop, never from within.
 
-    `spawn` runs its task and must not swallow the error that one dies of: no ISR would change any more.
+    `spawn` runs its task and must not swallow the error that one dies of: no ISR would change any more. `confirm`
+    returns when the controller has answered something that was sent no earlier than its call.
     """
 
     def __init__(
@@ -42,8 +45,10 @@ class IsrChannel:
         broker_epoch: Callable[[], int],
         on_answer: Callable[[IsrProposal, IsrAnswer], None],
         spawn: Spawn,
+        confirm: Callable[[], Awaitable[None]],
     ) -> None:
         self._spawn = spawn
+        self._confirm = confirm
         self._clock = clock
         self._channel = channel
         self._broker_id = broker_id
@@ -103,6 +108,7 @@ class IsrChannel:
 
     async def _exchange(self, proposals: list[IsrProposal]) -> dict[Key, IsrAnswer]:
         while True:
+            await self._confirm()
             request = _request(self._broker_id, self._broker_epoch(), proposals).SerializeToString()
             try:
                 answer = await self._channel.call("AlterPartition", request, ATTEMPT_TIMEOUT_MS)

@@ -108,6 +108,7 @@ class BrokerSession:
         self._stream: SessionStream | None = None
         self._last_contact_ms = 0  # when the last heartbeat that was answered had been sent
         self._gone_since_ms: int | None = 0
+        self._confirming: dict[asyncio.Future[None], int] = {}  # who waits for an answer, and since when
 
     async def start(self) -> None:
         """Begin to register and to hold a session, in the background; returns at once."""
@@ -157,6 +158,16 @@ class BrokerSession:
             return now_ms - self._gone_since_ms
         silent_ms = now_ms - self._last_contact_ms
         return silent_ms if silent_ms > self._settings.session_timeout_ms else 0
+
+    async def confirm(self) -> None:
+        """Returns when a controller has answered a heartbeat that was sent no earlier than this call."""
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._confirming[answered] = self._clock.now_ms()
+        self._beat_now()
+        try:
+            await answered
+        finally:
+            self._confirming.pop(answered, None)
 
     async def controlled_shutdown(self, timeout_ms: float) -> bool:
         """Hand over all leaderships; true when the controller said that this broker may stop (R-142)."""
@@ -268,6 +279,9 @@ class BrokerSession:
         self._gone_since_ms = None
         if answer.should_shut_down:
             self._may_stop.set()
+        for answered, asked_ms in self._confirming.items():
+            if sent_ms >= asked_ms and not answered.done():
+                answered.set_result(None)
         # A gap need not end in a fencing, so the way back must not wait for an unfencing (R-112).
         if was_gone and self.stream_gone_for_ms(now_ms) == 0 and self._on_returned is not None:
             self._on_returned()
