@@ -120,12 +120,14 @@ class QuorumWorld:
         self.nodes[node_id].disk = Disk(QuorumState(catching_up=True))  # as for a node that was never started
         self.epochs.forget(node_id)
 
-    def part(self, *node_ids: int) -> None:
-        """Cut these nodes off from the others, in both directions and without a word."""
+    def part(self, *node_ids: int, deaf: bool = True, mute: bool = True) -> None:
+        """Cut these nodes off from the others, without a word: what they are sent, what they send, or both."""
         for inside in node_ids:
             for outside in self.nodes:
-                if outside not in node_ids:
-                    self._cut[inside, outside] = self._cut[outside, inside] = None
+                if outside not in node_ids and deaf:
+                    self._cut[outside, inside] = None
+                if outside not in node_ids and mute:
+                    self._cut[inside, outside] = None
 
     def heal(self) -> None:
         self._cut.clear()
