@@ -12,6 +12,7 @@ from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
 from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.crash_model import (
     EMPTY,
     GARBAGE,
@@ -35,6 +36,7 @@ from odradek_chaos.worlds.simulated.recording import Operation, Recorder, Trunca
 from odradek_proto.transport.ports import Files
 
 STORIES = [story.__name__ for story in (*LOG_STORIES, *QUORUM_STORIES)]
+SEGMENT_SIZES = (150, 200, 250, 300, 400, 500, 600, 700, 800, 1100, 1300)  # what ends where depends on them
 MODES = {"default": SMALL, "before-ack": BEFORE_ACK}
 
 
@@ -154,6 +156,15 @@ def test_every_crash_of_a_story_is_recovered_from(name: str, mode: str) -> None:
     assert result.states > 30
 
 
+@pytest.mark.parametrize(("name", "segment_bytes"), [("truncations", 200), ("second_thoughts", 500)])
+def test_a_cut_that_is_undone_under_the_next_segment_is_done_again(name: str, segment_bytes: int) -> None:
+    """The log is cut inside of a segment and goes on in a new one at once; the power loss takes the cut alone."""
+    teller = told(name, LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60))
+    result = explore(teller.operations, teller.bench, per_point=4)
+    assert not result.findings, "\n".join(map(str, result.findings))
+    assert result.states > 500
+
+
 def test_crashes_of_a_real_run_are_recovered_from() -> None:
     """A broker in a cluster that is killed, stopped, cut off and loses power: some moments of its life."""
     operations, bench = record_seed(2)
@@ -172,11 +183,16 @@ def test_a_real_run_without_fsync_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_very_many_crash_states_are_recovered_from(capsys: pytest.CaptureFixture[str]) -> None:
-    """All stories with hundreds of disks at every moment, and many real runs."""
+    """All stories with hundreds of disks at every moment, with segments of other sizes, and many real runs."""
     total = Exploration()
     for name in STORIES:
         for mode in sorted(MODES):
             total.add(lose_power(name, mode, per_point=150, inside=0.001))
+    for segment_bytes in SEGMENT_SIZES:
+        settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60)
+        for name in STORIES:
+            teller = told(name, settings)
+            total.add(explore(teller.operations, teller.bench, seed=segment_bytes, per_point=4, points=30))
     for seed in range(100, 112):
         operations, bench = record_seed(seed)
         total.add(explore(operations, bench, seed=seed, points=100, per_point=12))

@@ -220,18 +220,26 @@ class Segment:
         self._times_known = self._indexes_known = True
         self.dirty = True
 
-    def rebuild_indexes(self) -> None:
+    def rebuild_indexes(self, end_offset: int | None = None) -> None:
         """Write both indexes anew from the batches, which are trusted, for good: whoever has them believes them.
 
-        Raises `LogCorrupted`.
+        What stands at `end_offset` and above goes: it was cut once, the next segment began there, and a power loss
+        undid the cut alone. Raises `LogCorrupted`.
         """
         next_offset = self.next_offset
         self.forget()
         try:
             for position, header in walk_headers(self.file, 0, self.size):
+                if end_offset is not None and header.base_offset >= end_offset:
+                    self.size = position
+                    break
                 self.enter(header, position)
+                if header.next_offset == end_offset:  # what comes now may not even be whole
+                    self.size = position + header.size
+                    break
         except CorruptBatch as error:
             raise LogCorrupted(self.path, error.position, self.next_offset, error.reason) from None
+        self.drop_garbage()
         self.next_offset = next_offset
         self.seal()
         self.fsync_indexes()
