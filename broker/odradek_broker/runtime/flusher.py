@@ -62,4 +62,5 @@ class Flusher:
                 except Exception as error:
                     self._on_failed(hosted, error)
                 else:
+                    hosted.log.close_indexes()
                     hosted.on_flushed(hosted.log.recovery_point)  # not what flush said: the log may have been cut since

@@ -1,11 +1,14 @@
 """What a broker does by the clock: checkpoints, ISR checks, retention, the removal of deleted files.
 
-Each duty has its own period, Kafka's setting. A duty that fails on one replica is that replica's failure.
+Each duty has its own period, Kafka's setting. A duty that fails on one replica is that replica's failure. Retention and
+removal go in small steps, with the disk's waits in a thread: a log may have thousands of segments, and heartbeats do
+not wait for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Files
@@ -16,8 +19,11 @@ from odradek_broker.runtime.replicas import ReplicaManager
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.log import Log
 
 MIN_ISR_CHECK_MS = 50  # replica.lag.time.max.ms / 2 is not allowed to become a busy loop
+SEGMENTS_AT_ONCE = 64  # of one replica, before it is another one's turn
+FILES_AT_ONCE = 192  # removed by one call into a thread: a stop waits for its end
 
 
 class Maintenance:
@@ -85,26 +91,51 @@ class Maintenance:
     async def _retain(self) -> None:
         """R-163: the log start moves first, the files go afterwards; every replica by itself (R-164)."""
         wall_ms = self._clock.wall_ms()
-        self._for_each_replica(lambda hosted: _retain_one(hosted, wall_ms))
+        waiting = list(self._replicas.replicas.values())
+        while waiting:
+            waiting = [each for each in waiting if await self._doing(each, self._retain_some(each, wall_ms))]
+
+    async def _retain_some(self, hosted: HostedReplica, wall_ms: int) -> bool:
+        """Move the log start and give up a few segments; returns whether there may be more.
+
+        Oldest first, and each is gone for good before the next one goes: a crash leaves a log without a hole.
+        """
+        log = hosted.log
+        start = log.retention_start(wall_ms, hosted.state.high_watermark, SEGMENTS_AT_ONCE)
+        if start is not None and start > hosted.state.log_start_offset:
+            hosted.on_log_start_advanced(start)
+        hosted.state.producers.expire(wall_ms)
+        for _ in range(SEGMENTS_AT_ONCE):
+            if not self._is_sound(hosted) or not log.delete_before_log_start(wall_ms, at_most=1):
+                return False
+            await finish(self._files, log.flush_directory)
+        return True
 
     async def _purge(self) -> None:
         wall_ms = self._clock.wall_ms()
-        self._for_each_replica(lambda hosted: hosted.log.purge(wall_ms))
-        self._directory.purge(wall_ms)
-
-    def _for_each_replica(self, duty: Callable[[HostedReplica], None]) -> None:
-        """What fails on one replica does not keep it from the others (R-86)."""
         for hosted in list(self._replicas.replicas.values()):
-            if hosted.offline is None:
-                try:
-                    duty(hosted)
-                except StorageError as error:
-                    self._replicas.storage_failed(hosted, error)
+            await self._doing(hosted, self._remove_due(hosted.log, wall_ms))
+        for path in self._directory.due(wall_ms):
+            while await finish(self._files, partial(self._directory.remove_some, path, FILES_AT_ONCE)):
+                continue
 
+    async def _remove_due(self, log: Log, wall_ms: int) -> bool:
+        due = log.due(wall_ms)
+        for place in range(0, len(due), FILES_AT_ONCE):
+            await finish(self._files, partial(log.remove, due[place : place + FILES_AT_ONCE]))
+        return False
 
-def _retain_one(hosted: HostedReplica, wall_ms: int) -> None:
-    start = hosted.log.retention_start(wall_ms, hosted.state.high_watermark)
-    if start is not None and start > hosted.state.log_start_offset:
-        hosted.on_log_start_advanced(start)
-    hosted.state.producers.expire(wall_ms)
-    hosted.log.delete_before_log_start(wall_ms)
+    async def _doing(self, hosted: HostedReplica, duty: Coroutine[object, object, bool]) -> bool:
+        """What fails on one replica does not keep it from the others (R-86). Returns what the duty did."""
+        if not self._is_sound(hosted):
+            duty.close()
+            return False
+        try:
+            return await duty
+        except StorageError as error:
+            self._replicas.storage_failed(hosted, error)
+            return False
+
+    def _is_sound(self, hosted: HostedReplica) -> bool:
+        """Whether this broker still has this replica, and its disk serves it."""
+        return hosted.offline is None and self._replicas.replicas.get(hosted.topic_partition) is hosted

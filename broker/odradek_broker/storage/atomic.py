@@ -1,10 +1,13 @@
-"""Small files that are replaced whole: the new content goes to a temporary file, which then takes the name (R-2).
+"""Small files that are replaced whole, and files that go.
 
-A reader, after a crash too, sees the old content or the new one. Whether the new one survives a power loss is another
-matter: only with `durable` it does, and then only because of the flush of the directory.
+Replacing: the new content goes to a temporary file, which then takes the name (R-2). A reader, after a crash too, sees
+the old content or the new one. Whether the new one survives a power loss is another matter: only with `durable` it
+does, and then only because of the flush of the directory.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from odradek_proto.transport.ports import Files
 
@@ -45,3 +48,10 @@ def read_file(files: Files, path: str) -> bytes | None:
         return file.pread(0, file.size())
     finally:
         file.close()
+
+
+def remove_files(files: Files, paths: Iterable[str]) -> None:
+    """Remove those that are there. Raises `OSError`."""
+    for path in paths:
+        if files.exists(path):
+            files.remove(path)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
@@ -31,7 +30,7 @@ from odradek_proto.formats import (
 from odradek_proto.topics import TopicPartition, parse_partition_directory, partition_directory
 from odradek_proto.transport.ports import File, Files
 
-from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, replace_file
+from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, remove_files, replace_file
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.errors import LogDirectoryFailed, LogDirectoryLocked
@@ -248,14 +247,28 @@ class LogDirectory:
             if known.pop(topic_partition, None) is not None:
                 self._write(name, known, CORRECTION_SUFFIX)
 
-    def purge(self, wall_ms: int) -> None:
-        """Remove the directories and files whose time has come. Raises `LogDirectoryFailed`."""
+    def due(self, wall_ms: int) -> list[str]:
+        """The directories of deleted partitions whose time has come, to be removed by `remove_some`."""
         due = [path for path, due_ms in self._doomed if due_ms <= wall_ms]
         self._doomed = [each for each in self._doomed if each[1] > wall_ms]
-        for path in due:
-            self._acting("removing a partition", partial(self._files.remove_tree, path))
-        for log in self.logs.values():
-            log.purge(wall_ms)
+        return due
+
+    def remove_some(self, path: str, at_most: int) -> bool:
+        """Remove `at_most` files of a deleted partition; returns whether there are more. With the last its directory.
+
+        Blocking, safe in a thread. Raises `LogDirectoryFailed`. The next start goes on with what is left.
+        """
+        names: list[str] = []
+
+        def remove() -> None:
+            names.extend(self._files.list(path))
+            if len(names) > at_most:
+                remove_files(self._files, [f"{path}/{name}" for name in names[:at_most]])
+            else:
+                self._files.remove_tree(path)
+
+        self._acting("removing a partition", remove)
+        return len(names) > at_most
 
     # --- Checkpoints -----------------------------------------------------------------------------------------------
 

@@ -155,16 +155,20 @@ class DurableLog:
         One flush at a time. What is appended meanwhile is for the next one. A log that is closed meanwhile, since its
         partition was deleted, is no failure. Raises `LogDirectoryFailed`, after which nothing is tried again.
         """
+        self._unless_closed("flush", self._flush_files)
+        return self.recovery_point
+
+    def _unless_closed(self, act: str, function: Callable[[], None]) -> None:
+        """Work for a thread: the log may be closed, and its directory renamed, before it begins or while it runs."""
         if self._failed is not None:
             raise self._failed
         if self._closed:
-            return self.recovery_point
+            return
         try:
-            self._flush_files()
+            function()
         except OSError as error:
             if not self._closed:
-                raise self._fail("flush", error) from error
-        return self.recovery_point
+                raise self._fail(act, error) from error
 
     def _flush_files(self) -> None:
         generation, end, segments = self._generation, self._end_offset, self._segments.all

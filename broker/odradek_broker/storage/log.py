@@ -8,7 +8,7 @@ that say "blocking": those capture what they need first, so that they may run in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, encode_leader_epochs
 from odradek_proto.records import Buffer
@@ -17,7 +17,7 @@ from odradek_proto.transport.ports import Files
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.storage.appending import AppendableLog
-from odradek_broker.storage.atomic import replace_file
+from odradek_broker.storage.atomic import remove_files, replace_file
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.errors import LogCorrupted
@@ -25,7 +25,7 @@ from odradek_broker.storage.lookup import TimestampAndOffset, largest_timestamp,
 from odradek_broker.storage.opening import open_files
 from odradek_broker.storage.reading import read_batches
 from odradek_broker.storage.retention import new_log_start, segments_below
-from odradek_broker.storage.settings import LogSettings
+from odradek_broker.storage.settings import NEVER, LogSettings
 from odradek_broker.storage.snapshots import replay
 
 
@@ -207,30 +207,50 @@ class Log(AppendableLog):
             self.log_start_offset = offset
             self.state.producers.on_log_start(offset)
 
-    def retention_start(self, wall_ms: int, high_watermark: int) -> int | None:
-        """Where retention wants the log to start, None for no change (R-163). Blocking when segments are read first."""
+    def retention_start(self, wall_ms: int, high_watermark: int, at_most: int = NEVER) -> int | None:
+        """Where retention wants the log to start, None for no change (R-163). Blocking when segments are read first.
+
+        Looks at the `at_most` oldest segments, so that whoever asks can go step by step.
+        """
         self._wall_ms = wall_ms
-        start = new_log_start(self._segments, self.settings, wall_ms, high_watermark)
+        start = new_log_start(self._segments, self.settings, wall_ms, high_watermark, at_most)
         return start if start is not None and start > self.log_start_offset else None
 
-    def delete_before_log_start(self, wall_ms: int) -> int:
-        """Rename the segments that lie below the log start, to be removed by `purge`. Returns how many.
+    def delete_before_log_start(self, wall_ms: int, at_most: int = NEVER) -> int:
+        """Rename the `at_most` oldest segments that lie below the log start, until they are `due`. Returns how many.
 
-        When that is everything, a new segment begins first (R-163). Raises `LogDirectoryFailed`.
+        When that is everything, a new segment begins first (R-163). The rename of a single one is not flushed: that
+        is left to `flush_directory`, before the next one goes. Raises `LogDirectoryFailed`.
         """
         self._wall_ms = wall_ms
         with self._failing("deleting segments"):
             if self.log_start_offset >= self._end_offset and self._segments.active.size:
                 self._roll((), 0)
-            count = segments_below(self._segments, self.log_start_offset)
+            count = min(segments_below(self._segments, self.log_start_offset), at_most)
             if count:
                 self._segments.drop_oldest(count, wall_ms + self.settings.file_delete_delay_ms)
                 first = self._segments.first.base_offset
                 self._snapshots.drop(lambda offset: offset < first)
         return count
 
-    def purge(self, wall_ms: int) -> None:
-        """Remove files whose time has come, and close those that nobody reads. Raises `LogDirectoryFailed`."""
+    def due(self, wall_ms: int) -> list[str]:
+        """Close the files that nobody reads any more; returns those whose time has come, for `remove`."""
         self._wall_ms = wall_ms
-        with self._failing("removing segments"):
-            self._segments.purge(wall_ms, self.recovery_point)
+        with self._failing("closing segments"):
+            return self._segments.due(wall_ms, self.recovery_point)
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove files that were `due`. Blocking, safe in a thread. Raises `LogDirectoryFailed`."""
+        self._unless_closed("removing segments", lambda: remove_files(self._files, paths))
+
+    def purge(self, wall_ms: int) -> None:
+        """All of it at once, for a log of few segments. Blocking. Raises `LogDirectoryFailed`."""
+        self.remove(self.due(wall_ms))
+
+    def flush_directory(self) -> None:
+        """Make it durable which files there are. Blocking, safe in a thread. Raises `LogDirectoryFailed`."""
+        self._unless_closed("flushing the directory", lambda: self._files.fsync_dir(self.directory))
+
+    def close_indexes(self) -> None:
+        """Close the indexes that the last flush made durable and that no append needs any more."""
+        self._segments.close_indexes(self.recovery_point)

@@ -10,11 +10,16 @@ from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.settings import LogSettings
 
 
-def new_log_start(segments: Segments, settings: LogSettings, wall_ms: int, high_watermark: int) -> int | None:
-    """Where the log should start by `retention.ms` and `retention.bytes`; None when everything may stay. Blocking."""
+def new_log_start(
+    segments: Segments, settings: LogSettings, wall_ms: int, high_watermark: int, at_most: int
+) -> int | None:
+    """Where the log should start by `retention.ms` and `retention.bytes`; None when everything may stay. Blocking.
+
+    Looks at no more than `at_most` segments, the oldest ones.
+    """
     surplus = segments.size - settings.retention_bytes if settings.retention_bytes >= 0 else -1
     start = None
-    for place, segment in enumerate(segments.all):
+    for place, segment in enumerate(segments.all[:at_most]):
         end = segments.end_of(place)
         if high_watermark < end or not segment.size:
             break

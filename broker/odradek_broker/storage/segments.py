@@ -25,7 +25,7 @@ _base_offset = attrgetter("base_offset")
 class Segments:
     """At least one segment; the last one, `active`, is appended to."""
 
-    __slots__ = ("_doomed", "_files", "active", "all", "directory", "directory_dirty", "interval")
+    __slots__ = ("_doomed", "_files", "_sealed", "active", "all", "directory", "directory_dirty", "interval")
 
     def __init__(self, files: Files, directory: str, segments: Sequence[Segment], interval: int) -> None:
         self._files = files
@@ -35,6 +35,7 @@ class Segments:
         self.active = self.all[-1]
         self.directory_dirty = True  # names were made or removed since the last flush of the directory
         self._doomed: list[tuple[Segment, int | None]] = []  # removal time; None: only to be closed
+        self._sealed: list[Segment] = []  # complete ones whose indexes may still be open
 
     @property
     def first(self) -> Segment:
@@ -74,6 +75,7 @@ class Segments:
             raise ValueError(f"{self.directory}: no segment can begin at {base_offset}, below {old.next_offset}")
         else:
             old.seal()
+            self._sealed.append(old)
         new = self._create(base_offset, created_ms)
         self.all = (*self.all, new)
         self.active = new
@@ -131,7 +133,7 @@ class Segments:
             self.active = segments[-1]
 
     def drop_oldest(self, count: int, due_ms: int) -> int:
-        """Give up the first `count` segments: renamed now, removed by `purge` from `due_ms` on. Returns their bytes."""
+        """Give up the first `count` segments: renamed now, to be removed from `due_ms` on. Returns their bytes."""
         doomed = self.all[:count]
         self._replace(self.all[count:])
         for segment in doomed:
@@ -144,11 +146,12 @@ class Segments:
         self.directory_dirty = self.directory_dirty or bool(doomed)
         return sum(segment.size for segment in doomed)
 
-    def purge(self, wall_ms: int, recovery_point: int) -> None:
-        """Remove what has waited for long enough, and close what nobody reads any more.
+    def due(self, wall_ms: int, recovery_point: int) -> list[str]:
+        """Close what nobody reads any more; returns the files that have waited for long enough to be removed.
 
         Indexes of segments below the recovery point are closed: no flush in a thread has to do with them any more.
         """
+        paths: list[str] = []
         waiting: list[tuple[Segment, int | None]] = []
         for segment, due_ms in self._doomed:
             if due_ms is not None and due_ms > wall_ms:
@@ -156,18 +159,32 @@ class Segments:
                 continue
             segment.close()
             if due_ms is not None:
-                for path in segment.paths:
-                    if self._files.exists(path + DELETED_SUFFIX):
-                        self._files.remove(path + DELETED_SUFFIX)
+                paths.extend(path + DELETED_SUFFIX for path in segment.paths)
         self._doomed = waiting
         for place, segment in enumerate(self.all[:-1]):
             if not segment.dirty and self.end_of(place) <= recovery_point:
                 segment.index.close()
                 segment.time_index.close()
+        return paths
+
+    def close_indexes(self, recovery_point: int) -> None:
+        """After a flush: close the indexes of segments that were completed since, below the recovery point.
+
+        They open again when somebody needs them. A log of thousands of small segments would run out of descriptors.
+        """
+        waiting = []
+        for segment in self._sealed:
+            if segment.dirty or segment.next_offset > recovery_point:
+                waiting.append(segment)
+            else:
+                segment.index.close()
+                segment.time_index.close()
+        self._sealed = waiting
 
     def close(self) -> None:
         for segment, _ in self._doomed:
             segment.close()
         self._doomed.clear()
+        self._sealed.clear()
         for segment in self.all:
             segment.close()

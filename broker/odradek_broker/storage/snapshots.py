@@ -61,7 +61,9 @@ class Snapshots:
             file.pwritev([content], 0)
         finally:
             file.close()
-        if offset not in self._offsets:
+        if not self._offsets or offset > self._offsets[-1]:
+            self._offsets.append(offset)  # as at every roll: there may be thousands
+        elif offset not in self._offsets:
             self._offsets = sorted([*self._offsets, offset])
         self.dirty.add(offset)
 

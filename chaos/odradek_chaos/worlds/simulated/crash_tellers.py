@@ -176,7 +176,9 @@ class LogTeller(Teller):
     def delete(self) -> None:
         self.recorder.mark(Mark({}, (str(ORDERS),), "begin to delete"))
         self.directory.delete_log(self.log, WALL_MS)
-        self.directory.purge(WALL_MS + 100_000)
+        for path in self.directory.due(WALL_MS + 100_000):
+            while self.directory.remove_some(path, 2):
+                continue
         self.mark("delete", gone=True)
 
 

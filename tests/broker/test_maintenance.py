@@ -1,0 +1,157 @@
+"""What a broker does by the clock goes in small steps, so that heartbeats do not wait for it (R-163)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from odradek import Admin, Producer
+from odradek.descriptions import NewTopic
+from odradek_broker.runtime import maintenance
+from odradek_broker.settings import BrokerSettings
+from odradek_broker.storage.log import Log
+from odradek_broker.storage.settings import LogSettings
+from odradek_broker.testing.files import BrokerFiles
+from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY, SimCluster
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.node import NodePorts
+from odradek_proto.records import read_header
+from odradek_proto.topics import TopicPartition
+
+from tests.broker.log_bench import START_MS, batch
+
+NODE = 1
+TINY = TopicPartition("tiny", 0)
+SEGMENTS = 250
+SLOW_MS = 40.0  # of a flush or removal in a thread: so that every one can be seen
+TINY_SEGMENTS = {"segment.bytes": "100", "retention.bytes": "-1", "file.delete.delay.ms": "12000"}
+
+
+class Story:
+    """One broker with a topic of very many segments, and somebody who looks at it all the time."""
+
+    def __init__(self) -> None:
+        self.loop = SimLoop(seed=5)
+        settings = BrokerSettings(log_retention_check_interval_ms=5000, log_segment_delete_delay_ms=5000)
+        self.cluster = SimCluster(self.loop, brokers=1, settings=settings)
+        self.machine = self.cluster.machines[NODE]
+
+    def run(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def told() -> None:
+            self.cluster.start(NODE)
+            await self.as_client(self._fill)
+            self.machine.disk.slow_ms = SLOW_MS
+            await story()
+            self.machine.kill()
+            await self.sleep(10)
+
+        self.loop.run(told(), limit_s=300)
+        self.loop.close()
+
+    async def sleep(self, delay_ms: float) -> None:
+        future = self.loop.create_future()
+        self.loop.call_later(delay_ms / 1000, future.set_result, None)
+        await future
+
+    async def as_client(self, program: Callable[[NodePorts], Coroutine[Any, Any, None]]) -> None:
+        client = self.cluster.client("client")
+        client.start(program)
+        await client.wait()
+        assert client.failure is None, client.failure
+
+    async def _fill(self, ports: NodePorts) -> None:
+        async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
+            await admin.create_topics([NewTopic(TINY.topic, partitions=1, configs=TINY_SEGMENTS)])
+        async with Producer[bytes, bytes](self.cluster.bootstrap, clock=ports.clock, network=ports.network) as producer:
+            for _ in range(SEGMENTS):
+                await asyncio.wait_for(producer.send(TINY.topic, b"0123456789"), 5)
+
+    async def retain_nothing(self, ports: NodePorts) -> None:
+        async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
+            await admin.alter_configs("topic", TINY.topic, set={"retention.bytes": "0"})
+
+    async def delete(self, ports: NodePorts) -> None:
+        async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
+            await admin.delete_topics([TINY.topic])
+
+    async def largest_step(self, count: Callable[[], int], until: int) -> int:
+        """The largest fall of a count between two looks, very shortly one after the other, until it is so low."""
+        largest, before = 0, count()
+        while before > until:
+            await self.sleep(SLOW_MS / 2)
+            now = count()
+            largest, before = max(largest, before - now), now
+        return largest
+
+    def segments(self) -> int:
+        return len(self.cluster.hosted(NODE)[TINY].log.segments)
+
+    def files(self, part: str) -> int:
+        """Of the topic, by a part of their paths."""
+        files = SimFiles(self.machine.disk, self.loop, random.Random(1))
+        directories = [f"{LOG_DIRECTORY}/{name}/" for name in files.list(LOG_DIRECTORY) if name.startswith(str(TINY))]
+        return sum(part in path + name for path in directories for name in files.list(path))
+
+
+def test_retention_gives_up_one_segment_at_a_time() -> None:
+    """Hundreds of segments that are due at once do not keep the loop from anything else."""
+    story = Story()
+
+    async def told() -> None:
+        assert story.segments() >= SEGMENTS
+        await story.as_client(story.retain_nothing)
+        assert await story.largest_step(story.segments, until=1) == 1
+
+    story.run(told)
+
+
+def test_files_of_given_up_segments_are_removed_in_pieces() -> None:
+    """One call into a thread removes so many files and no more: a stop waits for its end."""
+    story = Story()
+
+    async def told() -> None:
+        await story.as_client(story.retain_nothing)
+        await story.largest_step(story.segments, until=1)
+        assert story.files(".deleted") > 2 * maintenance.FILES_AT_ONCE
+        step = await story.largest_step(lambda: story.files(".deleted"), until=0)
+        assert 0 < step <= maintenance.FILES_AT_ONCE
+
+    story.run(told)
+
+
+def test_a_deleted_partition_is_removed_in_pieces() -> None:
+    """The same for the directory of a deleted topic."""
+    story = Story()
+
+    async def told() -> None:
+        await story.as_client(story.delete)
+        assert story.files("-delete/") > 2 * maintenance.FILES_AT_ONCE
+        step = await story.largest_step(lambda: story.files("-delete/"), until=0)
+        assert 0 < step <= maintenance.FILES_AT_ONCE
+
+    story.run(told)
+
+
+def test_a_flush_lets_go_of_the_indexes_of_complete_segments(tmp_path: Path) -> None:
+    """Of a segment that was flushed only the log file stays open, or small segments would use up all descriptors."""
+    files = BrokerFiles()
+    settings = LogSettings(segment_bytes=100)
+    log = Log.open(files, f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS)
+    for offset in range(20):
+        made = batch(offset)
+        log.append([read_header(made)], [memoryview(made)])
+    assert len(files.opened) == 20 * 3
+    log.close_indexes()
+    assert len(files.opened) == 20 * 3  # a flush in a thread may need them
+    log.flush()
+    log.close_indexes()
+    assert len(files.opened) == 20 + 2
+    assert log.truncate(10) == 10
+    log.append([read_header(batch(10))], [memoryview(batch(10))])
+    log.close(clean=True)
+    assert not files.opened
+    files.close()
