@@ -123,6 +123,25 @@ def test_what_is_no_plain_get_gets_its_status(request_bytes: bytes, status: byte
     assert [str(error) for error in errors] == (["on purpose"] if status == b"500" else [])
 
 
+@pytest.mark.parametrize("piece", [1 << 20, 1000, 1024])
+@pytest.mark.parametrize(("surplus", "status"), [(0, b"200"), (1, b"431"), (MAX_REQUEST_BYTES // 2, b"431")])
+def test_a_request_has_so_many_bytes_and_no_more(piece: int, surplus: int, status: bytes) -> None:
+    """The bound holds to the byte, whether the request comes at once or in pieces."""
+    frame = b"GET / HTTP/1.1\r\nhost: here\r\nx: %b\r\n\r\n"
+    request = frame % (b"x" * (MAX_REQUEST_BYTES + surplus - len(frame) + 2))
+
+    async def story(server: HttpServer) -> None:
+        reader, writer = await open_to(server)
+        for place in range(0, len(request), piece):
+            writer.write(request[place : place + piece])
+            await writer.drain()
+        assert (await rest_of(reader)).split()[1] == status
+        writer.close()
+
+    assert len(request) == MAX_REQUEST_BYTES + surplus
+    run(story)
+
+
 def test_a_second_request_on_a_connection_is_not_answered() -> None:
     """One request to a connection: what comes behind it is not read."""
 
@@ -189,6 +208,30 @@ def test_more_connections_than_the_bound_are_refused_at_once() -> None:
         assert answer.endswith(b"/room  ")
         for _, writer in idle:
             writer.close()
+
+    run(story)
+
+
+def test_a_crowd_of_idle_connections_is_refused_at_once() -> None:
+    """Of three hundred silent ones only those within the bound stay, and none of the others waits to be accepted."""
+
+    async def story(server: HttpServer) -> None:
+        crowd = await asyncio.gather(*(open_to(server) for _ in range(300)))
+        ends = [asyncio.ensure_future(rest_of(reader)) for reader, _ in crowd]
+        refused = asyncio.Event()
+
+        def count(_: object) -> None:
+            if sum(end.done() for end in ends) == 300 - MAX_CONNECTIONS:
+                refused.set()
+
+        for end in ends:
+            end.add_done_callback(count)
+        async with asyncio.timeout(WAIT_S / 2):
+            await refused.wait()
+        assert len(server.connections) == MAX_CONNECTIONS
+        for _, writer in crowd:
+            writer.close()
+        await asyncio.gather(*ends)
 
     run(story)
 

@@ -19,7 +19,7 @@ MAX_CONNECTIONS: Final = 64  # at the same time; more are closed at once
 MAX_REQUEST_BYTES: Final = 16 * 1024  # request line and headers
 MAX_UNREAD_BYTES: Final = 16 * 1024 * 1024  # of answers that clients have not taken, all together
 PATIENCE_S: Final = 10.0  # from the connection to the last byte of the answer
-BACKLOG: Final = 64
+BACKLOG: Final = 1024  # a crowd is accepted and refused at once, not left in the kernel's queue for seconds
 REASONS: Final = {
     200: b"OK",
     400: b"Bad Request",
@@ -129,14 +129,18 @@ class _Connection(asyncio.Protocol):
         return self._task is not None
 
     def data_received(self, data: bytes) -> None:
+        room = max(0, MAX_REQUEST_BYTES - self._received)
         self._received += len(data)
         if self._task is not None or self not in self._server.connections:
             if self._received > 2 * MAX_REQUEST_BYTES:
                 self.cut()
             return  # one request to a connection
         try:
-            self._http.receive_data(data)
-            self._read()
+            if room:  # to h11 no bytes are the end of the connection
+                self._http.receive_data(data[:room])
+                self._read()
+            if self._task is None and self._received > MAX_REQUEST_BYTES:
+                self._write(Response(431, TEXT, b"a request has at most %d bytes\n" % MAX_REQUEST_BYTES))
         except h11.RemoteProtocolError as error:
             self._write(Response(error.error_status_hint, TEXT, f"{error}\n".encode()))
 
