@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.partition.producers import CachedBatch, ProducerEntry, ProducerStates
-from odradek_chaos.worlds.simulated.checks import catalogue, isr, leaders, logs, quorum, watermarks
+from odradek_chaos.worlds.simulated.checks import catalogue, isr, leaders, logs, quorum, requests, watermarks
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
 from odradek_chaos.worlds.simulated.checks.history import Batch
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, RemoteSeen, ReplicaSeen
@@ -294,6 +295,69 @@ def no_snapshot(broken: bool) -> list[Violation]:
     if not broken:
         files.open(f"/data/{METADATA}/{7:020d}-{3:010d}.checkpoint", create=True)
     return list(quorum.SnapshotAtLogStart().on_quorum(now, QUORUM_LEADER, None))
+
+
+OF_ITS_EPOCH = Answered(1, T, "FetchStream", 5, 5, 5, is_refused=False)
+
+
+@case(requests.OtherEpochsRefused)
+def other_epoch(broken: bool) -> list[Violation]:
+    """Of an older epoch than the broker's, or of a newer one; what became old while it waited was not."""
+    invariant, now = requests.OtherEpochsRefused(), everything()
+    for fine in (OF_ITS_EPOCH._replace(asked=-1), OF_ITS_EPOCH._replace(known_then=6)):
+        assert not list(invariant.on_answered(now, fine))
+    old, new = OF_ITS_EPOCH._replace(asked=4, is_refused=not broken), OF_ITS_EPOCH._replace(asked=6, known_then=6)
+    found = list(invariant.on_answered(now, old))
+    assert bool(found) == bool(list(invariant.on_answered(now, new._replace(known_then=5 if broken else 6))))
+    return found
+
+
+@case(requests.StaleIncarnationRefused)
+def stale_sender(broken: bool) -> list[Violation]:
+    invariant, now = requests.StaleIncarnationRefused(), everything()
+    from_now = OF_ITS_EPOCH._replace(sender_id=2, sender_epoch=11, newest_epoch=11)
+    for fine in (from_now, from_now._replace(sender_epoch=-1), from_now._replace(sender_epoch=12)):
+        assert not list(invariant.on_answered(now, fine))
+    return list(invariant.on_answered(now, from_now._replace(sender_epoch=10, is_refused=not broken)))
+
+
+@case(requests.EndOffsetsNeverFall)
+def end_falls(broken: bool) -> list[Violation]:
+    """By the next leader, when it is asked for the end; its fetches may carry less until its epoch has begun."""
+    invariant, now = requests.EndOffsetsNeverFall(), everything()
+    assert not list(invariant.on_end_told(now, EndTold(1, T, 5, 9, 3, by_fetch=True)))
+    return list(invariant.on_end_told(now, EndTold(2, T, 6, 8, 9, by_fetch=not broken)))
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        (EndTold(2, T, 6, 9, 9, by_fetch=False), 0),
+        (EndTold(2, T, 6, 8, 8, by_fetch=True), 1),  # its epoch has begun: nothing excuses it
+        (EndTold(3, T, 4, 5, 3, by_fetch=False), 0),  # it has not heard yet that it was replaced
+        (EndTold(3, T, 4, 3, 3, by_fetch=False), 1),  # but it told more itself
+    ],
+)
+def test_an_end_is_compared_with_what_leaders_of_the_same_and_of_older_epochs_told(told: EndTold, found: int) -> None:
+    """A leader answers for those before it, and not for one of whom it cannot know."""
+    invariant, now = requests.EndOffsetsNeverFall(), everything()
+    assert not list(invariant.on_end_told(now, EndTold(3, T, 4, 4, 3, by_fetch=False)))
+    assert not list(invariant.on_end_told(now, EndTold(1, T, 5, 9, 6, by_fetch=True)))
+    assert len(list(invariant.on_end_told(now, told))) == found
+
+
+@pytest.mark.parametrize(
+    ("heard", "found"),
+    [
+        (EndHeard("r1", T, 6, 8, 9, 5, by_fetch=False), 1),
+        (EndHeard("r1", T, 6, 8, 9, 5, by_fetch=True), 1),
+        (EndHeard("r1", T, 6, 8, 9, 9, by_fetch=True), 0),  # the leader's epoch has not begun for readers
+        (EndHeard("r1", T, 6, 9, 9, 5, by_fetch=False), 0),
+    ],
+)
+def test_a_client_never_hears_of_a_smaller_end_than_it_knew_when_it_asked(heard: EndHeard, found: int) -> None:
+    """What was on its way when it asked does not count; the excuse of R-25 does."""
+    assert len(list(requests.EndOffsetsNeverFall().on_end_heard(everything(), heard))) == found
 
 
 @pytest.mark.parametrize("kind", catalogue.CLASSES, ids=lambda kind: kind.name)

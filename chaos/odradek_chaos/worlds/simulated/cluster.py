@@ -11,6 +11,7 @@ from odradek_broker.node import Node
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.settings import BrokerSettings
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Network
 
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop
@@ -47,6 +48,7 @@ class SimCluster:
         self.nodes: dict[int, Node] = {}  # of the incarnation that ran last
         self.after_step: Callable[[int], None] = lambda broker_id: None  # called after each callback of a broker
         self.on_end: Callable[[int], None] = lambda broker_id: None  # and when its process has ended
+        self.network_of: Callable[[int, NodePorts], Network] = lambda broker_id, ports: ports.network  # for its node
         self._stops: dict[int, asyncio.Event] = {}
         self._base = replace(
             settings or BrokerSettings(),
@@ -77,7 +79,7 @@ class SimCluster:
         self._stops.pop(broker_id, None)
 
         async def main(ports: NodePorts) -> None:
-            node = Node(settings, clock=ports.clock, files=ports.files, network=ports.network)
+            node = Node(settings, clock=ports.clock, files=ports.files, network=self.network_of(broker_id, ports))
             stop = asyncio.Event()
             self.nodes[broker_id], self._stops[broker_id] = node, stop
             try:

@@ -87,6 +87,7 @@ LOSSES = frozenset(  # checks that say that a record went; under faults that may
         "audit-reordered",
         "candidate-completeness",
         "committed-prefix-immutable",
+        "end-offsets-never-fall",
         "high-watermark-on-every-isr-member",
         "follower-high-watermark-bound",
         "inconsistent-read",

@@ -6,6 +6,8 @@ unchanged; what they were told goes into one ledger.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
@@ -22,6 +24,7 @@ from odradek_chaos.worlds.simulated.script import Send
 from odradek_chaos.worlds.simulated.world import TOPIC, World
 
 RETRY_MS = 50
+ASK_EVERY_MS = 50
 SCRIPT_POLL_MS = 100
 METADATA_MAX_AGE_MS = 5_000  # a reader that waits for a machine without power hears of the next leader by this alone
 Record = tuple[str, int, int, bytes]  # topic, partition, offset, value
@@ -105,7 +108,7 @@ class Load:
                 TOPIC,
                 auto_offset_reset="earliest",
                 clock=ports.clock,
-                network=ports.network,
+                network=self.world.overheard.network_of_client(ports),
             ) as consumer:
                 async for batch in consumer.batches(until="end"):
                     for record in batch:
@@ -163,7 +166,7 @@ class Load:
         async with Consumer(
             self.world.cluster.bootstrap,
             clock=ports.clock,
-            network=ports.network,
+            network=self.world.overheard.network_of_client(ports),
             fetch_max_wait_ms=200,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
         ) as consumer:
@@ -172,11 +175,26 @@ class Load:
             for partition in partitions:
                 consumer.seek(partition, 0)
                 self.positions[partition.partition] = 0
-            async for batch in consumer.batches():
-                for record in batch:
-                    assert record.value is not None, record
-                    self._take(record.partition, record.offset)
-                    self.ledger.deliver(TOPIC, record.partition, record.value, ports.node, record.offset)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._ask_for_ends(consumer, partitions, ports))
+                async for batch in consumer.batches():
+                    for record in batch:
+                        assert record.value is not None, record
+                        self._take(record.partition, record.offset)
+                        self.ledger.deliver(TOPIC, record.partition, record.value, ports.node, record.offset)
+
+    async def _ask_for_ends(
+        self, consumer: Consumer[bytes | None, bytes | None], partitions: list[TopicPartition], ports: NodePorts
+    ) -> None:
+        """Ask where the logs end, as soon as there are other leaders: that is when an end could fall (R-26)."""
+        asked: dict[str, int] = {}
+        while True:
+            epochs = self.world.watcher.now.newest_epochs
+            if epochs != asked:
+                asked = dict(epochs)
+                with contextlib.suppress(OdradekError):  # nobody leads for a while
+                    await consumer.end_offsets(partitions)
+            await ports.clock.sleep(ASK_EVERY_MS)
 
     def _take(self, partition: int, offset: int) -> None:
         expected = self.positions[partition]

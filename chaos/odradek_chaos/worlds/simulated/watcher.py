@@ -17,6 +17,7 @@ from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.quorum_node import Standing
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, RemoteSeen, ReplicaSeen
 from odradek_chaos.worlds.simulated.timeline import Moment, Tail
@@ -91,6 +92,9 @@ class Watcher:
         self._on_moment = _overriding(self.invariants, "on_moment")
         self._on_acknowledged = _overriding(self.invariants, "on_acknowledged")
         self._on_delivered = _overriding(self.invariants, "on_delivered")
+        self._on_answered = _overriding(self.invariants, "on_answered")
+        self._on_end_told = _overriding(self.invariants, "on_end_told")
+        self._on_end_heard = _overriding(self.invariants, "on_end_heard")
 
     # --- after every step
 
@@ -266,6 +270,27 @@ class Watcher:
             return
         for invariant in self._on_delivered:
             for violation in invariant.on_delivered(self.now, partition, offset):
+                self._report(invariant, violation)
+
+    # --- what goes over the wire
+
+    def answered(self, answered: Answered) -> None:
+        for invariant in self._on_answered:
+            for violation in invariant.on_answered(self.now, answered):
+                self._report(invariant, violation)
+
+    def end_told(self, told: EndTold) -> None:
+        if self.now.damaged and self._is_damaged(told.partition):
+            return
+        for invariant in self._on_end_told:
+            for violation in invariant.on_end_told(self.now, told):
+                self._report(invariant, violation)
+
+    def end_heard(self, heard: EndHeard) -> None:
+        if self.now.damaged and self._is_damaged(heard.partition):
+            return
+        for invariant in self._on_end_heard:
+            for violation in invariant.on_end_heard(self.now, heard):
                 self._report(invariant, violation)
 
     def _is_damaged(self, partition: str) -> bool:

@@ -20,6 +20,7 @@ from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.luck import Luck
 from odradek_chaos.worlds.simulated.operator import Operator
 from odradek_chaos.worlds.simulated.options import Plan
+from odradek_chaos.worlds.simulated.overheard import Overheard
 from odradek_chaos.worlds.simulated.reach import Reach
 from odradek_chaos.worlds.simulated.script import Strike
 from odradek_chaos.worlds.simulated.timeline import Timeline
@@ -59,6 +60,8 @@ class World:
         self.watcher = Watcher(self)
         self.cluster.after_step = self.watcher.after_step
         self.cluster.on_end = self.watcher.end
+        self.overheard = Overheard(self)
+        self.cluster.network_of = self.overheard.network_of_broker
         self.partitions = [TopicPartition(TOPIC, number) for number in range(plan.options.partitions)]
         self._reported: set[tuple[str, int, str]] = set()
         self._crashes_seen = 0

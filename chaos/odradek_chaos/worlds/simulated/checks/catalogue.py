@@ -30,6 +30,11 @@ from odradek_chaos.worlds.simulated.checks.quorum import (
     MetadataImagesEqual,
     SnapshotAtLogStart,
 )
+from odradek_chaos.worlds.simulated.checks.requests import (
+    EndOffsetsNeverFall,
+    OtherEpochsRefused,
+    StaleIncarnationRefused,
+)
 from odradek_chaos.worlds.simulated.checks.watermarks import (
     AcknowledgedBelowHighWatermark,
     DurableOnEveryIsrMember,
@@ -69,6 +74,9 @@ CLASSES: tuple[type[Invariant], ...] = (
     MetadataHighWatermarkNeverFalls,
     MetadataImagesEqual,
     SnapshotAtLogStart,
+    OtherEpochsRefused,
+    StaleIncarnationRefused,
+    EndOffsetsNeverFall,
 )
 
 

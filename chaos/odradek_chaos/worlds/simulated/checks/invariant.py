@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from odradek_broker.core.metadata.image import MetadataImage
 
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
 from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
 from odradek_chaos.worlds.simulated.timeline import Moment
 
@@ -64,4 +65,16 @@ class Invariant:
 
     def on_delivered(self, now: Everything, partition: str, offset: int) -> Violations:
         """A reader was given a record."""
+        yield from ()
+
+    def on_answered(self, now: Everything, answered: Answered) -> Violations:
+        """A broker answered a request that named an epoch or came from an incarnation of a broker."""
+        yield from ()
+
+    def on_end_told(self, now: Everything, told: EndTold) -> Violations:
+        """A leader tells a client where a log ends."""
+        yield from ()
+
+    def on_end_heard(self, now: Everything, heard: EndHeard) -> Violations:
+        """A client hears where a log ends."""
         yield from ()
