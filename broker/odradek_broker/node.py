@@ -26,6 +26,7 @@ from odradek_broker.runtime.controller_channel import ControllerChannel
 from odradek_broker.runtime.controller_node import ControllerNode
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.leader_watch import LeaderWatch
 from odradek_broker.runtime.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum_node import QuorumNode
 from odradek_broker.settings import BrokerSettings, ConfigError
@@ -108,6 +109,7 @@ class Node:
         self._servers: dict[str, Server] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._metrics: MetricsListener | None = None
+        self._watch: LeaderWatch | None = None
         self._leaving = False  # leaderships are being handed over; from `_stopping` on nothing is served any more
         self._stopping = False
 
@@ -198,7 +200,16 @@ class Node:
         if "broker" in self._roles:
             self.broker = self._make_broker(directory, events, channel)
             listener.followers.append(self.broker.session.on_leader_changed)
+        self._watch = LeaderWatch(
+            node_id=settings.node_id,
+            clock=clock,
+            silent=quorum.silent_voters,
+            is_heard=self._was_registered,
+            say=self._say,
+        )
+        listener.followers.append(self._watch.on_leader_changed)
         await self._listen(quorum)
+        self._watch.start()
         await quorum.start()
         self.spawn(_watch(quorum.failed))
         if self.controller is not None:
@@ -248,6 +259,10 @@ class Node:
             await self.broker.session.wait_until_unfenced()
 
     # --- What the parts report --------------------------------------------------------------------------------------
+
+    def _was_registered(self) -> bool:
+        """Until then a broker says by itself that it waits for a controller."""
+        return self.broker is None or self.broker.session.broker_epoch >= 0
 
     def _quorum_leader(self) -> int:
         return self.quorum.leader_id if self.quorum is not None else NO_LEADER
@@ -306,6 +321,8 @@ class Node:
     async def _end_parts(self, *, graceful: bool) -> None:
         for server in self._servers.values():
             server.set_serving(False)
+        if self._watch is not None:
+            self._watch.stop()
         if self.broker is not None:
             await self.broker.stop(graceful=graceful)
         if self.controller is not None:

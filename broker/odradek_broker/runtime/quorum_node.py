@@ -217,6 +217,10 @@ class QuorumNode:
         """The leader that this node knows, -1 for none."""
         return NO_NODE if self._core is None else self._core.leader_id
 
+    def silent_voters(self) -> dict[int, str]:
+        """The voters that did not answer when this node asked them last, and their addresses."""
+        return self._peers.silent()
+
     @property
     def epoch(self) -> int:
         return 0 if self._core is None else self._core.state.epoch

@@ -53,6 +53,11 @@ class QuorumPeers:
     def __init__(self, settings: QuorumSettings, network: Network) -> None:
         self._settings = settings
         self._network = network
+        self._silent: dict[int, None] = {}  # whose latest call got no answer
+
+    def silent(self) -> dict[int, str]:
+        """The voters that did not answer when they were asked last, and their addresses."""
+        return {voter: self._settings.voters[voter] for voter in self._silent}
 
     async def ask(self, send: Send) -> Answer | Unanswered:
         """The peer's answer, or why there is none. An answer that cannot be read counts as none."""
@@ -60,11 +65,15 @@ class QuorumPeers:
         peer = self._settings.voters[send.peer_id]
         try:
             found = await self._network.call(peer, method, data, self._settings.request_timeout_ms)
-            return decode_answer(send.request, found)
+            answer = decode_answer(send.request, found)
         except PeerUnavailable as error:
+            self._silent[send.peer_id] = None
             return Unanswered.REFUSED if error.refused else Unanswered.BROKEN
         except (NetworkError, UnreadableMessage):
+            self._silent[send.peer_id] = None
             return Unanswered.TIMED_OUT
+        self._silent.pop(send.peer_id, None)
+        return answer
 
     async def is_gone(self, peer_id: int) -> bool:
         """Whether it is certain that nobody listens there."""

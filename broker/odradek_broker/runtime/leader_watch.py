@@ -1,0 +1,71 @@
+"""Says when a node has known no leader of the metadata quorum for a while, and when it knows one again.
+
+A broker that starts says by itself which voters it waits for (`session.py`). This is for all that comes later, and for
+nodes that are only controllers: without it they would be silent while nothing can be changed in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from odradek_proto.transport.ports import Clock, TimerHandle
+
+PATIENCE_MS: Final = 5_000  # an election takes less: it is not worth a line
+AGAIN_MS: Final = 60_000
+
+
+class LeaderWatch:
+    """`silent` are the voters that did not answer when they were asked last, with their addresses.
+
+    Nothing is said while `is_heard` is false, since somebody else speaks of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        clock: Clock,
+        silent: Callable[[], Mapping[int, str]],
+        is_heard: Callable[[], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        self._node_id = node_id
+        self._clock = clock
+        self._silent = silent
+        self._is_heard = is_heard
+        self._say = say
+        self._since_ms = 0
+        self._timer: TimerHandle | None = None
+        self._said = False
+
+    def start(self) -> None:
+        """Nobody leads, as far as this node knows."""
+        self._since_ms = self._clock.now_ms()
+        self._timer = self._clock.call_later(PATIENCE_MS, self._tell)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def on_leader_changed(self, leader_id: int, epoch: int) -> None:
+        """The quorum's word; `leader_id` -1 for nobody."""
+        if leader_id < 0:
+            if self._timer is None:
+                self.start()
+            return
+        self.stop()
+        if self._said:
+            self._said = False
+            self._say(f"node {self._node_id} knows a leader of the quorum again: node {leader_id}, epoch {epoch}")
+
+    def _tell(self) -> None:
+        self._timer = self._clock.call_later(AGAIN_MS, self._tell)
+        if not self._is_heard():
+            return
+        self._said = True
+        seconds = (self._clock.now_ms() - self._since_ms) // 1000
+        whom = ", ".join(f"{voter} at {address}" for voter, address in sorted(self._silent().items()))
+        why = f"cannot reach the voters {whom}" if whom else "no other voter is known to be away"
+        self._say(f"node {self._node_id} has known no leader of the quorum for {seconds} s: {why}")

@@ -1,0 +1,77 @@
+"""A node that knows no leader of the quorum says so, and says when it knows one again."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from odradek_broker.runtime.leader_watch import PATIENCE_MS
+from odradek_broker.settings import BrokerSettings
+from odradek_chaos.worlds.simulated.cluster import CONTROLLER_PORT, SimCluster
+from odradek_chaos.worlds.simulated.loop import SimLoop
+
+MINUTE_S = 60
+
+
+class Story:
+    """Three nodes; what the first one says."""
+
+    def __init__(self, roles: str, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, logger="odradek_broker.node")
+        self.loop = SimLoop(seed=11)
+        self.cluster = SimCluster(self.loop, brokers=3, settings=BrokerSettings(process_roles=roles))
+        self._caplog = caplog
+
+    def lines(self) -> list[str]:
+        return [line for line in self._caplog.messages if "leader of the quorum" in line and line.startswith("node 1 ")]
+
+    async def sleep(self, seconds: float) -> None:
+        future = self.loop.create_future()
+        self.loop.call_later(seconds, future.set_result, None)
+        await future
+
+    async def told(self) -> None:
+        for node_id in (1, 2, 3):
+            self.cluster.start(node_id)
+        await self.sleep(20)
+        assert self.lines() == []
+        for node_id in (2, 3):
+            self.cluster.machines[node_id].kill()
+        await self.sleep(PATIENCE_MS / 1000 - 1)
+        assert self.lines() == []
+        await self.sleep(20)
+        voters = ", ".join(f"{node_id} at b{node_id}:{CONTROLLER_PORT}" for node_id in (2, 3))
+        assert self.lines() == [f"node 1 has known no leader of the quorum for 5 s: cannot reach the voters {voters}"]
+        await self.sleep(MINUTE_S)
+        assert len(self.lines()) == 2
+        self.cluster.start(2)
+        await self.sleep(20)
+        assert self.lines()[2:][0].startswith("node 1 knows a leader of the quorum again: node ")
+        await self.sleep(2 * MINUTE_S)
+        assert len(self.lines()) == 3
+        for node_id in (1, 2):
+            self.cluster.machines[node_id].kill()
+        await self.sleep(1)
+
+
+@pytest.mark.parametrize("roles", ["controller", "broker,controller"])
+def test_a_node_without_a_leader_of_the_quorum_says_so(roles: str, caplog: pytest.LogCaptureFixture) -> None:
+    """After some seconds once, with the voters that it cannot reach, once a minute then, and once when it is over."""
+    story = Story(roles, caplog)
+    story.loop.run(story.told(), limit_s=600)
+    story.loop.close()
+
+
+def test_a_controller_that_never_found_the_others_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Also when there was no leader from the start on."""
+    story = Story("controller", caplog)
+
+    async def told() -> None:
+        story.cluster.start(1)
+        await story.sleep(20)
+        assert len(story.lines()) == 1
+        story.cluster.machines[1].kill()
+        await story.sleep(1)
+
+    story.loop.run(told(), limit_s=600)
+    story.loop.close()
