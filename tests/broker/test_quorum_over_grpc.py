@@ -113,8 +113,7 @@ async def leader_among(members: Sequence[Member]) -> Member:
 
 
 async def commit_everywhere(leader: Member, members: Sequence[Member], record: bytes) -> None:
-    offset = leader.node.append([record])
-    await leader.node.wait_committed(offset)
+    leader.node.append([record])
     for member in members:
         await member.listener.until(partial(member.listener.has, record))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.links import uniform
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.network import SimNetwork
 from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
@@ -164,7 +165,7 @@ def test_cut_link_holds_messages_back_and_keeps_their_order(seed: int) -> None:
 
     async def story(pair: Pair) -> None:
         stream = await pair.open()
-        pair.fabric.set_delay("client", "server", 0.1, 50)
+        pair.fabric.link("client", "server").delay = uniform(0.1, 50)
         await stream.send(b"0")
         pair.fabric.cut("client", "server", both_ways=False)
         for number in range(1, 10):

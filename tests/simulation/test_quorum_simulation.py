@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import pytest
-from odradek_broker.runtime.quorum_node import NotLeader, QuorumNode, QuorumSettings
+from odradek_broker.runtime.quorum_node import QuorumNode, QuorumSettings
 from odradek_chaos.worlds.simulated.clock import SimClock
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop
@@ -56,6 +56,9 @@ class Witness:
         self.told += records
         known = self._world.committed.setdefault(base_offset, (epoch, tuple(records)))
         assert known == (epoch, tuple(records)), (self._node_id, base_offset, epoch)
+        appended = self._world.appended.get((self._node_id, epoch, base_offset))
+        if appended is not None:
+            self._world.acknowledged[base_offset] = appended
 
     def on_leader(self, epoch: int) -> None:
         assert self.leads is None
@@ -85,7 +88,8 @@ class World:
         self.nodes: dict[int, QuorumNode] = {}
         self.witnesses: dict[int, Witness] = {}
         self.committed: dict[int, tuple[int, tuple[bytes, ...]]] = {}  # by base offset
-        self.acknowledged: dict[int, tuple[bytes, ...]] = {}
+        self.appended: dict[tuple[int, int, int], tuple[bytes, ...]] = {}  # by node, epoch and base offset
+        self.acknowledged: dict[int, tuple[bytes, ...]] = {}  # to the node that appended it
         self.leaders: dict[int, int] = {}
         self.quiet = False  # nobody appends any more
         self._number = 0
@@ -122,18 +126,18 @@ class World:
             await ports.network.serve(VOTERS[node_id], node.handlers())
         await node.start()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._append_now_and_then(node, ports, tasks))
+            tasks.create_task(self._append_now_and_then(node_id, node, ports))
             await node.failed
 
-    async def _append_now_and_then(self, node: QuorumNode, ports: NodePorts, tasks: asyncio.TaskGroup) -> None:
-        """What a controller does: append while it leads, sometimes several batches at once, and wait for each."""
+    async def _append_now_and_then(self, node_id: int, node: QuorumNode, ports: NodePorts) -> None:
+        """What a controller does: append while it leads, sometimes several batches at once."""
         while True:
             await ports.clock.sleep(ports.clock.rng.choice((1, 5, 50)))
             for _ in range(ports.clock.rng.randint(1, 3)):
                 if node.is_leader and not self.quiet:
                     self._number += 1
                     records = (b"first %d" % self._number, b"second %d" % self._number)
-                    tasks.create_task(self._acknowledge(node, node.append(records), records))
+                    self.appended[node_id, node.epoch, node.append(records)] = records
 
     @property
     def running(self) -> list[int]:
@@ -142,13 +146,6 @@ class World:
     def leader(self) -> QuorumNode | None:
         leading = [self.nodes[node_id] for node_id in self.running if self.nodes[node_id].is_leader]
         return max(leading, key=lambda node: node.epoch, default=None)
-
-    async def _acknowledge(self, node: QuorumNode, base_offset: int, records: tuple[bytes, ...]) -> None:
-        try:
-            await node.wait_committed(base_offset + len(records) - 1)
-        except NotLeader:
-            return
-        self.acknowledged[base_offset] = records
 
     def settled(self) -> bool:
         leader = self.leader()

@@ -6,21 +6,18 @@ controller is ready when it knows the leader of the quorum. What is not ready mu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from odradek_broker.broker import Broker
-    from odradek_broker.node import Node
+from odradek_broker.broker import Broker
+from odradek_broker.metrics.observed import ObservedNode
 
 
-def why_dead(node: Node) -> list[str]:
+def why_dead(node: ObservedNode) -> list[str]:
     """Reasons why this node will not come back by itself; none for a live one."""
     if node.failed.done() and not node.failed.cancelled():
         return [f"the node failed: {node.failed.exception()}"]
     return []
 
 
-def why_not_ready(node: Node) -> list[str]:
+def why_not_ready(node: ObservedNode) -> list[str]:
     """Reasons why this node should not be asked yet, or not any more; none for a ready one."""
     reasons = why_dead(node)
     if node.stopping:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from odradek_broker.metrics.http import HttpServer
+from odradek_broker.metrics.observed import ObservedNode
 from odradek_broker.metrics.pages import Pages
 from odradek_broker.metrics.process import ProcessMetrics
 from odradek_broker.metrics.times import RequestTimes
 from odradek_broker.runtime.counters import Durations
-
-if TYPE_CHECKING:
-    from odradek_broker.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +22,7 @@ TICK_S: Final = 0.25  # how often the loop's lag is looked at
 class MetricsListener:
     """Made by `start`. From then on the node's counters measure times as well."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ObservedNode) -> None:
         timer = node.counters.timer = time.perf_counter
         self._lag = Durations()
         self._pages = Pages(node, RequestTimes(node.counters, timer), ProcessMetrics(node.counters, self._lag))
@@ -33,7 +31,7 @@ class MetricsListener:
         self._due = 0.0
 
     @classmethod
-    async def start(cls, node: Node, address: str) -> MetricsListener:
+    async def start(cls, node: ObservedNode, address: str) -> MetricsListener:
         """Listen on `host:port`. Raises `OSError` when it cannot be had."""
         self = cls(node)
         self._server = await HttpServer.listen(address, self._pages.answer, _on_error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qs
 
 from prometheus_client.core import Metric
@@ -15,11 +15,9 @@ from odradek_broker.metrics import cluster, replicas, traffic
 from odradek_broker.metrics.families import page
 from odradek_broker.metrics.health import why_dead, why_not_ready
 from odradek_broker.metrics.http import Request, Response
+from odradek_broker.metrics.observed import ObservedNode
 from odradek_broker.metrics.process import ProcessMetrics
 from odradek_broker.metrics.times import RequestTimes
-
-if TYPE_CHECKING:
-    from odradek_broker.node import Node
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -31,7 +29,7 @@ CLUSTER: Final = "cluster"
 class Pages:
     """Everything that the listener of one node answers."""
 
-    def __init__(self, node: Node, times: RequestTimes, process: ProcessMetrics) -> None:
+    def __init__(self, node: ObservedNode, times: RequestTimes, process: ProcessMetrics) -> None:
         self._node = node
         self._times = times
         self._process = process

@@ -1,15 +1,13 @@
-"""What is built on the metadata log, and those who wait for a commit.
+"""What is built on the metadata log.
 
-Rules of this module. The listener hears of every committed batch once and in order, or of a snapshot that holds it. A
-leader's waiters end with the commit or with the leadership.
+Rule of this module: the listener hears of every committed batch once and in order, or of a snapshot that holds it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 
-from odradek_broker.core.quorum.messages import NotLeader, SnapshotId
+from odradek_broker.core.quorum.messages import SnapshotId
 from odradek_broker.runtime.quorum_log import QuorumLog
 from odradek_broker.runtime.quorum_settings import QuorumListener
 
@@ -22,7 +20,6 @@ class QuorumCommits:
         self.timestamp = 0  # of the last record below, wall time in ms
         self._listener = listener
         self._announced_epoch: int | None = None  # of the leadership that the listener knows of
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     def start_at(self, snapshot: SnapshotId, state: object, timestamp: int) -> None:
         """The state is that of a snapshot now."""
@@ -30,40 +27,25 @@ class QuorumCommits:
         self.applied, self.timestamp = snapshot, timestamp
 
     def deliver(self, log: QuorumLog, high_watermark: int) -> int:
-        """Hand over what is committed, then tell those who waited for it. Returns the bytes of the batches."""
+        """Hand over what is committed. Returns the bytes of the batches."""
         size = 0
         for batch in log.committed(self.applied.end_offset, high_watermark):
             size += batch.size
             self.applied, self.timestamp = SnapshotId(batch.next_offset, batch.epoch), batch.timestamp
             if batch.records:
                 self._listener.on_commit(batch.base_offset, batch.epoch, batch.records)
-        waiting, self._waiters = self._waiters, []
-        for offset, committed in waiting:
-            if offset >= high_watermark:
-                self._waiters.append((offset, committed))
-            elif not committed.done():
-                committed.set_result(None)
         return size
 
     def freeze(self) -> Callable[[], Iterator[bytes]]:
         """The listener's state as it is now, to be read later."""
         return self._listener.freeze()
 
-    def wait_for(self, offset: int) -> asyncio.Future[None]:
-        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((offset, committed))
-        return committed
-
     def began(self, epoch: int) -> None:
         self._announced_epoch = epoch
         self._listener.on_leader(epoch)
 
-    def ended(self, error: NotLeader) -> None:
-        """The leadership is over; whoever waits for a commit hears of it, and then the listener."""
-        waiting, self._waiters = self._waiters, []
-        for _, committed in waiting:
-            if not committed.done():
-                committed.set_exception(error)
+    def ended(self) -> None:
+        """The leadership is over."""
         announced, self._announced_epoch = self._announced_epoch, None
         if announced is not None:
             self._listener.on_resigned(announced)

@@ -193,15 +193,14 @@ class QuorumNode:
 
     def _leave(self) -> None:
         """Decide nothing any more; whoever waits is told."""
-        core, self._core = self._core, None
+        self._core = None
         self._outbox.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        epoch = -1 if core is None else core.state.epoch
         if self._disk is not None:
             self._disk.leaving = True
-        self._commits.ended(NotLeader(NO_NODE, epoch))
+        self._commits.ended()
         self._service.close()
         self._goodbyes.set()
 
@@ -292,17 +291,6 @@ class QuorumNode:
         self._carry_out(effects)
         return base_offset
 
-    async def wait_committed(self, offset: int) -> None:
-        """Wait until the record at `offset` lies below the high watermark.
-
-        For the leader that appended it. Raises `NotLeader` when the leadership ends before, or has ended already.
-        """
-        if not self.is_leader:
-            raise NotLeader(self.leader_id, self.epoch)
-        if self.high_watermark > offset:
-            return
-        await self._commits.wait_for(offset)
-
     # --- steps and effects ----------------------------------------------------------------------------------------
 
     def _step(self, step: Callable[[QuorumCore, int], list[Effect]]) -> None:
@@ -356,7 +344,7 @@ class QuorumNode:
             case LeadershipBegan():
                 self._commits.began(effect.epoch)
             case LeadershipEnded():
-                self._commits.ended(NotLeader(self.leader_id, self.epoch))
+                self._commits.ended()
             case LeaderChanged():
                 self._listener.on_leader_changed(effect.leader_id, effect.epoch)
             case Transition():

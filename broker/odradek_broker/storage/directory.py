@@ -165,14 +165,6 @@ class LogDirectory:
                 found[partition] = b""
         return dict(sorted(found.items()))
 
-    def strays(self, assigned: Mapping[TopicPartition, bytes]) -> list[TopicPartition]:
-        """Partitions that lie here, but the metadata puts them elsewhere or gives the name to another topic id."""
-        return [
-            partition
-            for partition, topic_id in self.partitions().items()
-            if partition not in assigned or (topic_id and topic_id != assigned[partition])
-        ]
-
     def open_log(self, topic_partition: TopicPartition, topic_id: bytes, settings: LogSettings, *, wall_ms: int) -> Log:
         """Open or create a partition's log with what the checkpoints say about it. Blocking.
 

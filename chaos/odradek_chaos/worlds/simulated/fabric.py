@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from odradek_chaos.worlds.simulated.links import Arrival, Delay, Link, Pipe, uniform
+from odradek_chaos.worlds.simulated.links import Arrival, Delay, Link, Pipe
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.streams import SimStream
 
@@ -48,9 +48,6 @@ class SimFabric:
 
     def links(self) -> list[Link]:
         return list(self._links.values())
-
-    def set_delay(self, source: str, target: str, low_ms: float, high_ms: float) -> None:
-        self.link(source, target).delay = uniform(low_ms, high_ms)
 
     def cut(self, source: str, target: str, both_ways: bool = True) -> None:
         """Nothing sent from `source` arrives at `target` until `heal`; connections stay, and what was sent waits."""
