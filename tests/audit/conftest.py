@@ -50,5 +50,8 @@ def session() -> Iterator[SparkSession]:
     pytest.importorskip("pyspark")
     from odradek_audit.launch import spark_session
 
-    with spark_session("local[2]") as spark:
-        yield spark
+    with pytest.MonkeyPatch.context() as environment:
+        # What tests ask of it is over before the second compiler has paid for itself.
+        environment.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+        with spark_session("local[2]") as spark:
+            yield spark

@@ -12,6 +12,7 @@ from odradek_audit import local
 from odradek_audit.disk import LocalDisk
 from odradek_audit.history import ACK, SEND, Event, History
 from odradek_audit.planting import plant
+from odradek_audit.rows import CorruptLog
 from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
 from odradek_proto.compression import Codec
 from odradek_proto.topics import TopicPartition
@@ -93,12 +94,34 @@ def test_views_of_the_data_source(session: SparkSession, tmp_path: Path) -> None
     assert counts == {"batches": 4, "segments": 2, "epochs": 4, "checkpoints": 2}
 
 
-def test_corrupt_log_fails_unless_told_otherwise(session: SparkSession, tmp_path: Path) -> None:
-    """By default a reader of records is not given half of them in silence."""
-    log = SampleLog().fill(10)
-    replica = write_log_directory(tmp_path / "1", 1, {TopicPartition("t", 0): SamplePartition(log)})
+@pytest.fixture
+def damaged_replica(tmp_path: Path) -> Path:
+    """A replica in whose log one byte is not as it was written."""
+    partitions = {TopicPartition("t", 0): SamplePartition(SampleLog().fill(10))}
+    replica = write_log_directory(tmp_path / "1", 1, partitions)
     plant("flip-byte", replica, TopicPartition("t", 0), random.Random(1))
-    reader = session.read.format("kafka-log").option("replicas", f"1={replica}")
+    return replica
+
+
+def test_corrupt_log_fails_unless_told_otherwise(damaged_replica: Path) -> None:
+    """By default a reader of records is not given half of them in silence."""
+    import pyarrow
+    from odradek_audit.datasource import KafkaLogReader
+
+    def read(**options: str) -> pyarrow.Table:
+        reader = KafkaLogReader({"replicas": f"1={damaged_replica}", **options})
+        return pyarrow.Table.from_batches([rows for part in reader.partitions() for rows in reader.read(part)])
+
+    with pytest.raises(CorruptLog):
+        read()
+    assert read(view="batches", onCorrupt="record")["crc_ok"].to_pylist().count(False) == 1
+    assert read(view="batches", onCorrupt="stop").num_rows < 10
+
+
+@pytest.mark.slow
+def test_corrupt_log_fails_a_job_of_spark_unless_told_otherwise(session: SparkSession, damaged_replica: Path) -> None:
+    """The same, with its way through Spark: the options arrive, and so does the error."""
+    reader = session.read.format("kafka-log").option("replicas", f"1={damaged_replica}")
     with pytest.raises(Exception, match="CorruptLog"):
         reader.load().count()
     reader = reader.option("view", "batches")
