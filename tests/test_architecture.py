@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,9 +60,15 @@ def sources(folder: Path) -> Iterator[Path]:
             yield path
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Everything in a file; many tests ask, and parsing is most of their work."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Line numbers and full names of what a file imports, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -129,7 +136,7 @@ def test_chance_and_pauses_come_from_the_clock(folder: str) -> None:
     """`random.Random` is a type here, never a source; nobody calls the module's functions or asyncio.sleep."""
     found = []
     for path in sources(ROOT / folder):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 name = f"{node.value.id}.{node.attr}"
                 if name == "asyncio.sleep" or (node.value.id == "random" and node.attr != "Random"):
@@ -141,7 +148,7 @@ def test_no_test_sleeps() -> None:
     """Tests await a condition or run under virtual time."""
     found = []
     for path in sources(ROOT / "tests"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
@@ -159,7 +166,7 @@ def test_no_function_outgrows_seventy_lines() -> None:
     found = []
     for folder in PACKAGES.values():
         for path in sources(folder):
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in nodes(path):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     lines = (node.end_lineno or node.lineno) - node.lineno + 1
                     if lines > 70:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def test_files_that_a_page_names_exist(name: str) -> None:
     assert not missing, missing
 
 
+@cache
 def names_in(path: Path) -> set[str]:
     """`function`, `Class` and `Class.method` of a file."""
     found = set()
@@ -147,9 +149,15 @@ def code_of(page: Path) -> Iterator[str]:
         yield from block.splitlines()[1:-1]
 
 
+@cache
+def command_tree() -> Any:
+    """What `odradek` is; made once, since it takes a while."""
+    return get_command(app)
+
+
 def unknown_command(words: list[str]) -> str | None:
     """The command in `odradek <words>` that does not exist; options and arguments are not looked at."""
-    command: Any = get_command(app)
+    command = command_tree()
     context = command.make_context("odradek", [], resilient_parsing=True)
     for word in words:
         if not hasattr(command, "list_commands") or not re.fullmatch(r"[a-z][a-z-]*", word):

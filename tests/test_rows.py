@@ -11,6 +11,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,13 @@ def rules() -> list[str]:
     return listed
 
 
-def said_by_tests(path: Path) -> Iterator[str]:
+@cache
+def said_by_tests(path: Path) -> tuple[str, ...]:
     """Docstrings of test functions, and the strings that decorate them."""
+    return tuple(_said_by_tests(path))
+
+
+def _said_by_tests(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             yield ast.get_docstring(node) or ""
