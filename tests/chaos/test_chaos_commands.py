@@ -44,7 +44,7 @@ def test_a_hint_names_the_cluster_that_was_struck(place: Place, arguments: str) 
 def test_an_interrupted_campaign_ends_quietly() -> None:
     """Ctrl-C goes to the workers too: nobody prints a traceback, and the exit code is that of an interrupt."""
     campaign = subprocess.Popen(
-        [sys.executable, "-m", "odradek.cli.main", "chaos", "run", "--seeds", "1..1000", "-j", "2", "--faults", "0.5"],
+        [sys.executable, "-m", "odradek.cli.main", "chaos", "run", "--seeds", "1..1000", "-j", "2", "--faults", "0.1"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

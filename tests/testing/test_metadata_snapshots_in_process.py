@@ -13,9 +13,9 @@ from odradek_broker.testing import AsyncCluster
 from odradek_proto.topics import TopicPartition
 
 SMALL = {
-    "metadata.log.max.record.bytes.between.snapshots": 20_000,
-    "metadata.max.retention.bytes": 60_000,
-    "metadata.log.segment.bytes": 10_000,
+    "metadata.log.max.record.bytes.between.snapshots": 8_000,
+    "metadata.max.retention.bytes": 24_000,
+    "metadata.log.segment.bytes": 4_000,
 }
 
 
@@ -43,7 +43,7 @@ async def agree(cluster: AsyncCluster) -> None:
         assert (image.topics, image.topic_configs, image.brokers) == (first.topics, first.topic_configs, first.brokers)
 
 
-async def pass_thousands_of_records(cluster: AsyncCluster) -> None:
+async def pass_hundreds_of_records(cluster: AsyncCluster) -> None:
     """Settings that change all the time, topics that come and go, and one that is made anew under its name."""
     names = ("retention.ms", "retention.bytes", "segment.ms", "flush.messages", "max.message.bytes", "segment.bytes")
     async with Admin(cluster.bootstrap) as admin:
@@ -52,7 +52,7 @@ async def pass_thousands_of_records(cluster: AsyncCluster) -> None:
             await admin.delete_topics([f"passing-{number}"])
         await admin.delete_topics(["anew"])
         await cluster.create_topic("anew", partitions=1, replication_factor=3)
-        for number in range(300):
+        for number in range(120):
             value = str(1_000_000 + number)
             await admin.alter_configs("topic", "orders", set=dict.fromkeys(names, value))
 
@@ -71,15 +71,15 @@ async def come_back_by_snapshot(directory: Path) -> None:
         assert len(await write_and_read(cluster, "anew")) == 20
         away = await mere_voter(cluster)
         await cluster.kill(away)
-        await pass_thousands_of_records(cluster)
+        await pass_hundreds_of_records(cluster)
         leader = cluster._nodes()[await cluster.controller()].quorum
         assert leader is not None
-        assert leader.log_start_offset > 500, "what the broker needs is no longer in the log"
-        assert leader.log_end_offset > 1_800
+        assert leader.log_start_offset > 250, "what the broker needs is no longer in the log"
+        assert leader.log_end_offset > 720
         async with Admin(cluster.bootstrap) as admin:
             described = await admin.describe_quorum()
         assert described.snapshot_end_offset is not None
-        assert described.snapshot_end_offset >= described.log_start_offset > 500
+        assert described.snapshot_end_offset >= described.log_start_offset > 250
         await cluster.start(away)
         await cluster.wait_until_in_sync("anew")
         await agree(cluster)
@@ -88,7 +88,7 @@ async def come_back_by_snapshot(directory: Path) -> None:
         node = cluster._nodes()[away]
         assert node.broker is not None
         orders = node.broker.replicas.replicas[TopicPartition("orders", 0)]
-        assert orders.log.settings.retention_ms == 1_000_299
+        assert orders.log.settings.retention_ms == 1_000_119
         files = log_files(cluster.replicas()[str(away)])
         assert files[0] != "00000000000000000000.log"
 
@@ -102,7 +102,7 @@ async def join_with_an_empty_disk(directory: Path) -> None:
     async with AsyncCluster(3, settings=SMALL, directory=directory) as cluster:
         await cluster.create_topic("orders", partitions=1, replication_factor=3)
         await cluster.create_topic("anew", partitions=1, replication_factor=3)
-        await pass_thousands_of_records(cluster)
+        await pass_hundreds_of_records(cluster)
         assert len(await write_and_read(cluster, "orders")) == 20
         lost = await mere_voter(cluster)
         await cluster.kill(lost)
