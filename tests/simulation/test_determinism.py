@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -34,7 +35,7 @@ def test_hash_seeds_leave_no_trace() -> None:
     hashes = [
         subprocess.run(
             [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": hash_seed},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
             check=True,
