@@ -69,17 +69,11 @@ class Witness:
     def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
         assert base_offset >= self.next_offset, "each record once and in order"
         self.next_offset = base_offset + len(records)
-<<<<<<< ours
-        self.told += records
-        known = self._world.committed.setdefault(base_offset, (epoch, tuple(records)))
-        assert known == (epoch, tuple(records)), (self._node_id, base_offset, epoch)
+        self.told = self.told.plus(records)
+        assert self._world.commit(base_offset, epoch, tuple(records), self.told), (self._node_id, base_offset, epoch)
         appended = self._world.appended.get((self._node_id, epoch, base_offset))
         if appended is not None:
             self._world.acknowledged[base_offset] = appended
-=======
-        self.told = self.told.plus(records)
-        assert self._world.commit(base_offset, epoch, tuple(records), self.told), (self._node_id, base_offset, epoch)
->>>>>>> theirs
 
     def on_leader(self, epoch: int) -> None:
         assert self.leads is None
@@ -108,15 +102,10 @@ class World:
         self.machines = {node_id: SimNode(f"n{node_id}", self.loop, self.fabric) for node_id in (*VOTERS, OBSERVER)}
         self.nodes: dict[int, QuorumNode] = {}
         self.witnesses: dict[int, Witness] = {}
-<<<<<<< ours
-        self.committed: dict[int, tuple[int, tuple[bytes, ...]]] = {}  # by base offset
-        self.appended: dict[tuple[int, int, int], tuple[bytes, ...]] = {}  # by node, epoch and base offset
-        self.acknowledged: dict[int, tuple[bytes, ...]] = {}  # to the node that appended it
-=======
         self.committed: dict[int, tuple[int, tuple[bytes, ...], Told]] = {}  # by base offset
         self.offsets: list[int] = []  # of what was committed, in their order
-        self.acknowledged: dict[int, tuple[bytes, ...]] = {}
->>>>>>> theirs
+        self.appended: dict[tuple[int, int, int], tuple[bytes, ...]] = {}  # by node, epoch and base offset
+        self.acknowledged: dict[int, tuple[bytes, ...]] = {}  # to the node that appended it
         self.leaders: dict[int, int] = {}
         self.quiet = False  # nobody appends any more
         self._number = 0
