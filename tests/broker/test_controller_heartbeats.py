@@ -101,10 +101,15 @@ def test_a_heartbeat_of_another_life_is_refused(fields: dict[str, Any], error: E
 
 
 def test_controlled_shutdown_waits_until_the_others_have_read_of_it() -> None:
-    """R-130, R-142: leaderships move at once; the broker may stop when every active broker has read so."""
+    """R-130, R-142: leaderships move at once; the broker may stop when every active broker has read so.
+
+    What they had read when it asked is not enough.
+    """
     image = image_of([1, 2, 3])
     topic = add_topic(image, "orders", partition_of([1, 2, 3]), partition_of([2, 1, 3]))
     sessions = sessions_of(image)
+    for other in (1, 2, 3):
+        process_heartbeat(image, SETTINGS, sessions, beat(other, current_metadata_offset=image.offset), 1)
 
     def ask() -> controller_pb2.HeartbeatAnswer:
         decision = process_heartbeat(image, SETTINGS, sessions, beat(want_shut_down=True), 1)

@@ -199,6 +199,19 @@ def test_the_first_unstable_offset_follows_open_transactions() -> None:
     assert states.first_unstable_offset is None
 
 
+def test_a_snapshot_keeps_open_transactions() -> None:
+    """Whoever starts from a snapshot holds readers back at the same offset, until the same marker (PS-09)."""
+    before = ProducerStates()
+    before.update(header(5, 0, producer=1))
+    before.update(header(6, 0, producer=2, open=True))
+    states = ProducerStates()
+    states.restore(before.entries(), 7)
+    assert states.first_unstable_offset == 6
+    states.update(marker(7, producer=2))
+    states.on_high_watermark(8)
+    assert states.first_unstable_offset is None
+
+
 def test_an_open_transaction_keeps_its_producer() -> None:
     """Expiry waits for the end of the transaction (R-248)."""
     states = ProducerStates()
