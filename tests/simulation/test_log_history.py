@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from odradek_chaos.worlds.simulated.checks.at_rest import logs_at_rest
 from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
+from odradek_chaos.worlds.simulated.checks.seen import Everything, ReplicaSeen
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.loop import SimLoop
@@ -110,6 +112,44 @@ def test_a_replica_is_compared_anew_when_it_was_cut() -> None:
     rewritten = disk(A, batch(1, 3, b"y"))
     history.forget(FIRST)
     assert look(history, FIRST, rewritten, 2, 2) is not None
+
+
+@pytest.mark.parametrize("end", [2, 3], ids=["as long as before", "longer"])
+def test_a_log_that_was_rewritten_without_a_word_is_read_anew(end: int) -> None:
+    """No event, no smaller end: but the last batch is not where it was. A log that only grew is not read twice."""
+    history, mine = PartitionHistory(DIRECTORY), disk(A, B)
+    assert look(history, FIRST, disk(A, B), 2, 1) is None
+    assert look(history, SECOND, mine, 2, 1) is None
+    known = history.view(SECOND).batches[0]
+    disk(A, B, C, found=mine)
+    assert look(history, SECOND, mine, 3, 1) is None
+    assert history.view(SECOND).batches[0] is known
+    assert look(history, FIRST, disk(A, batch(1, 1, b"x"), C), end, 1) is not None
+
+
+def test_a_segment_that_took_the_place_of_another_is_read_anew() -> None:
+    """The bytes that were read once are still in memory, and no file any more."""
+    history, mine = PartitionHistory(DIRECTORY), disk(A, B)
+    assert look(history, FIRST, mine, 2, 2) is None
+    files = SimFiles(mine, SimLoop(1), random.Random(2))
+    files.remove(f"{DIRECTORY}/{0:020d}.log")
+    assert look(history, FIRST, disk(A, batch(1, 1, b"x"), C, found=mine), 3, 2) is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [(A, B, []), (A, batch(1, 1, b"x"), ["log-matching"]), (A, batch(1, 2, b"b"), ["committed-prefix-immutable"])],
+    ids=["as it was", "other bytes", "other epoch"],
+)
+def test_the_end_of_the_story_sees_what_changed_behind_the_newest_batch(
+    first: bytes, second: bytes, found: list[str]
+) -> None:
+    """All was read and fine; later something changes that nobody looks at again."""
+    now, mine = Everything(), disk(A, B, C)
+    now.disks[FIRST], now.replicas[FIRST, "t-0"] = mine, ReplicaSeen(FIRST, 1, "t-0", 1, 3, 3)
+    assert look(now.history("t-0"), FIRST, mine, 3, 3) is None
+    disk(first, second, C, found=mine)
+    assert [check for check, _ in logs_at_rest(now)] == found
 
 
 def test_a_cut_takes_the_producers_back() -> None:

@@ -24,6 +24,7 @@ from odradek_proto.transport.chance import decided_by
 
 from odradek_chaos.verify import verify
 from odradek_chaos.worlds.simulated.board import Board
+from odradek_chaos.worlds.simulated.checks.at_rest import logs_at_rest
 from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.faults.catalogue import nemeses_of, replaying
@@ -267,6 +268,8 @@ async def _evidence(world: World, load: Load, result: SeedResult) -> None:
         await _until(world, lambda: not _differing_ends(world), REACH_END_MS)
     except TimeoutError:
         world.report("not-converged", _differing_ends(world))
+    for check, (broker_id, partition, sentence) in logs_at_rest(world.watcher.now):
+        world.report(check, sentence, broker_id, partition)
     _judge_disks(world, load, result)
 
 

@@ -1,7 +1,8 @@
 """The logs of one partition on all simulated disks, read as they grow, and what was ever committed of them.
 
 The bytes are read by a reader of the checker's own: the accused does not lend his books to the auditor. Each batch is
-read once for each replica; a cut drops what was cut, and a new incarnation is read anew from its first byte.
+read once for each replica; a cut drops what was cut, and a new incarnation is read anew from its first byte. Of a cut
+that nobody spoke of the last batch tells: it does not stand where it stood, and all is read anew.
 
 The first-commit table is the cheapest and best detector that a simulator has: the first replica that puts a batch
 below its high watermark writes it into the table, and every replica that does so later is compared with it.
@@ -51,6 +52,7 @@ class LogView:
         self._directory = directory
         self._segment: Inode | None = None
         self._position = 0
+        self._bases: list[int] = []  # of the segments that were read
 
     @property
     def end_offset(self) -> int:
@@ -65,6 +67,8 @@ class LogView:
             batches.pop()
         self.committed = min(self.committed, len(batches))
         self._segment, self._position = (batches[-1].segment, batches[-1].end_position) if batches else (None, 0)
+        while self._bases and (not batches or self._bases[-1] > batches[-1].base_offset):
+            self._bases.pop()
         self.producers.clear()
         for batch in batches:
             self._remember(batch)
@@ -76,6 +80,8 @@ class LogView:
         """
         if log_end_offset < self.end_offset:
             self.cut(log_end_offset)
+        if self.batches and not self._stands(disk):
+            self.cut(-1)
         new: list[Batch] = []
         while self.end_offset < log_end_offset:
             data = self._next_data(disk, log_end_offset)
@@ -101,6 +107,21 @@ class LogView:
         place = bisect_right(self.batches, offset, key=_base_offset) - 1
         found = self.batches[place] if place >= 0 else None
         return found if found is not None and found.next_offset > offset else None
+
+    def _stands(self, disk: SimDisk) -> bool:
+        """Whether the last batch that was read is still where it was, in the file that has the name."""
+        last, before = self.batches[-1], self.batches[-2] if len(self.batches) > 1 else None
+        segment = last.segment
+        if segment is None:
+            return True
+        directory = disk.find(self._directory)
+        if not isinstance(directory, Directory) or not self._bases:
+            return False
+        if directory.entries.get(f"{self._bases[-1]:020d}.log") is not segment or len(segment.data) < last.end_position:
+            return False
+        start = before.end_position if before is not None and before.segment is segment else 0
+        base, _, epoch, _, crc, *_ = HEADER.unpack_from(segment.data, start)
+        return (base, epoch, crc) == (last.base_offset, last.leader_epoch, last.crc)
 
     def _remember(self, batch: Batch) -> None:
         if batch.producer_id >= 0:
@@ -128,6 +149,7 @@ class LogView:
         if not isinstance(found, Inode) or len(found.data) < HEADER.size:
             return None
         self._segment, self._position = found, 0
+        self._bases.append(base)
         return found.data
 
 
