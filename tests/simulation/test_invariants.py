@@ -262,6 +262,14 @@ def minority(broken: bool) -> list[Violation]:
     return list(quorum.MajorityReachedHighWatermark().on_quorum(now, QUORUM_LEADER, None))
 
 
+def test_a_voter_on_damaged_bytes_is_not_counted_by_what_it_had() -> None:
+    """Nobody looks at it, so what is known of it is old."""
+    now = everything()
+    now.voter_ends = {1: 10, 2: 7, 3: 0}
+    now.damaged[2, METADATA] = -1
+    assert not list(quorum.MajorityReachedHighWatermark().on_quorum(now, QUORUM_LEADER, None))
+
+
 @case(quorum.MetadataHighWatermarkNeverFalls)
 def metadata_falls(broken: bool) -> list[Violation]:
     before = QUORUM_LEADER._replace(high_watermark=9 if broken else 7)

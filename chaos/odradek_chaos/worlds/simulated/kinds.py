@@ -72,7 +72,13 @@ TABLE = (
     Kind("blackout", "power", Owed.FLUSHED, "cuts the power of all machines within 300 ms", True),
     Kind("lying-fsync", "power", Owed.SAFETY, "fsyncs that do nothing, then power losses", True),
     Kind("flip-any", "damage", Owed.SAFETY, "flips bits in any file of any broker, running or not", True),
-    Kind("new-disk", "damage", Owed.SAFETY, "gives a broker an empty disk, votes and all", True),
+    Kind(
+        "new-disk",
+        "damage",
+        Owed.SAFETY,
+        "gives a broker an empty disk, votes and all, while the other voters have everything",
+        True,
+    ),
 )
 KINDS = {kind.name: kind for kind in TABLE}
 SAFE_NEMESES = tuple(kind.name for kind in TABLE if kind.owed in (Owed.ALWAYS, Owed.CALM))

@@ -20,6 +20,8 @@ class MajorityReachedHighWatermark(Invariant):
     def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
         if not seen.is_leader or (before is not None and before.high_watermark == seen.high_watermark):
             return
+        if any((voter, METADATA) in now.damaged for voter in now.voter_ends):
+            return  # nobody looks at what it has
         have = [voter for voter, end in now.voter_ends.items() if end >= seen.high_watermark]
         if 2 * len(have) <= len(now.voter_ends):
             sentence = f"high watermark {seen.high_watermark}, and only voters {have} have it: {now.voter_ends}"
