@@ -11,45 +11,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.mutants.generated import Generated, generate
-from tests.mutants.tree import Patch, Tree, patches
+from tests.mutants.generated import generate
+from tests.mutants.nursery import Trial, judge_all
+from tests.mutants.reach import Reach, read, trace
+from tests.mutants.tree import Patch, Tree, environment, patches
+from tests.mutants.verdict import Journal, Verdict
 
 TESTS = ("tests/scripts", "tests/broker")
-PATIENCE_S = 900  # for one mutant; whoever takes longer stands still, and that is noticed, too
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of one mutant."""
-
-    name: str
-    area: str
-    breaks: str
-    check: str
-    by: str  # seeds, tests, or nothing
-    seeds: int
-    reached: bool
-    seconds: float
-
-    @property
-    def caught(self) -> bool:
-        return self.by != ""
-
-    def line(self) -> str:
-        what = self.check if self.caught else ("SURVIVED" if self.reached else "SURVIVED, not reached")
-        after = f"{self.seeds} seeds" if self.by == "seeds" else self.by
-        return f"{self.name:44} {self.area:16} {after:10} {self.seconds:6.1f} s  {what}"
+PATIENCE_S = 600  # for one mutant; whoever takes longer stands still, and that is noticed, too
+TESTS_CPU_S = 240  # beside the limit of its seeds; all fast tests take some 45 s of CPU time
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,40 +41,37 @@ class Unchanged:
     name: str = "unchanged sources"
 
 
-Mutant = Patch | Generated | Unchanged
+Mutant = Patch | Unchanged
 
 
-def judge(tree: Tree, mutant: Mutant, arguments: argparse.Namespace) -> Verdict:
-    """Put a mutant into the tree, run it, take it out again."""
+def judge(tree: Tree, mutant: Mutant, reach: Reach, arguments: argparse.Namespace) -> Verdict:
+    """Put a mutant into the tree, run it, take it out again.
+
+    The tests that come by what a patch changes are first; since it may be seen from elsewhere, all others follow.
+    """
     order = ["seeds", "tests"]
     if isinstance(mutant, Patch):
-        tree.apply(mutant)
+        tests = reach.tests_of(mutant.path, tree.apply(mutant))
+        tests += reach.others(tests)
         area, breaks, runs = mutant.area, mutant.breaks, list(mutant.options)
-    elif isinstance(mutant, Generated):
-        tree.write(mutant.path, mutant.text)
-        area, breaks, runs, order = "generated", mutant.change, [""], ["tests", "seeds"]
     else:
-        area, breaks, runs = "none", "nothing", list(mutant.options)
+        area, breaks, runs, tests = "none", "nothing", list(mutant.options), []
     wanted = {
-        "order": [stage for stage in order if stage in arguments.stages], "runs": runs,
-        "seeds": arguments.seeds, "limit_s": arguments.limit, "tests": list(TESTS),
+        "order": [stage for stage in order if stage in arguments.stages], "runs": runs, "seeds": arguments.seeds,
+        "limit_s": arguments.limit, "tests": tests, "cpu_s": int(arguments.limit) + TESTS_CPU_S,
     }  # fmt: skip
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(tree.python_path),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-    }
     started = time.monotonic()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.mutants.child", json.dumps(wanted)],
-            cwd=tree.directory, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+            [sys.executable, "-m", "tests.mutants.child"], input=json.dumps(wanted), cwd=tree.directory,
+            env=environment(tree), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return Verdict(mutant.name, area, breaks, "stands still", "time", 0, True, time.monotonic() - started)
     finally:
         tree.restore()
+    if done.returncode == -signal.SIGXCPU:
+        return Verdict(mutant.name, area, breaks, "never ends", "time", 0, True, time.monotonic() - started)
     try:
         found = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
@@ -104,8 +82,11 @@ def judge(tree: Tree, mutant: Mutant, arguments: argparse.Namespace) -> Verdict:
     )
 
 
-def run_all(mutants: Sequence[Mutant], arguments: argparse.Namespace, say: Callable[[Verdict], None]) -> list[Verdict]:
-    """Judge all mutants, `--jobs` at a time, each worker with a copy of the sources of its own."""
+def run_all(mutants: Sequence[Mutant], reach: Reach, arguments: argparse.Namespace) -> list[Verdict]:
+    """Judge all mutants, `--jobs` at a time, each worker with a copy of the sources of its own, and print verdicts as
+    they come. What the journal knows is not judged again.
+    """
+    journal = Journal(arguments.journal)
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in mutants:
         waiting.put(mutant)
@@ -119,9 +100,13 @@ def run_all(mutants: Sequence[Mutant], arguments: argparse.Namespace, say: Calla
                     mutant = waiting.get_nowait()
                 except queue.Empty:
                     return
-                verdict = judge(tree, mutant, arguments)
+                digest = Journal.digest(mutant, arguments.stages)
+                verdict = journal.known(digest)
+                if verdict is None:
+                    verdict = judge(tree, mutant, reach, arguments)
+                    journal.note(digest, verdict)
                 verdicts.append(verdict)
-                say(verdict)
+                print(verdict.line(), flush=True)
 
     workers = [threading.Thread(target=work) for _ in range(arguments.jobs)]
     for worker in workers:
@@ -129,6 +114,41 @@ def run_all(mutants: Sequence[Mutant], arguments: argparse.Namespace, say: Calla
     for worker in workers:
         worker.join()
     return verdicts
+
+
+def run_generated(reach: Reach, arguments: argparse.Namespace) -> list[Verdict]:
+    """Judge generated mutants by the tests that come by their statements, and by seeds if none of those objects."""
+    journal = Journal(arguments.journal)
+    verdicts: list[Verdict] = []
+    trials: list[Trial] = []
+
+    def say(trial: Trial, verdict: Verdict) -> None:
+        journal.note(Journal.digest(trial.mutant, arguments.stages), verdict)
+        verdicts.append(verdict)
+        print(verdict.line(), flush=True)
+
+    for mutant in generate(arguments.generated, arguments.draw):
+        known = journal.known(Journal.digest(mutant, arguments.stages))
+        if known is not None:
+            verdicts.append(known)
+            print(known.line(), flush=True)
+            continue
+        tests = reach.tests_of(mutant.path, mutant.lines) if "tests" in arguments.stages else []
+        seeds = arguments.seeds if "seeds" in arguments.stages else 0
+        trials.append(Trial(mutant, {test: reach.seconds[test] for test in tests}, seeds, arguments.limit, PATIENCE_S))
+    if trials:
+        judge_all(trials, TESTS, arguments.jobs, say)
+    return verdicts
+
+
+def reach_of_tests(arguments: argparse.Namespace) -> Reach:
+    """What the fast tests come by, all of which have to pass."""
+    if "tests" not in arguments.stages:
+        return Reach({}, {})
+    if arguments.reach and arguments.reach.exists():
+        return read(arguments.reach)
+    with tempfile.TemporaryDirectory(prefix="odradek-mutants-") as name:
+        return trace(Tree(Path(name)), TESTS, arguments.reach or Path(name) / "reach.json")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -149,22 +169,29 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--enough", type=float, default=0.8, help="share of generated mutants that must be caught")
     parser.add_argument("-j", "--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all verdicts here")
+    parser.add_argument(
+        "--journal", type=Path, metavar="FILE", help="note each verdict here, and go on from what stands here"
+    )
+    parser.add_argument(
+        "--reach", type=Path, metavar="FILE", help="what the tests come by: read from here, or made and kept here"
+    )
     arguments = parser.parse_args(words)
     known = {patch.name: patch for patch in patches()}
     unknown = [name for name in arguments.names if name not in known]
     if unknown:
         parser.error(f"no mutant is called {unknown[0]!r}; there are {', '.join(known)}")
-    mutants: list[Mutant] = (
-        list(generate(arguments.generated, arguments.draw))
-        if arguments.generated
-        else [known[name] for name in arguments.names or known]
-    )
-    kinds = dict.fromkeys(option for patch in known.values() for option in patch.options)
-    (sound,) = run_all([Unchanged(tuple(kinds))], arguments, lambda verdict: None)
+    mutants = [known[name] for name in arguments.names or known]
+    kinds = [""] if arguments.generated else [option for patch in known.values() for option in patch.options]
+    (sound,) = run_all([Unchanged(tuple(dict.fromkeys(kinds)))], Reach({}, {}), arguments)
+    try:
+        reach = reach_of_tests(arguments)
+    except ValueError as error:
+        print(f"the unchanged sources do not pass: {error}")
+        return 1
     if sound.caught:
         print(f"the unchanged sources do not pass: {sound.check} ({sound.by})")
         return 1
-    verdicts = run_all(mutants, arguments, lambda verdict: print(verdict.line(), flush=True))
+    verdicts = run_generated(reach, arguments) if arguments.generated else run_all(mutants, reach, arguments)
     caught = sum(verdict.caught for verdict in verdicts)
     unreached = [verdict.name for verdict in verdicts if not verdict.reached]
     print(f"{caught} of {len(verdicts)} caught, {len(unreached)} not reached")

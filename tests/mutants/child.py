@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import builtins
 import json
+import resource
 import shlex
 import sys
 import time
 import traceback
 
+import pytest
+
 # These may fail on a busy machine, or know no rule of the protocol.
 IGNORED = ("test_metrics_*", "test_quorum_over_grpc.py", "test_config*")
+MOST_MEMORY = 4 << 30  # a mutant that never ends fills lists, too
 
 
 def try_seeds(runs: list[str], seeds: int, limit_s: float) -> dict[str, object] | None:
@@ -40,33 +44,49 @@ def try_seeds(runs: list[str], seeds: int, limit_s: float) -> dict[str, object] 
     return None
 
 
-def try_tests(paths: list[str]) -> dict[str, object] | None:
-    """The name of the first test that fails. None: all pass."""
-    import pytest
+def pytest_arguments() -> list[str]:
+    """How the fast tests are run here: the first failure ends it, in this process, nothing is left behind."""
+    ignored = [f"--ignore-glob=*/{pattern}" for pattern in IGNORED]
+    return ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", *ignored]
 
-    class First:
-        failed = ""
 
-        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-            if report.failed and not self.failed:
-                self.failed = report.nodeid
+class First:
+    """A pytest plugin that keeps the name of the first test, or file of tests, that fails."""
 
-        def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-            if report.failed and not self.failed:
-                self.failed = report.nodeid
+    failed = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+
+def try_tests(tests: list[str]) -> dict[str, object] | None:
+    """The name of the first of these tests, in this order, that fails. None: all pass."""
+    if not tests:
+        return None
+    place = {test: number for number, test in enumerate(tests)}
+
+    class InOrder:
+        def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+            items[:] = sorted((item for item in items if item.nodeid in place), key=lambda item: place[item.nodeid])
 
     first = First()
-    arguments = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", *paths]
-    arguments += [f"--ignore-glob=*/{pattern}" for pattern in IGNORED]
-    code = pytest.main(arguments, plugins=[first])
-    if code == 0:
+    files = dict.fromkeys(test.partition("::")[0] for test in tests)
+    code = pytest.main([*pytest_arguments(), *files], plugins=[first, InOrder()])
+    if code == pytest.ExitCode.OK:
         return None
     return {"check": first.failed or f"pytest exit code {code}", "by": "tests", "seeds": 0, "detail": ""}
 
 
 def main() -> None:
-    """Arguments: one JSON object with `order` (seeds, tests), `runs`, `seeds`, `limit_s` and `tests`."""
-    order = json.loads(sys.argv[1])
+    """Standard input: one JSON object with `order` (seeds, tests), `runs`, `seeds`, `limit_s`, `tests` and `cpu_s`."""
+    order = json.load(sys.stdin)
+    resource.setrlimit(resource.RLIMIT_CPU, (order["cpu_s"], order["cpu_s"] + 5))
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     caught: dict[str, object] | None = None
     started = time.monotonic()
     for stage in order["order"]:

@@ -27,12 +27,15 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """One mutant: the file, the line, what was done to it, and the whole mutated file."""
+    """One mutant: the file, the line, what was done to it, the whole mutated file, and the lines of the statement (of
+    its head, if others are nested in it) that was changed, as the unchanged file counts them.
+    """
 
     path: str
     line: int
     change: str
     text: str
+    lines: range
 
     @property
     def name(self) -> str:
@@ -94,6 +97,13 @@ def _statement_around(module: ast.Module, target: ast.AST) -> ast.stmt:
     return around[-1]
 
 
+def _head(statement: ast.stmt) -> range:
+    """Its lines before the first statement within: whoever begins it comes by one of them."""
+    within = [node.lineno for node in ast.walk(statement) if isinstance(node, ast.stmt) and node is not statement]
+    end = min(within) - 1 if within else statement.end_lineno or statement.lineno
+    return range(statement.lineno, max(end, statement.lineno) + 1)
+
+
 def _in_functions(module: ast.Module) -> Iterator[ast.AST]:
     """Nodes inside of functions, but not of their signatures, and no docstrings or messages for people."""
     for function in ast.walk(module):
@@ -124,6 +134,8 @@ def _mutant(path: str, text: str, number: int, which: int) -> Generated:
     node = list(_in_functions(module))[number]
     what, change = list(_changes(node))[which]
     line = getattr(node, "lineno", 0)
-    mutated = _Apply(node, _statement_around(module, node), change).visit(module)
+    statement = _statement_around(module, node)
+    lines = _head(statement)
+    mutated = _Apply(node, statement, change).visit(module)
     assert isinstance(mutated, ast.Module)
-    return Generated(path, line, what, ast.unparse(ast.fix_missing_locations(mutated)))
+    return Generated(path, line, what, ast.unparse(ast.fix_missing_locations(mutated)), lines)

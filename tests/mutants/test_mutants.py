@@ -10,6 +10,7 @@ import pytest
 
 from tests.mutants.__main__ import judge
 from tests.mutants.generated import generate
+from tests.mutants.reach import Reach
 from tests.mutants.tree import BadPatch, Patch, Tree, load, marked, patches
 
 AREAS = {
@@ -79,8 +80,8 @@ def test_generated_mutants_are_drawn_by_their_seed() -> None:
 @pytest.mark.slow
 def test_mutants_are_caught_and_reached(tree: Tree) -> None:
     """One of each kind that seeds catch at once: an early acknowledgement, and two leaders of the quorum."""
-    arguments = argparse.Namespace(seeds=30, limit=200.0, stages=["seeds", "tests"])
+    arguments = argparse.Namespace(seeds=30, limit=200.0, stages=["seeds"])
     for patch in patches():
         if patch.name in ("acks-all-answers-at-once", "minority-elects"):
-            verdict = judge(tree, patch, arguments)
+            verdict = judge(tree, patch, Reach({}, {}), arguments)
             assert (verdict.by, verdict.reached) == ("seeds", True), verdict.line()

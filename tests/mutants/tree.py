@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -94,8 +95,11 @@ class Tree:
         """Comes before the installed packages, so that the copy is what is imported."""
         return [str(self.directory / name) for name in IMPORTED]
 
-    def apply(self, patch: Patch) -> None:
-        """Apply a patch and mark its lines. Raises `BadPatch` when it does not fit the sources."""
+    def apply(self, patch: Patch) -> list[int]:
+        """Apply a patch and mark its lines. Returns which lines of the unchanged file it takes away, or stands beside.
+
+        Raises `BadPatch` when it does not fit the sources.
+        """
         target = self.directory / patch.path
         self._keep(target)
         done = subprocess.run(
@@ -105,7 +109,9 @@ class Tree:
         if done.returncode != 0:
             raise BadPatch(f"{patch.name}: does not apply: {done.stderr.strip()}")
         mutated = target.read_text(encoding="utf-8")
-        target.write_text(marked(mutated, changed_lines(self._original[target], mutated)), encoding="utf-8")
+        before = self._original[target]
+        target.write_text(marked(mutated, changed_lines(before, mutated)), encoding="utf-8")
+        return changed_lines(mutated, before)
 
     def write(self, path: str, text: str) -> None:
         """Replace a whole file by its mutant."""
@@ -121,6 +127,16 @@ class Tree:
 
     def _keep(self, target: Path) -> None:
         self._original.setdefault(target, target.read_text(encoding="utf-8"))
+
+
+def environment(tree: Tree) -> dict[str, str]:
+    """What a process that runs inside of the tree is given."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(tree.python_path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+    }
 
 
 def changed_lines(before: str, after: str) -> list[int]:

@@ -1,0 +1,80 @@
+"""Generated mutants: which tests come by a line, how a fork becomes a mutant, and what the journal keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from odradek_broker.core.partition import high_watermark
+
+from tests.mutants.generated import Generated, generate
+from tests.mutants.nursery import become, functions_of_the_core
+from tests.mutants.reach import Reach, trace
+from tests.mutants.tree import ROOT, Tree
+from tests.mutants.verdict import Journal, Verdict
+
+HIGH_WATERMARK = "broker/odradek_broker/core/partition/high_watermark.py"
+
+
+def changed(old: str, new: str) -> Generated:
+    """A mutant of the high watermark's module."""
+    text = (ROOT / HIGH_WATERMARK).read_text()
+    assert old in text
+    return Generated(HIGH_WATERMARK, 1, "by hand", text.replace(old, new), range(1, 2))
+
+
+def test_a_function_becomes_its_mutant_for_whoever_holds_it() -> None:
+    """The function object stays and its code is another; other functions are left alone."""
+    candidate = high_watermark.candidate
+    unchanged = candidate.__code__
+    functions = functions_of_the_core()
+    try:
+        become(changed("return lowest", "return lowest + 7"), functions)
+        assert candidate(5, 3, [], lambda remote: False) == 12
+    finally:
+        candidate.__code__ = unchanged
+    assert candidate(5, 3, [], lambda remote: False) == 5
+
+
+def test_a_mutant_that_is_the_unchanged_source_is_refused() -> None:
+    """It would survive everything."""
+    with pytest.raises(ValueError, match="no function holds that code"):
+        become(changed("return lowest", "return  lowest"), functions_of_the_core())
+
+
+def test_the_head_of_a_changed_statement_is_what_tests_come_by() -> None:
+    """Its first line is among the lines of the mutant, and those of statements within it are not."""
+    for mutant in generate(40, 3):
+        lines = (ROOT / mutant.path).read_text().splitlines()
+        assert 1 <= mutant.lines.start < mutant.lines.stop <= len(lines) + 1, mutant.name
+        assert mutant.lines.start <= mutant.line, mutant.name
+
+
+def test_tests_are_known_by_the_lines_that_they_come_by(tmp_path: Path) -> None:
+    """Traced in a copy: tests of the epoch cache come by its lines, and not by those of the high watermark."""
+    reach = trace(Tree(tmp_path), ["tests/broker/test_epoch_cache.py"], tmp_path / "reach.json")
+    epochs = "broker/odradek_broker/core/partition/epochs.py"
+    assert reach.tests_of(epochs, range(1, 120))
+    assert all(test.startswith("tests/broker/test_epoch_cache.py::") for test in reach.seconds)
+    assert not reach.tests_of(HIGH_WATERMARK, range(1, 40))
+    assert reach.tests_of(epochs, [1]) == []
+
+
+def test_quick_tests_come_first() -> None:
+    """Whoever objects in a tenth of a second saves the slow ones."""
+    reach = Reach({"a.py": {3: ["slow", "quick"], 4: ["slow", "middle"]}}, {"slow": 9.0, "middle": 2.0, "quick": 0.1})
+    assert reach.tests_of("a.py", range(3, 5)) == ["quick", "middle", "slow"]
+    assert reach.others(["slow"]) == ["quick", "middle"]
+
+
+def test_the_journal_knows_what_was_judged_before(tmp_path: Path) -> None:
+    """The same mutant and the same stages; another text or other stages are judged anew."""
+    mutant = changed("return lowest", "return lowest + 7")
+    verdict = Verdict("high_watermark:1 by hand", "generated", "by hand", "test_it", "tests", 0, True, 0.5)
+    digest = Journal.digest(mutant, ["tests"])
+    Journal(tmp_path / "journal.jsonl").note(digest, verdict)
+    journal = Journal(tmp_path / "journal.jsonl")
+    assert journal.known(digest) == verdict
+    assert journal.known(Journal.digest(mutant, ["seeds"])) is None
+    assert journal.known(Journal.digest(replace(mutant, text="other"), ["tests"])) is None
