@@ -38,6 +38,7 @@ def summary(seed: int, checks: tuple[str, ...] = ()) -> SeedSummary:
         acknowledged=10,
         compared=30,
         recovered_ms=500,
+        silences_ms={},
         costs=(),
         checks=checks,
         report="",

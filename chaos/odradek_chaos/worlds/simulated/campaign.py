@@ -19,6 +19,7 @@ from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES
 from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import SeedResult, run_seed
+from odradek_chaos.worlds.simulated.silence import in_words
 
 QUEUED_PER_JOB = 2
 REPORTS_KEPT = 20
@@ -39,6 +40,7 @@ class SeedSummary:
     acknowledged: int
     compared: int
     recovered_ms: int
+    silences_ms: dict[str, int]
     costs: tuple[str, ...]  # names of the checks that found what is not owed
     checks: tuple[str, ...]  # names of the checks that found something
     report: str  # the failure as a text; empty when there is none
@@ -62,6 +64,7 @@ class Campaign:
     costs: Counter[str] = field(default_factory=Counter)  # seeds with what is not owed under their faults
     checks: Counter[str] = field(default_factory=Counter)
     worst_recovery_ms: int = 0
+    silences_ms: dict[str, list[int]] = field(default_factory=dict)  # by kind of fault, the longest of each seed
     failed_seeds: list[int] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
 
@@ -78,6 +81,8 @@ class Campaign:
         self.costs.update(summary.costs)
         self.checks.update(summary.checks)
         self.worst_recovery_ms = max(self.worst_recovery_ms, summary.recovered_ms)
+        for kind, silence_ms in summary.silences_ms.items():
+            self.silences_ms.setdefault(kind, []).append(silence_ms)
         if summary.checks:
             self.failed_seeds.append(summary.seed)
             if len(self.reports) < REPORTS_KEPT:
@@ -112,6 +117,8 @@ class Campaign:
             yield f"NOT REACHED: {', '.join(missed)}"
         yield f"{self.acknowledged} records acknowledged, {self.compared} compared between replicas"
         yield f"longest recovery after the faults: {self.worst_recovery_ms} ms"
+        if self.silences_ms:
+            yield f"longest ms without an acknowledgement, p50/p99/max of the seeds: {in_words(self.silences_ms)}"
         yield f"{self.wall_s:.1f} s, {self.cpu_s:.1f} s of CPU, {self.speed:.1f} times real time per core"
         if self.costs:
             yield "not owed: " + ", ".join(f"{count} seeds with {name}" for name, count in sorted(self.costs.items()))
@@ -143,6 +150,7 @@ def summarize(result: SeedResult, cpu_s: float) -> SeedSummary:
         acknowledged=result.acknowledged,
         compared=result.compared,
         recovered_ms=result.recovered_ms,
+        silences_ms=result.silences_ms,
         checks=tuple(sorted({finding.check for finding in result.findings})),
         report=result.report() if result.findings else "",
     )

@@ -37,10 +37,7 @@ class Load:
     def __init__(self, world: World) -> None:
         self.world = world
         self.ledger = Ledger(SimClock(world.loop, world.loop.fork_rng("ledger")))
-        if world.plan.options.acks == "all":
-            self.ledger.on_ack = lambda topic, partition, offset: world.watcher.acknowledged(
-                f"{topic}-{partition}", offset
-            )
+        self.ledger.on_ack = self._acknowledged
         self.writers: list[Writer] = []
         self.positions: dict[int, int] = {}  # of the reader: partition to the next offset
         self.script: tuple[Send, ...] | None = None
@@ -145,6 +142,11 @@ class Load:
             self.writers.append(writer)
             writer.on_send = self._note_send
             await (writer.run() if self.script is None else self._follow_script(writer))
+
+    def _acknowledged(self, topic: str, partition: int, offset: int) -> None:
+        self.world.silences.acknowledged(self.world.loop.now_us, topic, partition)
+        if self.world.plan.options.acks == "all":
+            self.world.watcher.acknowledged(f"{topic}-{partition}", offset)
 
     def _note_send(self, name: str, partition: int) -> None:
         number = int(name.partition(".")[0][1:])

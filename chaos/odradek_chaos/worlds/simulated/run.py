@@ -73,6 +73,7 @@ class SeedResult:
     read: int = 0
     compared: int = 0  # records that the audit compared between replicas
     faults_began_us: int = 0
+    silences_ms: dict[str, int] = field(default_factory=dict)  # longest without an acknowledgement, by kind of fault
     recovered_ms: int = -1  # from the end of the faults to full ISRs and an acknowledgement of every partition
     findings: list[Finding] = field(default_factory=list)
     costs: dict[str, int] = field(default_factory=dict)  # checks that found what is not owed under these faults
@@ -144,7 +145,7 @@ def run_seed(
         _end(world)
     for context in loop.unhandled:
         world.report("unhandled-exception", f"{context.get('message')}: {context.get('exception')!r}")
-    result.faults = dict(sorted(world.faults.items()))
+    result.faults, result.silences_ms = dict(sorted(world.faults.items())), dict(world.silences.longest_ms)
     result.points, result.branches = dict(world.luck.points), dict(world.luck.branches)
     result.chances = tuple(world.luck.drawn())
     result.strikes, result.sends, result.costs = tuple(world.strikes), tuple(load.sends), dict(world.costs)

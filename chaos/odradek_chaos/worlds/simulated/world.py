@@ -12,7 +12,7 @@ from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.board import Board
 from odradek_chaos.worlds.simulated.calm import Calm
-from odradek_chaos.worlds.simulated.checks.bounds import queues_beyond_bounds
+from odradek_chaos.worlds.simulated.checks.bounds import queues_beyond_bounds, waiting_at
 from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster import SimCluster
 from odradek_chaos.worlds.simulated.kinds import LOSSES
@@ -23,6 +23,7 @@ from odradek_chaos.worlds.simulated.options import Plan
 from odradek_chaos.worlds.simulated.overheard import Overheard
 from odradek_chaos.worlds.simulated.reach import Reach
 from odradek_chaos.worlds.simulated.script import Strike
+from odradek_chaos.worlds.simulated.silence import Silences
 from odradek_chaos.worlds.simulated.timeline import Timeline
 from odradek_chaos.worlds.simulated.watcher import Watcher
 
@@ -49,6 +50,7 @@ class World:
         self.faulty = False
         self.goes_on = False  # past findings
         self.faults: Counter[str] = Counter()
+        self.silences = Silences()
         self.strikes: list[Strike] = []
         self.findings: list[Finding] = []
         self.costs: Counter[str] = Counter()  # checks that found what was not owed
@@ -83,6 +85,7 @@ class World:
         """Note a fault that is about to strike."""
         self.look_for_crashes()
         self.faults[name] += 1
+        self.silences.struck(self.loop.now_us, name)
         self.loop.trace(f"fault {name} {broker_id}")
         self.timeline.note(f"!{name}", broker_id, facts=facts)
 
@@ -196,7 +199,7 @@ class World:
         """Look for what no step of a broker shows, every few virtual milliseconds from now on."""
         self.look_for_crashes()
         for broker_id, node in self.cluster.running():
-            problem = queues_beyond_bounds(node, len(self.cluster.machines[broker_id].tasks))
+            problem = queues_beyond_bounds(len(self.cluster.machines[broker_id].tasks), waiting_at(node))
             if problem:
                 self.report("queues-bounded", problem, broker_id)
         self.later(LOOK_EVERY_MS, self.watch)

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
 from odradek_broker.node import Node
 
 MOST_TASKS = 2_000  # unfinished tasks of one process; a run's clients and partitions need some dozens
 MOST_WAITING = 1_000  # produces or fetches that wait at one replica
 
 
-def queues_beyond_bounds(node: Node, tasks: int) -> str:
+class Waiting(NamedTuple):
+    """What waits at one replica."""
+
+    partition: str
+    produces: int
+    fetches: int
+
+
+def waiting_at(node: Node) -> Iterator[Waiting]:
+    """At each replica of a broker; nothing before it has opened them."""
+    if node.broker is not None:
+        for tp, hosted in node.broker.replicas.replicas.items():
+            yield Waiting(str(tp), hosted.waiting_produces, hosted.waiting_fetches)
+
+
+def queues_beyond_bounds(tasks: int, queues: Iterable[Waiting]) -> str:
     """What has grown beyond all measure, as a sentence; empty when nothing has."""
     if tasks > MOST_TASKS:
         return f"{tasks} tasks"
-    if node.broker is None:
-        return ""
-    for tp, hosted in node.broker.replicas.replicas.items():
-        if hosted.waiting_produces > MOST_WAITING:
-            return f"{tp}: {hosted.waiting_produces} produce requests wait"
-        if hosted.waiting_fetches > MOST_WAITING:
-            return f"{tp}: {hosted.waiting_fetches} fetches wait"
+    for partition, produces, fetches in queues:
+        if produces > MOST_WAITING:
+            return f"{partition}: {produces} produce requests wait"
+        if fetches > MOST_WAITING:
+            return f"{partition}: {fetches} fetches wait"
     return ""

@@ -1,0 +1,86 @@
+"""Checks of a whole world that are no invariants of a step: each fires on what it speaks of, and not beside it."""
+
+from __future__ import annotations
+
+import pytest
+from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
+from odradek_chaos.worlds.simulated.checks import bounds
+from odradek_chaos.worlds.simulated.checks.bounds import MOST_TASKS, MOST_WAITING, Waiting, queues_beyond_bounds
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.options import Options, expand
+from odradek_chaos.worlds.simulated.recovery import EPOCHS_PER_WINDOW, ElectionStorm
+from odradek_chaos.worlds.simulated.run import run_seed
+from odradek_chaos.worlds.simulated.silence import Silences, in_words, percentile
+from odradek_chaos.worlds.simulated.world import TOPIC, World
+
+FEW = Waiting("t-0", MOST_WAITING, MOST_WAITING)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "waiting", "found"),
+    [
+        (MOST_TASKS, FEW, ""),
+        (MOST_TASKS + 1, FEW, "tasks"),
+        (0, FEW._replace(produces=MOST_WAITING + 1), "produce requests wait"),
+        (0, FEW._replace(fetches=MOST_WAITING + 1), "fetches wait"),
+    ],
+)
+def test_a_queue_that_grows_beyond_its_bound_is_named(tasks: int, waiting: Waiting, found: str) -> None:
+    """At the bound all is well; one more is a sentence with the number."""
+    sentence = queues_beyond_bounds(tasks, [waiting])
+    assert sentence.endswith(found)
+    assert bool(sentence) == bool(found)
+
+
+@pytest.mark.parametrize("bound", ["MOST_TASKS", "MOST_WAITING"])
+def test_the_queues_of_a_running_broker_are_looked_at(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a bound of nothing every cluster has a finding."""
+    monkeypatch.setattr(bounds, bound, 0)
+    result = run_seed(1, Options(faults_ms=300))
+    assert {finding.check for finding in result.findings} == {"queues-bounded"}
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_partition_that_elects_again_and_again_is_a_storm(more: int) -> None:
+    """In the first window three epochs, and one for each broker that may come back just now (L7)."""
+    loop = SimLoop(1)
+    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+    allowed = EPOCHS_PER_WINDOW + len(world.cluster.machines)
+
+    def led_in(epoch: int) -> MetadataImage:
+        registration = PartitionRegistration((1, 2, 3), (1, 2), 1, leader_epoch=epoch, partition_epoch=epoch)
+        return MetadataImage(offset=epoch, topics={TOPIC: TopicImage(TOPIC, b"id", {0: registration})})
+
+    world.watcher.now.image = led_in(4)
+    storm = ElectionStorm(world)
+    world.watcher.now.image = led_in(4 + allowed + more)
+    storm.judge()
+    loop.close()
+    assert [finding.check for finding in world.findings] == ["election-storm"] * more
+
+
+def test_a_silence_is_told_of_the_faults_that_struck_in_it() -> None:
+    """And of those in the second before it; not of older ones, nor of another partition's."""
+    silences = Silences()
+    silences.struck(0, "cut")
+    silences.acknowledged(1_500_000, "t", 0)
+    silences.acknowledged(1_500_000, "t", 1)
+    silences.struck(1_600_000, "kill")
+    silences.acknowledged(1_900_000, "t", 0)
+    silences.acknowledged(1_910_000, "t", 0)
+    silences.struck(2_500_000, "pause")
+    silences.acknowledged(2_800_000, "t", 1)
+    assert silences.longest_ms == {"kill": 1_300, "pause": 1_300}
+
+
+def test_silences_are_published_as_median_99th_percentile_and_largest() -> None:
+    """Of a hundred seeds the 99th, of a few the largest."""
+    assert [percentile(range(1, 101), share) for share in (0.5, 0.99, 1)] == [50, 99, 100]
+    assert in_words({"pause": [7], "kill": [30, 10, 20]}) == "kill 20/30/30, pause 7/7/7"
+
+
+def test_a_killed_leader_costs_a_silence_that_the_run_tells() -> None:
+    """The kind is there with the time that its partitions were silent (L8)."""
+    result = run_seed(1, Options(faults_ms=2_000, nemeses=("kill",)))
+    assert not result.findings, result.report()
+    assert result.silences_ms["kill"] > 20
