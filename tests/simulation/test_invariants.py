@@ -13,7 +13,7 @@ from odradek_broker.core.partition.producers import CachedBatch, ProducerEntry, 
 from odradek_chaos.worlds.simulated.checks import catalogue, isr, leaders, logs, quorum, requests, watermarks
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
 from odradek_chaos.worlds.simulated.checks.history import Batch
-from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
+from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, RemoteSeen, ReplicaSeen
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
@@ -63,7 +63,9 @@ def moment(event: str, broker_id: int, **facts: object) -> Moment:
 
 
 def told(invariant: Invariant, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> list[Violation]:
-    return list(invariant.on_replica(now, seen, before))
+    found = list(invariant.on_replica(now, seen, before))
+    assert not found or invariant.is_asked(Change(changes_of(seen, before))), "the watcher would not have asked it"
+    return found
 
 
 Case = Callable[[bool], list[Violation]]

@@ -32,7 +32,11 @@ class SimClock:
         return WALL_START_MS + self._loop.now_us // 1000 + self.skew_ms
 
     async def sleep(self, delay_ms: float) -> None:
-        await asyncio.sleep(delay_ms / 1000)
+        if delay_ms > 0:
+            await self._loop.sleep_us(round(delay_ms * 1000))
+        else:
+            await asyncio.sleep(0)
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
-        return self._loop.call_later(delay_ms / 1000, callback)
+        loop = self._loop
+        return loop.call_at_us(loop.now_us + max(0, round(delay_ms * 1000)), callback)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.node import Node
@@ -90,7 +91,7 @@ class SimCluster:
                     self.crashes.append(Crash(broker_id, ports.incarnation, self.loop.now_us, error))
                 raise
 
-        machine.start(main, after_step=lambda: self.after_step(broker_id), on_end=lambda: self.on_end(broker_id))
+        machine.start(main, after_step=partial(self.after_step, broker_id), on_end=lambda: self.on_end(broker_id))
 
     async def _until_failed_or_told(self, node: Node, stop: asyncio.Event) -> None:
         told = asyncio.ensure_future(stop.wait())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek_chaos.worlds.simulated.links import Arrival, Delay, Link, Pipe
 from odradek_chaos.worlds.simulated.loop import SimLoop
@@ -123,9 +123,9 @@ class SimFabric:
     def pipe(self, source: str, target: str) -> Pipe:
         return Pipe(self.loop, self.rng, self.link(source, target))
 
-    def send(self, source: str, target: str, arrival: Arrival) -> None:
+    def send(self, source: str, target: str, arrival: Arrival, *args: Any) -> None:
         """One arrival outside of any stream."""
-        self.pipe(source, target).push(arrival)
+        self.pipe(source, target).push(arrival, *args)
 
     def connect(self, client: str, server: str, client_name: str, server_name: str) -> SimStream:
         """Two ends that know each other; returns the client's."""

@@ -6,7 +6,6 @@ nobody sees, and its locks are free.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import random
@@ -241,10 +240,10 @@ class SimFiles:
 
     async def offload(self, function: Callable[[], T]) -> T:
         """Half of a sampled delay, the work, and the other half: a kill may come before it, or before anybody knows."""
-        half_s = (self._rng.uniform(*self.offload_ms) + self.disk.slow_ms) / 2000
-        await asyncio.sleep(half_s)
+        half_us = round((self._rng.uniform(*self.offload_ms) + self.disk.slow_ms) * 500)
+        await self._loop.sleep_us(half_us)
         result = function()
-        await asyncio.sleep(half_s)
+        await self._loop.sleep_us(half_us)
         return result
 
 

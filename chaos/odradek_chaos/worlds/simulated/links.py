@@ -9,15 +9,17 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from odradek_chaos.worlds.simulated.loop import SimLoop
 
-Arrival = Callable[[], None]
+Arrival = Callable[..., None]
 Delay = Callable[[random.Random], float]  # milliseconds
 
 
 def uniform(low_ms: float, high_ms: float) -> Delay:
-    return lambda rng: rng.uniform(low_ms, high_ms)
+    span_ms = high_ms - low_ms
+    return lambda rng: low_ms + span_ms * rng.random()
 
 
 LAN = uniform(0.05, 0.5)
@@ -57,14 +59,16 @@ class Pipe:
         self.link = link
         self._loop = loop
         self._rng = rng
-        self._in_flight: deque[tuple[int, Arrival]] = deque()
+        self._in_flight: deque[tuple[int, Arrival, tuple[Any, ...]]] = deque()
         self._scheduled = False
 
-    def push(self, arrival: Arrival) -> None:
-        due_us = self._loop.now_us + max(1, int(self.link.delay(self._rng) * 1000))
-        self._in_flight.append((due_us, arrival))
+    def push(self, arrival: Arrival, *args: Any) -> None:
+        """Have `arrival(*args)` called at the other end."""
+        due_us = self._loop.now_us + (int(self.link.delay(self._rng) * 1000) or 1)
+        self._in_flight.append((due_us, arrival, args))
         if not self._scheduled:
-            self._schedule(due_us)
+            self._scheduled = True
+            self._loop.call_world_at(due_us, self._deliver)
 
     def lose_suffix(self) -> int:
         """Forget a random number of the last messages under way; returns how many."""
@@ -76,16 +80,15 @@ class Pipe:
     def flush(self) -> None:
         """Let everything under way arrive now, in order."""
         while self._in_flight:
-            self._in_flight.popleft()[1]()
+            _, arrival, args = self._in_flight.popleft()
+            arrival(*args)
 
     def retry(self) -> None:
         """The link works again: what waited is sent anew."""
         if self._in_flight and not self._scheduled:
-            self._schedule(self._loop.now_us + max(1, int(self.link.delay(self._rng) * 1000)))
-
-    def _schedule(self, due_us: int) -> None:
-        self._scheduled = True
-        self._loop.call_world_at(due_us, self._deliver)
+            self._scheduled = True
+            due_us = self._loop.now_us + (int(self.link.delay(self._rng) * 1000) or 1)
+            self._loop.call_world_at(due_us, self._deliver)
 
     def _deliver(self) -> None:
         self._scheduled = False
@@ -95,9 +98,10 @@ class Pipe:
             if self.link.is_cut:
                 self.link.waiting[self] = None
                 return
-            due_us, arrival = in_flight[0]
+            due_us, arrival, args = in_flight[0]
             if due_us > now_us:
-                self._schedule(due_us)
+                self._scheduled = True
+                self._loop.call_world_at(due_us, self._deliver)
                 return
             in_flight.popleft()
-            arrival()
+            arrival(*args)

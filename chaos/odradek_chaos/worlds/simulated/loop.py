@@ -32,11 +32,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 from odradek_chaos.worlds.simulated.process import (
     PROCESS,
     Deadlock,
+    FinalHandle,
     Livelock,
     Process,
     SimHandle,
     SimTimer,
     SimulationError,
+    Step,
     TimeLimit,
 )
 
@@ -51,13 +53,19 @@ else:
 
 logger = logging.getLogger(__name__)
 
-WAKE: Callable[..., object] = vars(asyncio.futures)["_set_result_unless_cancelled"]  # what asyncio.sleep's timer calls
 MICROSECONDS = 1_000_000
 MAX_EVENTS_AT_ONE_INSTANT = 2_000_000
 MAX_EVENTS_OF_THE_DYING = 100_000  # a task that ignores its cancellation is dropped after so many
 HOUSEKEEPING_INTERVAL_EVENTS = 1_000
 GC_INTERVAL_EVENTS = 200_000  # cyclic garbage is collected at places that a seed determines, and only there
+OLD_GARBAGE_EVERY = 5  # so manyeth collection looks at what outlived one before, too
 MANY_CANCELLED_TIMERS = 10_000
+FINAL = FinalHandle()
+
+Sleeper = asyncio.Future[None]
+# When, a number that keeps the order of equal times, whose (None: the world's), and what: a timer of a node, a sleeper
+# to wake, or a function of the world.
+Entry = tuple[int, int, Process | None, Any]
 
 
 class SimLoop(EventLoop):
@@ -76,15 +84,18 @@ class SimLoop(EventLoop):
         self._ready: list[Process] = []
         self._dying: deque[Process] = deque()
         self._graveyard: list[asyncio.Task[Any]] = []  # waits for ever; kept, so that the collector leaves it alone
-        self._timers: list[tuple[int, int, SimTimer, Process]] = []
+        self._timers: list[Entry] = []
         self._timer_number = 0
         self._task_number = 0
         self._cancelled_timers = 0
+        self._collections = 0
+        self._on_timer_cancelled = self._timer_cancelled
         self._trace = 0
+        self._steps: list[int] = []  # what happened at this instant, and is not yet part of the trace
         self._running = False
         self._limit_us: int | None = None
-        self._housekeeping_at, self._collect_at = HOUSEKEEPING_INTERVAL_EVENTS, GC_INTERVAL_EVENTS
-        self._livelock_at = MAX_EVENTS_AT_ONE_INSTANT
+        self._look_up_at, self._collect_at = HOUSEKEEPING_INTERVAL_EVENTS, GC_INTERVAL_EVENTS
+        self._instant_us = self._instant_began_at = 0  # when the loop last looked up, and the events before that
         self._stopping = False
         self._closed = False
 
@@ -96,15 +107,21 @@ class SimLoop(EventLoop):
 
     def trace(self, label: str) -> None:
         """Mix an observation of the world (a delivery, a flush) into the trace."""
-        self._trace = hash((self._trace, self.now_us, zlib.crc32(label.encode())))
+        self._steps.append(zlib.crc32(label.encode()))
 
     def observe(self, *numbers: int) -> None:
         """The same for numbers, cheaper."""
-        self._trace = hash((self._trace, self.now_us, numbers))
+        self._steps += numbers
 
     def trace_digest(self) -> str:
         """Digest of every (time, process) that ran and of all labels. Same seed, same digest, in every process."""
+        self._mix()
         return f"{self._trace & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+
+    def _mix(self) -> None:
+        """Make what happened at this instant part of the trace."""
+        self._trace = hash((self._trace, self.now_us, *self._steps))
+        self._steps.clear()
 
     def new_process(self, name: str) -> Process:
         process = Process(name, len(self._processes))
@@ -126,13 +143,16 @@ class SimLoop(EventLoop):
 
     def pause(self, process: Process) -> None:
         process.paused = True
-        if process.ready:
-            process.ready = False
+        process.idle = False
+        if process in self._ready:
             self._ready.remove(process)
 
     def resume(self, process: Process) -> None:
-        process.paused = False
-        self._make_ready(process)
+        if process.paused:
+            process.paused = False
+            process.idle = not process.queue
+            if process.queue:
+                self._ready.append(process)
 
     def kill(self, process: Process) -> None:
         """Let `process` run no further. The caller has already cut it off from its disk and network.
@@ -144,6 +164,7 @@ class SimLoop(EventLoop):
             return
         self.pause(process)
         self._dying.append(process)
+        self._look_up_at = 0
 
     def _reap(self) -> None:
         """Cancel and unwind the tasks of killed processes, in the order of their deaths."""
@@ -154,11 +175,12 @@ class SimLoop(EventLoop):
             for _ in range(MAX_EVENTS_OF_THE_DYING):
                 if not process.queue:
                     break
-                handle = process.queue.popleft()
-                if not handle._cancelled:
-                    handle._run()
-            process.alive = False
-            process.queue.clear()
+                context, callback, args = process.queue.popleft()
+                try:
+                    context.run(callback, *args)
+                except Exception as error:
+                    self._report(callback, error)
+            process.drop()
             for task in process.tasks:
                 if not task.done():
                     self._graveyard.append(task)
@@ -207,53 +229,56 @@ class SimLoop(EventLoop):
 
     def _run(self) -> None:
         """Run all that can run at an instant, then let time jump to the next timer, until the loop is told to stop."""
-        ready, dying, choose = self._ready, self._dying, self._rng.random
+        ready, steps, choose = self._ready, self._steps, self._rng.random
         while not self._stopping:
-            self._livelock_at = self.events + MAX_EVENTS_AT_ONE_INSTANT
-            if dying:
-                self._reap()
             while ready:
                 count = len(ready)
                 position = int(choose() * count) if count > 1 else 0
                 process = ready[position]
-                handle = process.queue.popleft()
-                if not process.queue:
-                    process.ready = False
-                    ready[position] = ready[-1]
-                    ready.pop()
-                if handle._cancelled:
-                    continue
+                queue = process.queue
+                context, callback, args = queue.popleft()
+                if not queue:
+                    process.idle = True
+                    last = ready.pop()
+                    if last is not process:
+                        ready[position] = last
                 self.events += 1
-                self._trace = hash((self._trace, self.now_us, process.index))
+                steps.append(process.index)
                 try:
-                    handle._context.run(handle._callback, *handle._args)
+                    context.run(callback, *args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:
-                    self._report(handle, error)
+                    self._report(callback, error)
                 if process.after_step is not None:
                     process.after_step()
-                if self._stopping:
-                    return
-                if dying:
-                    self._reap()
-                if self.events >= self._housekeeping_at:
-                    self._keep_house()
+                if self.events >= self._look_up_at:
+                    self._look_up()
+                    if self._stopping:
+                        return
             self._advance()
 
-    def _keep_house(self) -> None:
-        self._housekeeping_at = self.events + HOUSEKEEPING_INTERVAL_EVENTS
+    def _look_up(self) -> None:
+        """What is due now and then, or was asked for: the dead are reaped, garbage is collected, limits are judged."""
+        self._look_up_at = self.events + HOUSEKEEPING_INTERVAL_EVENTS
+        if self._dying:
+            self._reap()
         if self.events >= self._collect_at:
             self._collect_at = self.events + GC_INTERVAL_EVENTS
-            gc.collect()
-        if self.events > self._livelock_at:
+            self._collections += 1
+            gc.collect(2 if self._collections % OLD_GARBAGE_EVERY == 0 else 1)
+        if self._cancelled_timers > MANY_CANCELLED_TIMERS and self._cancelled_timers * 2 > len(self._timers):
+            self._timers[:] = [entry for entry in self._timers if not _is_cancelled(entry)]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
+        if self.now_us > self._instant_us:
+            self._instant_us, self._instant_began_at = self.now_us, self.events
+        elif self.events > self._instant_began_at + MAX_EVENTS_AT_ONE_INSTANT:
             raise Livelock(f"{MAX_EVENTS_AT_ONE_INSTANT} callbacks at {self.now_us} us\n{self.dump()}")
 
-    def _report(self, handle: SimHandle | SimTimer, error: BaseException) -> None:
+    def _report(self, callback: Callable[..., object], error: BaseException) -> None:
         """A callback raised."""
-        self.call_exception_handler(
-            {"message": f"Exception in callback {handle._callback!r}", "exception": error, "handle": handle}
-        )
+        self.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
 
     def _advance(self) -> None:
         """Let time jump to the next instant that has a timer.
@@ -262,48 +287,51 @@ class SimLoop(EventLoop):
         nothing: the sleeper itself is queued. In a paused process it waits among the other timers, as after a SIGSTOP.
         The world's own timers go first, nothing else being able to run yet.
         """
-        timers, world = self._timers, self._world
-        while timers and timers[0][2]._cancelled:
-            heapq.heappop(timers)
+        self._mix()
+        timers, world, pop = self._timers, self._world, heapq.heappop
+        while timers and _is_cancelled(timers[0]):
+            pop(timers)
             self._cancelled_timers -= 1
         if not timers:
             raise Deadlock(f"nothing can run and no timer is set at {self.now_us} us\n{self.dump()}")
-        if self._limit_us is not None and timers[0][0] > self._limit_us:
+        now_us = timers[0][0]
+        if self._limit_us is not None and now_us > self._limit_us:
             raise TimeLimit(f"not done after {self._limit_us} us\n{self.dump()}")
-        now_us = self.now_us = max(self.now_us, timers[0][0])
+        if now_us < self.now_us:
+            now_us = self.now_us
+        self.now_us = now_us
         while timers and timers[0][0] <= now_us:
-            _, _, timer, process = heapq.heappop(timers)
-            timer.waiting = False
-            if timer._cancelled:
+            _, _, process, what = pop(timers)
+            if process is None:
+                if world.queue:
+                    world.queue.append((self._world_context, what, ()))
+                else:
+                    self._run_for_the_world(what)
+            elif type(what) is not SimTimer:
+                if process.paused:
+                    process.queue.append((self._world_context, _wake, (what,)))
+                elif process.alive:
+                    _wake(what)
+            elif what._cancelled:
                 self._cancelled_timers -= 1
-            elif timer._callback is WAKE and not process.paused:
-                if process.alive:
-                    WAKE(*timer._args)
-            elif process is world and not world.queue:
-                self._run_for_the_world(timer)
-            elif process.alive:
-                process.queue.append(timer)
-                if not process.ready and not process.paused:
-                    process.ready = True
+            else:
+                what.waiting = False
+                process.queue.append((what._context, what.fire, ()))
+                if process.idle:
+                    process.idle = False
                     self._ready.append(process)
-            timers = self._timers  # a cancellation may have swept them
 
-    def _run_for_the_world(self, timer: SimTimer) -> None:
+    def _run_for_the_world(self, callback: Callable[[], object]) -> None:
         self.events += 1
-        self._trace = hash((self._trace, self.now_us, 0))
+        self._steps.append(0)
         try:
-            timer._context.run(timer._callback, *timer._args)
+            callback()
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self._report(timer, error)
-        if self.events >= self._housekeeping_at:
-            self._keep_house()
-
-    def _make_ready(self, process: Process) -> None:
-        if not process.ready and not process.paused and process.queue:
-            process.ready = True
-            self._ready.append(process)
+            self._report(callback, error)
+        if self.events >= self._look_up_at:
+            self._look_up()
 
     def dump(self) -> str:
         """Every process and where each unfinished task waits."""
@@ -323,47 +351,59 @@ class SimLoop(EventLoop):
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         if context is None:
-            context = contextvars.copy_context()
+            context, one = contextvars.copy_context(), SimHandle(callback, args)
+            handle: asyncio.Handle = one
+            step: Step = (context, one.fire, ())
+        else:
+            handle, step = FINAL, (context, callback, args)
         process = context.get(PROCESS, self._world)
-        handle = SimHandle(callback, args, context)
-        if process.alive:
-            process.queue.append(handle)
-            if not process.ready and not process.paused:
-                process.ready = True
-                self._ready.append(process)
+        process.queue.append(step)
+        if process.idle:
+            process.idle = False
+            self._ready.append(process)
         return handle
 
     def call_later(
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self._schedule(self.now_us + max(0, round(delay * MICROSECONDS)), callback, args, context)
+        return self.call_at_us(self.now_us + max(0, round(delay * MICROSECONDS)), callback, args, context)
 
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self._schedule(round(when * MICROSECONDS), callback, args, context)
+        return self.call_at_us(round(when * MICROSECONDS), callback, args, context)
 
-    def call_world_at(self, when_us: int, callback: Callable[[], object]) -> asyncio.TimerHandle:
+    def call_world_at(self, when_us: int, callback: Callable[[], object]) -> None:
         """A timer of the world, whoever sets it: deliveries and faults go on while the node that sent is paused."""
-        return self._schedule(when_us, callback, (), self._world_context)
+        self._timer_number += 1
+        heapq.heappush(self._timers, (when_us, self._timer_number, None, callback))
 
-    def _schedule(
-        self, when_us: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    async def sleep_us(self, delay_us: int) -> None:
+        """Let the node that asks sleep; `asyncio.sleep` does the same with more callbacks."""
+        sleeper: Sleeper = asyncio.Future(loop=self)
+        self._timer_number += 1
+        when_us = self.now_us + delay_us
+        heapq.heappush(self._timers, (when_us, self._timer_number, PROCESS.get(self._world), sleeper))
+        await sleeper
+
+    def call_at_us(
+        self,
+        when_us: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...] = (),
+        context: Context | None = None,
     ) -> SimTimer:
+        """A timer of the node that asks."""
         if context is None:
             context = contextvars.copy_context()
-        timer = SimTimer(when_us, callback, args, context, self._timer_cancelled)
+        timer = SimTimer(when_us, callback, args, context, self._on_timer_cancelled)
         self._timer_number += 1
-        heapq.heappush(self._timers, (when_us, self._timer_number, timer, context.get(PROCESS, self._world)))
+        heapq.heappush(self._timers, (when_us, self._timer_number, context.get(PROCESS, self._world), timer))
         return timer
 
     def _timer_cancelled(self) -> None:
         """A cancelled timer stays in the heap until many have gathered."""
         self._cancelled_timers += 1
-        if self._cancelled_timers > MANY_CANCELLED_TIMERS and self._cancelled_timers * 2 > len(self._timers):
-            self._timers = [timer for timer in self._timers if not timer[2]._cancelled]
-            heapq.heapify(self._timers)
-            self._cancelled_timers = 0
 
     if TYPE_CHECKING:  # set at the start: made without a frame in between
 
@@ -408,6 +448,7 @@ class SimLoop(EventLoop):
 
     def stop(self) -> None:
         self._stopping = True
+        self._look_up_at = 0
 
     def close(self) -> None:
         """Forget everything that has not happened. Tasks that never began are told so, the others simply end here."""
@@ -415,6 +456,7 @@ class SimLoop(EventLoop):
         self._timers.clear()
         for process in self._processes:
             process.queue.clear()
+            process.idle = False
             for task in process.tasks:
                 work = task.get_coro()
                 if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
@@ -445,3 +487,12 @@ class SimLoop(EventLoop):
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Nothing to do: there is none."""
+
+
+def _is_cancelled(entry: Entry) -> bool:
+    return type(entry[3]) is SimTimer and entry[3]._cancelled
+
+
+def _wake(sleeper: Sleeper) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)

@@ -72,9 +72,10 @@ class Luck:
         self._rngs: dict[str, Random | None] = {}  # None: this point does not strike in this run
 
     def strikes(self, point: str, probability: float) -> bool:
-        if point not in self._rngs:
-            self._rngs[point] = self._draw(point)
-        rng = self._rngs[point]
+        try:
+            rng = self._rngs[point]
+        except KeyError:
+            rng = self._rngs[point] = self._draw(point)
         if rng is None or not self.strikes_now or rng.random() >= probability:
             return False
         self.points[point] += 1

@@ -191,9 +191,9 @@ class SimNetwork:
         if timeout_ms > CONNECT_TIMEOUT_MS and self._is_unreachable(machine) and self.fabric.rng.random() < 0.5:
             limit_ms = CONNECT_TIMEOUT_MS
         self._calls[reply] = None
+        deadline = self.fabric.loop.call_later(limit_ms / 1000, _time_out, outcome)
         try:
-            async with asyncio.timeout(limit_ms / 1000):
-                return await outcome
+            return await outcome
         except TimeoutError:
             reply.abandoned()
             if limit_ms < timeout_ms:
@@ -203,6 +203,7 @@ class SimNetwork:
             reply.abandoned()
             raise
         finally:
+            deadline.cancel()
             self._calls.pop(reply, None)
 
     def _is_unreachable(self, machine: str) -> bool:
@@ -215,3 +216,8 @@ class SimNetwork:
             self._streams = {known: None for known in self._streams if not known.is_over}
             self._streams_limit = 64 + 2 * len(self._streams)
         self._streams[stream] = None
+
+
+def _time_out(outcome: asyncio.Future[bytes]) -> None:
+    if not outcome.done():
+        outcome.set_exception(TimeoutError())

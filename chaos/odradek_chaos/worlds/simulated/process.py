@@ -28,16 +28,16 @@ class TimeLimit(SimulationError):
 class Process:
     """One incarnation of a node, as the loop sees it: a run queue that can be parked or dropped."""
 
-    __slots__ = ("after_step", "alive", "index", "name", "paused", "queue", "ready", "tasks", "tasks_limit")
+    __slots__ = ("after_step", "alive", "idle", "index", "name", "paused", "queue", "tasks", "tasks_limit")
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
-        self.queue: deque[SimHandle | SimTimer] = deque()
+        self.queue: deque[Step] = deque()
         self.paused = False
         self.alive = True
         self.after_step: Callable[[], None] | None = None  # of whoever watches it
-        self.ready = False  # whether it stands in the loop's list of runnable processes
+        self.idle = True  # not in the loop's list of runnable processes, and to be put there when it has something
         self.tasks: list[asyncio.Task[Any]] = []  # strong references; a task must not vanish while it waits
         self.tasks_limit = 64
 
@@ -51,34 +51,57 @@ class Process:
             self.tasks_limit = 64 + 2 * len(self.tasks)
         self.tasks.append(task)
 
+    def drop(self) -> None:
+        """It is dead: what was queued is gone, and so is whatever anybody queues from now on."""
+        self.alive = self.idle = False
+        self.queue = deque(maxlen=0)
 
+
+Step = tuple[contextvars.Context, Callable[..., object], tuple[Any, ...]]  # a callback that waits for its turn
 PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 
 
 class SimHandle(asyncio.Handle):
-    """A callback, made without asking its loop whether to debug; tens of thousands are made each second."""
+    """A callback that may be taken back until it runs."""
 
     __slots__ = ()
 
     _callback: Callable[..., object]
-    _context: contextvars.Context
 
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         self._callback = callback
         self._args = args
-        self._context = context
         self._cancelled = False
 
     def cancel(self) -> None:
         self._cancelled = True
         self._args = ()
 
+    def fire(self) -> None:
+        if not self._cancelled:
+            self._callback(*self._args)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._callback!r}>"
 
 
+class FinalHandle(asyncio.Handle):
+    """The handle of every callback of a task or future: asyncio lets these handles drop, so one is enough for all."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        raise SimulationError("call_soon with a context gives nothing that can be cancelled")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
 class SimTimer(asyncio.TimerHandle):
-    """The same with a time. It knows whether it still stands in the loop's heap."""
+    """A callback at a time. It knows whether it still stands in the loop's heap."""
 
     __slots__ = ("_on_cancel", "_when_us", "waiting")
 
@@ -110,6 +133,10 @@ class SimTimer(asyncio.TimerHandle):
             self._args = ()
             if self.waiting:
                 self._on_cancel()
+
+    def fire(self) -> None:
+        if not self._cancelled:
+            self._callback(*self._args)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self._when_us} us: {self._callback!r}>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 from odradek_proto.transport.ports import StreamClosed
 
@@ -49,7 +49,8 @@ class SimStream:
         return self._closed or self._end is not None or self.is_gone
 
     async def send(self, message: bytes) -> None:
-        self._check_sendable()
+        if self._closed or self._end is not None:
+            self._check_sendable()
         if len(message) > MAX_MESSAGE_BYTES:
             self.abandon()
             raise StreamClosed(f"{self._peer}: message of {len(message)} bytes is larger than {MAX_MESSAGE_BYTES}")
@@ -64,7 +65,7 @@ class SimStream:
                 self._sender = None
             self._check_sendable()
         self._unread_bytes += len(message)
-        self._out.push(partial(self.other.arrive, message))
+        self._out.push(self.other.arrive, message)
 
     async def recv(self) -> bytes:
         while not self._inbox:
@@ -78,7 +79,11 @@ class SimStream:
             finally:
                 self._receiver = None
         message = self._inbox.popleft()
-        self._return_credit(len(message))
+        other = self.other
+        if self._out.link.is_cut or other._sender is not None:
+            self._return_credit(len(message))
+        else:
+            other._unread_bytes -= len(message)
         return message
 
     def close(self) -> None:
@@ -98,7 +103,9 @@ class SimStream:
         else:
             self._loop.observe(self._out.link.number, len(message))
             self._inbox.append(message)
-            _wake(self._receiver)
+            receiver = self._receiver
+            if receiver is not None and not receiver.done():
+                receiver.set_result(None)
 
     def arrive_end(self, clean: bool) -> None:
         if self._end is None and not self.is_gone:
@@ -120,9 +127,9 @@ class SimStream:
         _wake(self._receiver)
         _wake(self._sender)
 
-    def push(self, arrival: Arrival) -> None:
+    def push(self, arrival: Arrival, *args: Any) -> None:
         """Have something else arrive at the other end, in order with the messages."""
-        self._out.push(arrival)
+        self._out.push(arrival, *args)
 
     def _answer_for_the_dead(self) -> None:
         """The machine crashed: it says nothing while it is off, and a reset once it is up again."""
@@ -133,7 +140,7 @@ class SimStream:
 
     def answer_reset(self) -> None:
         """The machine is up again and knows nothing of this connection: it says so."""
-        self._out.push(partial(self.other.arrive_end, False))
+        self._out.push(self.other.arrive_end, False)
 
     def reset(self) -> None:
         """The connection breaks, for both ends at once, and any unseen suffix of either direction is lost."""
@@ -153,11 +160,11 @@ class SimStream:
         _wake(self._receiver)
         _wake(self._sender)
         if self._end is None:
-            self._out.push(partial(self.other.arrive_end, clean))
+            self._out.push(self.other.arrive_end, clean)
 
     def _return_credit(self, length: int) -> None:
         if self._out.link.is_cut:
-            self._out.push(partial(self.other.arrive_credit, length))
+            self._out.push(self.other.arrive_credit, length)
         else:
             self.other.arrive_credit(length)
 

@@ -7,6 +7,7 @@ as soon as they are written, which is before the broker acts on them.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from odradek_broker.core.metadata.image import MetadataImage
@@ -18,7 +19,7 @@ from odradek_broker.runtime.quorum_node import Standing
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
-from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
+from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, RemoteSeen, ReplicaSeen
 from odradek_chaos.worlds.simulated.timeline import Moment, Tail
 
@@ -26,37 +27,44 @@ if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.world import World
 
 
+END_OF = attrgetter("log_end_offset")
+
+
 class Slot:
     """What a replica looked like when it was last told of."""
 
-    __slots__ = ("ends", "high_watermark", "hosted", "leader_epoch", "log_end_offset", "maximal", "partition", "role")
+    __slots__ = (
+        "ends",
+        "high_watermark",
+        "hosted",
+        "key",
+        "leader",
+        "leader_epoch",
+        "log_end_offset",
+        "maximal",
+        "role",
+        "state",
+    )
 
-    def __init__(self, hosted: HostedReplica) -> None:
+    def __init__(self, broker_id: int, hosted: HostedReplica) -> None:
         self.hosted = hosted
-        self.partition = str(hosted.topic_partition)
+        self.state = hosted.state
+        self.key = (broker_id, str(hosted.topic_partition))
         self.role: LeaderPartition | FollowerPartition | None = None
+        self.leader: LeaderPartition | None = None  # the role, when it leads
         self.log_end_offset = self.high_watermark = self.leader_epoch = -1
         self.maximal: tuple[int, ...] = ()
         self.ends: list[int] = []  # of a leader: how far each follower is known to be
 
-    def looks_as_before(self) -> bool:
-        """Whether a leader's view of the others is what it was; asked only when log and role are."""
-        role = self.role
-        if not isinstance(role, LeaderPartition):
-            return True
-        replicas = role.replicas
-        if replicas.isr.maximal is not self.maximal or role.leader_epoch != self.leader_epoch:
-            return False
-        return [remote.log_end_offset for remote in replicas.remotes] == self.ends
-
     def remember(self) -> None:
         """This is how it looks now."""
-        hosted = self.hosted
-        role, state = hosted.role, hosted.state
+        role, state = self.hosted.role, self.state
         self.role, self.log_end_offset, self.high_watermark = role, state.log_end_offset, state.high_watermark
+        self.leader = None
         if isinstance(role, LeaderPartition):
+            self.leader = role
             self.maximal, self.leader_epoch = role.replicas.isr.maximal, role.leader_epoch
-            self.ends = [remote.log_end_offset for remote in role.replicas.remotes]
+            self.ends = list(map(END_OF, role.replicas.remotes))
 
 
 class Eye:
@@ -85,8 +93,9 @@ class Watcher:
         self._world = world
         self._eyes: dict[int, Eye] = {}  # of the brokers that run
         told = _overriding(self.invariants, "on_replica")
-        self._on_leader = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
-        self._on_follower = [each for each in self._on_leader if not each.leaders_only]
+        told = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
+        # who is asked of each set of changes
+        self._asked = [[each for each in told if each.is_asked(Change(bits))] for bits in range(Change.ANYTHING + 1)]
         self._on_quorum = _overriding(self.invariants, "on_quorum")
         self._on_image = _overriding(self.invariants, "on_image")
         self._on_moment = _overriding(self.invariants, "on_moment")
@@ -125,24 +134,33 @@ class Watcher:
             if hosted != eye.hosted:
                 self._see_who_is_there(broker_id, eye, hosted)
             for slot in eye.slots:
-                replica = slot.hosted
-                role, state = replica.role, replica.state
-                if role is None or (
+                state, role = slot.state, slot.hosted.role
+                if (
                     role is slot.role
                     and state.log_end_offset == slot.log_end_offset
                     and state.high_watermark == slot.high_watermark
-                    and slot.looks_as_before()
                 ):
+                    leader = slot.leader
+                    if leader is None:
+                        continue
+                    replicas = leader.replicas
+                    if (
+                        replicas.isr.maximal is slot.maximal
+                        and leader.leader_epoch == slot.leader_epoch
+                        and list(map(END_OF, replicas.remotes)) == slot.ends
+                    ):
+                        continue
+                elif role is None:
                     continue
                 slot.remember()
-                self._see_replica(broker_id, slot.partition, replica)
+                self._see_replica(eye, slot)
 
     def _see_who_is_there(self, broker_id: int, eye: Eye, hosted: list[HostedReplica]) -> None:
         """Replicas came or went; what went is not a member of anything any more."""
         kept = {slot.hosted: slot for slot in eye.slots}
         for gone in kept.keys() - set(hosted):
-            self.now.replicas.pop((broker_id, kept[gone].partition), None)
-        eye.hosted, eye.slots = hosted, [kept.get(each) or Slot(each) for each in hosted]
+            self.now.replicas.pop(kept[gone].key, None)
+        eye.hosted, eye.slots = hosted, [kept.get(each) or Slot(broker_id, each) for each in hosted]
 
     def end(self, broker_id: int) -> None:
         """The process is gone: it is no member of anything that runs."""
@@ -170,19 +188,19 @@ class Watcher:
 
     # --- what changed
 
-    def _see_replica(self, broker_id: int, partition: str, hosted: HostedReplica) -> None:
-        if self._is_beyond_repair(broker_id, partition):
-            self.now.history(partition).forget(broker_id)
+    def _see_replica(self, eye: Eye, slot: Slot) -> None:
+        now, key = self.now, slot.key
+        broker_id, partition = key
+        if now.damaged and self._is_beyond_repair(broker_id, partition):
+            now.history(partition).forget(broker_id)
             return
-        seen = self._replica(broker_id, partition, hosted)
-        before = self.now.replicas.get((broker_id, partition))
-        self.now.replicas[broker_id, partition] = seen
+        before = now.replicas.get(key)
+        seen = now.replicas[key] = _replica(key, eye.incarnation, slot)
         self._world.board.note(self._world.loop.now_us, seen)
-        newest = self.now.newest_epochs
+        newest = now.newest_epochs
         if seen.leader_epoch > newest.get(partition, -1):
             newest[partition] = seen.leader_epoch
-        now = self.now
-        for invariant in self._on_leader if seen.is_leader else self._on_follower:
+        for invariant in self._asked[changes_of(seen, before)]:
             for violation in invariant.on_replica(now, seen, before):
                 self._report(invariant, violation)
 
@@ -195,30 +213,6 @@ class Watcher:
             del self.now.damaged[key]  # the copy was replaced, and this is the new one
             return False
         return key not in self.now.replicas
-
-    def _replica(self, broker_id: int, partition: str, hosted: HostedReplica) -> ReplicaSeen:
-        role, state = hosted.role, hosted.state
-        assert role is not None
-        seen = ReplicaSeen(
-            broker_id,
-            self._eyes[broker_id].incarnation,
-            partition,
-            role.leader_epoch,
-            state.log_end_offset,
-            state.high_watermark,
-            producers=state.producers,
-        )
-        if isinstance(role, LeaderPartition):
-            seen.is_leader, seen.leader = True, broker_id
-            seen.isr, seen.maximal_isr = role.isr, role.maximal_isr
-            seen.partition_epoch, seen.min_isr = role.partition_epoch, role.effective_min_isr
-            seen.remotes = {
-                remote.broker_id: RemoteSeen(remote.log_end_offset, remote.broker_epoch)
-                for remote in role.replicas.remotes
-            }
-        else:
-            seen.leader = role.leader
-        return seen
 
     def _see_quorum(self, broker_id: int, eye: Eye, standing: Standing) -> None:
         before = self.now.quorum.get(broker_id)
@@ -299,6 +293,35 @@ class Watcher:
     def _report(self, invariant: Invariant, violation: Violation) -> None:
         broker_id, partition, sentence = violation
         self._world.report(invariant.name, sentence, broker_id, partition)
+
+
+def _replica(key: tuple[int, str], incarnation: int, slot: Slot) -> ReplicaSeen:
+    """What there is to see of a replica that was looked at just now."""
+    broker_id, partition = key
+    role, leader, end, high_watermark = slot.role, slot.leader, slot.log_end_offset, slot.high_watermark
+    assert role is not None
+    if leader is None:
+        assert isinstance(role, FollowerPartition), role
+        seen = ReplicaSeen(broker_id, incarnation, partition, role.leader_epoch, end, high_watermark)
+        seen.leader = role.leader
+    else:
+        seen = ReplicaSeen(
+            broker_id,
+            incarnation,
+            partition,
+            leader.leader_epoch,
+            end,
+            high_watermark,
+            True,
+            broker_id,
+            leader.isr,
+            slot.maximal,
+            leader.partition_epoch,
+            leader.effective_min_isr,
+            {each.broker_id: RemoteSeen(each.log_end_offset, each.broker_epoch) for each in leader.replicas.remotes},
+        )
+    seen.producers = slot.state.producers
+    return seen
 
 
 def _overriding(invariants: list[Invariant], method: str) -> list[Invariant]:

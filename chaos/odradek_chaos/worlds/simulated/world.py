@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from random import Random
 
 from odradek_proto.topics import TopicPartition
 
@@ -16,6 +15,7 @@ from odradek_chaos.worlds.simulated.checks.bounds import queues_beyond_bounds, w
 from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster import SimCluster
 from odradek_chaos.worlds.simulated.kinds import LOSSES
+from odradek_chaos.worlds.simulated.links import uniform
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.luck import Luck
 from odradek_chaos.worlds.simulated.operator import Operator
@@ -40,6 +40,7 @@ class World:
         self.plan = plan
         self.promises = plan.options.promises
         self.cluster = SimCluster(loop, settings=plan.settings)
+        self.usual_delay = uniform(*plan.link_ms)  # of links without a fault, in milliseconds
         self.cluster.fabric.default_delay = self.usual_delay
         self.timeline = Timeline(self.cluster)
         self.board = Board()
@@ -74,10 +75,6 @@ class World:
     @property
     def now_ms(self) -> int:
         return self.loop.now_us // 1000
-
-    def usual_delay(self, rng: Random) -> float:
-        """Of links without a fault, in milliseconds."""
-        return rng.uniform(*self.plan.link_ms)
 
     # --- faults
 

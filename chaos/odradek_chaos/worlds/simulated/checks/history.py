@@ -83,22 +83,26 @@ class LogView:
         if self.batches and not self._stands(disk):
             self.cut(-1)
         new: list[Batch] = []
-        while self.end_offset < log_end_offset:
+        batches, end = self.batches, self.end_offset
+        while end < log_end_offset:
             data = self._next_data(disk, log_end_offset)
             if data is None:
-                if ahead or (not self.batches and self.first_base(disk) >= log_end_offset):
+                if ahead or (not batches and self.first_base(disk) >= log_end_offset):
                     break
-                return f"nothing at offset {self.end_offset}, below its log end offset {log_end_offset}"
+                return f"nothing at offset {end}, below its log end offset {log_end_offset}"
             base, length, epoch, _, crc, _, delta, _, _, pid, pepoch, sequence = HEADER.unpack_from(
                 data, self._position
             )
-            if self.batches and base != self.end_offset:
-                return f"a batch of offset {base} where {self.end_offset} should be"
+            if batches and base != end:
+                return f"a batch of offset {base} where {end} should be"
             self._position += PREFIX_BYTES + length
-            last = (sequence + delta) % SEQUENCES if pid >= 0 else -1
-            batch = Batch(base, base + delta + 1, epoch, crc, pid, pepoch, last, self._segment, self._position)
-            self.batches.append(batch)
-            self._remember(batch)
+            end = base + delta + 1
+            last = -1
+            if pid >= 0:
+                last = (sequence + delta) % SEQUENCES
+                self.producers[pid] = (pepoch, last)
+            batch = Batch(base, end, epoch, crc, pid, pepoch, last, self._segment, self._position)
+            batches.append(batch)
             new.append(batch)
         return new
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntFlag
 from typing import ClassVar
 
 from odradek_broker.core.metadata.image import MetadataImage
@@ -32,6 +33,50 @@ Violation = tuple[int, str, str]  # broker id, partition, sentence
 Violations = Iterator[Violation]
 
 
+class Change(IntFlag):
+    """What is different about a replica, and whether it leads. A first look is all of it."""
+
+    LOG_END = 1
+    HIGH_WATERMARK = 2
+    TERM = 4  # leader epoch, leader, or role
+    ISR = 8  # either of the two sets, partition epoch or effective min.insync.replicas
+    REMOTES = 16  # what a leader knows of its followers
+    LEADS = 32  # no change, but who it is that changed
+    ANYTHING = 63
+
+
+LOG_END, HIGH_WATERMARK, TERM, ISR, REMOTES, LEADS = (each.value for each in Change)  # plain numbers are faster
+FIRST_LOOK = LOG_END | HIGH_WATERMARK | TERM | ISR | REMOTES
+
+
+def changes_of(seen: ReplicaSeen, before: ReplicaSeen | None) -> int:
+    """The set of `Change` between two looks at a replica, as a number."""
+    found = LEADS if seen.is_leader else 0
+    if before is None:
+        return found | FIRST_LOOK
+    if seen.log_end_offset != before.log_end_offset:
+        found |= LOG_END
+    if seen.high_watermark != before.high_watermark:
+        found |= HIGH_WATERMARK
+    if (
+        seen.leader_epoch != before.leader_epoch
+        or seen.is_leader is not before.is_leader
+        or seen.leader != before.leader
+        or seen.incarnation != before.incarnation
+    ):
+        found |= TERM
+    if (
+        seen.maximal_isr != before.maximal_isr
+        or seen.isr != before.isr
+        or seen.partition_epoch != before.partition_epoch
+        or seen.min_isr != before.min_isr
+    ):
+        found |= ISR
+    if seen.remotes != before.remotes:
+        found |= REMOTES
+    return found
+
+
 class Invariant:
     """One promise. Each method is told of one change right after the event that made it; `now` has it already.
 
@@ -41,7 +86,12 @@ class Invariant:
     name: ClassVar[str]
     rules: ClassVar[str] = ""  # N-numbers and the invariants of the specification
     leaders_only: ClassVar[bool] = False  # `on_replica` has nothing to say of followers
+    looks_at: ClassVar[Change] = Change.ANYTHING  # and nothing when none of this has changed
     flushed_only: ClassVar[bool] = False  # it holds with odradek.fsync=before-ack alone
+
+    def is_asked(self, changes: Change) -> bool:
+        """Whether `on_replica` has anything to say when these have changed."""
+        return bool(changes & self.looks_at & ~Change.LEADS) and (Change.LEADS in changes or not self.leaders_only)
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         """A replica changed; `before` is None when it has just got its first role in this incarnation."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 
-from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.seen import Everything, ReplicaSeen
 
 
@@ -71,6 +71,7 @@ class MaximalIsrSuperset(Invariant):
 
     name = "maximal-isr-superset"
     rules = "N4, W-5, R-4, R-46"
+    looks_at = Change.ISR | Change.TERM
     leaders_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
@@ -105,6 +106,7 @@ class CandidateCompleteness(Invariant):
 
     name = "candidate-completeness"
     rules = "S-1, S-2"
+    looks_at = Change.HIGH_WATERMARK | Change.LOG_END
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         if before is None or seen.log_end_offset < before.log_end_offset:
@@ -143,6 +145,7 @@ class StrongIsr(Invariant):
 
     name = "strong-isr"
     rules = "W-2, G2"
+    looks_at = Change.HIGH_WATERMARK
     leaders_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, ReplicaSeen
 from odradek_chaos.worlds.simulated.inodes import Inode
 from odradek_chaos.worlds.simulated.timeline import Moment
@@ -15,6 +15,7 @@ class OneLeaderPerEpoch(Invariant):
 
     name = "one-leader-per-epoch"
     rules = "N1, N11, S-8, M-2, G1"
+    looks_at = Change.TERM
 
     def __init__(self) -> None:
         self._leaders: dict[tuple[str, int], int] = {}
@@ -42,6 +43,7 @@ class EpochsNeverFall(Invariant):
 
     name = "epochs-never-fall"
     rules = "N9, M-1"
+    looks_at = Change.TERM
 
     def __init__(self) -> None:
         self._on_disk: dict[int, int] = {}
@@ -95,6 +97,7 @@ class LeaderCompleteness(Invariant):
 
     name = "leader-completeness"
     rules = "N2, S-2"
+    looks_at = Change.TERM
     leaders_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
@@ -119,6 +122,7 @@ class OlderEpochNeverAccepted(Invariant):
 
     name = "older-epoch-never-accepted"
     rules = "N12, R-110, R-35"
+    looks_at = Change.TERM | Change.REMOTES
 
     def __init__(self) -> None:
         self._followed: dict[tuple[str, int, int], None] = {}  # (partition, broker, leader epoch)
@@ -147,6 +151,7 @@ class StaleIncarnationNeverCounts(Invariant):
 
     name = "stale-incarnation-never-counts"
     rules = "N15, R-38, KIP-903"
+    looks_at = Change.REMOTES
     leaders_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
+from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
 from odradek_chaos.worlds.simulated.timeline import Moment
 
@@ -12,6 +12,7 @@ class LogMatching(Invariant):
 
     name = "log-matching"
     rules = "N6, I-2, I-3, S-8, G4"
+    looks_at = Change.LOG_END
 
     def on_moment(self, now: Everything, moment: Moment) -> Violations:
         if moment.event in ("truncated", "log_restarted") and moment.partition:
@@ -34,6 +35,7 @@ class CommittedPrefixImmutable(Invariant):
 
     name = "committed-prefix-immutable"
     rules = "N3, W-1, S-3"
+    looks_at = Change.HIGH_WATERMARK
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         if before is not None and before.high_watermark == seen.high_watermark:
@@ -48,6 +50,7 @@ class ProducerTableEqualsLog(Invariant):
 
     name = "producer-table-equals-log"
     rules = "N13, R-243, R-247"
+    looks_at = Change.LOG_END
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         if seen.producers is None or (before is not None and before.log_end_offset == seen.log_end_offset):
