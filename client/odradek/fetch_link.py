@@ -8,11 +8,11 @@ unanswered may simply have nothing new, or be frozen: so somebody else is asked 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import NetworkError, PeerUnavailable, Stream, StreamClosed, TimerHandle
@@ -52,7 +52,7 @@ class FetchLink:
         self._answered = answered
         self._broken = broken
         self._failed = failed
-        self._event = asyncio.Event()
+        self._bell = Bell()
         self._stream: Stream | None = None
         self._ended: NetworkError | None = None
         self._credit_back = 0
@@ -63,21 +63,21 @@ class FetchLink:
 
     def wake(self) -> None:
         """There may be something to ask for."""
-        self._event.set()
+        self._bell.ring()
 
     def give_back(self, credit: int) -> None:
         """So many bytes of this broker's answers are no longer buffered."""
         self._held -= credit
         self._credit_back += credit
         if self._credit_back * CREDIT_STEP >= self._config.fetch_max_bytes:
-            self._event.set()
+            self._bell.ring()
 
     async def run(self) -> None:
         clock = self._cluster.clock
         while True:
             while not any(state.may_fetch_from(self.broker_id, clock.now_ms()) for state in self._states()):
-                self._event.clear()
-                await self._event.wait()
+                self._bell.silence()
+                await self._bell.wait()
             try:
                 await self._live()
             except NetworkError as error:
@@ -110,8 +110,8 @@ class FetchLink:
         while self._ended is None:
             message = self._next_message()
             if message is None:
-                self._event.clear()
-                await self._event.wait()
+                self._bell.silence()
+                await self._bell.wait()
             else:
                 await stream.send(message)
         raise self._ended
@@ -171,7 +171,7 @@ class FetchLink:
                 self._failures = 0
         except NetworkError as end:
             self._ended = end
-            self._event.set()
+            self._bell.ring()
 
     def _take(self, message: bytes) -> None:
         if self._silence is not None:
@@ -188,7 +188,7 @@ class FetchLink:
             self._named.pop(TopicPartition(answer.topic, answer.partition), None)
             self._answered(self.broker_id, answer, data[at : at + answer.size])
             at += answer.size
-        self._event.set()
+        self._bell.ring()
 
     def _on_silence(self) -> None:
         self._silence = None

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
+from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.ports import DeadlineExceeded, NetworkError, PeerUnavailable, Stream, StreamClosed
@@ -46,7 +47,7 @@ class ProduceLink:
         self._timeout_ms = cluster.config.request_timeout_ms
         self._carry_out = carry_out
         self._failed = failed
-        self._event = asyncio.Event()
+        self._bell = Bell()
         self._stream: Stream | None = None
         self._ended: NetworkError | None = None
         self._credit = 0
@@ -56,7 +57,7 @@ class ProduceLink:
 
     def wake(self) -> None:
         """There may be something to send."""
-        self._event.set()
+        self._bell.ring()
 
     def drop(self) -> None:
         """End the stream, if there is one; a new one is opened when there is work."""
@@ -66,8 +67,8 @@ class ProduceLink:
     async def run(self) -> None:
         while True:
             while not self._sender.has_work(self.broker_id):
-                self._event.clear()
-                await self._event.wait()
+                self._bell.silence()
+                await self._bell.wait()
             try:
                 await self._live()
             except NetworkError as error:
@@ -118,8 +119,8 @@ class ProduceLink:
             if effects:
                 self._carry_out(effects)
             if not batches:
-                self._event.clear()
-                await self._event.wait()
+                self._bell.silence()
+                await self._bell.wait()
                 continue
             await stream.send(self._frame(batches))
             if not self._acks:
@@ -156,7 +157,7 @@ class ProduceLink:
                 self._take(message)
         except NetworkError as end:
             self._ended = end
-            self._event.set()
+            self._bell.ring()
 
     def _take(self, message: bytes) -> None:
         """One message of answers; all waiting places that became free are used by the next drain."""
@@ -182,7 +183,7 @@ class ProduceLink:
         finally:  # what was decided before an error holds
             if effects:
                 self._carry_out(effects)
-        self._event.set()
+        self._bell.ring()
 
     def _answered(self, batch: Batch, answer: pb.ProduceAnswer, now_ms: int) -> list[Effect]:
         try:

@@ -14,11 +14,11 @@ divergence or a changed role (R-121).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
+from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import Buffer, Clock, Files, Stream, StreamClosed, TimerHandle
@@ -88,8 +88,8 @@ class FetchSession:
         self._unsent = unsent or UnsentAnswers(limits.unsent_bytes)
         self._allowance = Allowance(limits.max_answer_bytes, trusted=follower)
         self._sending = False
-        self._sent = asyncio.Event()
-        self._wakeup = asyncio.Event()
+        self._sent = Bell()
+        self._wakeup = Bell()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
 
@@ -112,7 +112,7 @@ class FetchSession:
                 return
             message = None
             while self._sending and len(self._ready) > MAX_READY:
-                self._sent.clear()
+                self._sent.silence()
                 await self._sent.wait()
 
     # --- What the client says ---------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class FetchSession:
     def _use_room(self) -> None:
         """The client has room again: what is ready may have waited for that."""
         if self._ready:
-            self._wakeup.set()
+            self._wakeup.ring()
 
     # --- What wakes it ----------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class FetchSession:
 
     def _make_ready(self, wanted: Wanted) -> None:
         self._ready[wanted.topic_partition] = None
-        self._wakeup.set()
+        self._wakeup.ring()
 
     def _wait_for_news(self, wanted: Wanted, high_watermark: int, log_start_offset: int) -> None:
         """A changed high watermark or log start is told with the next data, or when the wait ends (R-127, R-261)."""
@@ -253,7 +253,7 @@ class FetchSession:
         bytes_by_ms = self._minimum.deadline_ms
         if bytes_by_ms is not None:
             if bytes_by_ms <= now_ms:
-                self._wakeup.set()
+                self._wakeup.ring()
             else:
                 next_deadline = bytes_by_ms if next_deadline is None else min(next_deadline, bytes_by_ms)
         if next_deadline is not None:
@@ -264,7 +264,6 @@ class FetchSession:
     async def _send_answers(self) -> None:
         while True:
             await self._wakeup.wait()
-            self._wakeup.clear()
             if self._credit.left <= 0:
                 continue  # the client has not taken what it has; its next credit wakes us
             await self._unsent.room(proven=self._allowance.proven)
@@ -283,7 +282,7 @@ class FetchSession:
                 patience.cancel()
                 self._unsent.remove(len(frame))
                 self._sending = False
-                self._sent.set()
+                self._sent.ring()
             self._allowance.took(len(frame))
 
     def last_answer(self) -> bytes:
@@ -310,7 +309,7 @@ class FetchSession:
         while self._ready:
             tp = next(iter(self._ready))
             if total >= budget or len(header.partitions) >= MAX_ANSWERED or self._leaves_the_rest(header):
-                self._wakeup.set()
+                self._wakeup.ring()
                 break
             del self._ready[tp]
             wanted = self._wanted[tp]

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader, CorruptBatch, check_batch
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
 from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream, TimerHandle
@@ -76,8 +77,8 @@ class Fetcher:
         self._ready: dict[TopicPartition, None] = {}
         self._forgotten: dict[TopicPartition, None] = {}
         self._credit_due = 0  # bytes to be granted with the next message
-        self._wakeup = asyncio.Event()
-        self._news = asyncio.Event()
+        self._wakeup = Bell()
+        self._news = Bell()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
         self._task: asyncio.Task[None] | None = None
@@ -91,7 +92,7 @@ class Fetcher:
         self._partitions[hosted.topic_partition] = hosted
         self._forgotten.pop(hosted.topic_partition, None)
         self.request_ready(hosted)
-        self._news.set()
+        self._news.ring()
         if self._task is None:
             self._task = self._spawn(self._run())
 
@@ -100,16 +101,16 @@ class Fetcher:
         if self._partitions.pop(tp, None) is not None:
             self._ready.pop(tp, None)
             self._forgotten[tp] = None
-            self._wakeup.set()
+            self._wakeup.ring()
 
     def request_ready(self, hosted: HostedReplica) -> None:
         """The partition may have something to ask."""
         self._ready[hosted.topic_partition] = None
-        self._wakeup.set()
+        self._wakeup.ring()
 
     def address_changed(self) -> None:
         """Another broker registered, or was fenced or unfenced: a stream that could not be opened may be had now."""
-        self._news.set()
+        self._news.ring()
 
     async def stop(self) -> None:
         tasks = [task for task in (self._task, *self._calls) if task is not None]
@@ -125,7 +126,7 @@ class Fetcher:
     async def _run(self) -> None:
         backoff_ms = FIRST_BACKOFF_MS
         while True:
-            self._news.clear()  # what arrives from here on ends the next pause
+            self._news.silence()  # what arrives from here on ends the next pause
             address = self._address()
             if address is not None and self._partitions:
                 try:
@@ -140,7 +141,7 @@ class Fetcher:
 
     async def _pause(self, delay_ms: float) -> None:
         """Wait for the back-off, or for news of an address."""
-        timer = self._clock.call_later(delay_ms, self._news.set)
+        timer = self._clock.call_later(delay_ms, self._news.ring)
         try:
             await self._news.wait()
         finally:
@@ -151,7 +152,7 @@ class Fetcher:
         self._credit_due = CREDIT_BYTES
         for tp in self._partitions:
             self._ready[tp] = None
-        self._wakeup.set()
+        self._wakeup.ring()
         try:
             await converse(stream, self._receive(stream), self._send_requests(stream))
         finally:
@@ -175,7 +176,6 @@ class Fetcher:
     async def _send_requests(self, stream: Stream) -> None:
         while True:
             await self._wakeup.wait()
-            self._wakeup.clear()
             header = self._gather()
             if header is None:
                 continue
@@ -200,7 +200,7 @@ class Fetcher:
         for tp in ready:
             if header.partitions and chance("fetch-request-partial", 0.1):
                 self._ready[tp] = None  # with the next message
-                self._wakeup.set()
+                self._wakeup.ring()
                 continue
             hosted = self._partitions.get(tp)
             follower = hosted.follower if hosted is not None else None
@@ -235,7 +235,7 @@ class Fetcher:
         self._timer = None
         for tp in self._partitions:
             self._ready[tp] = None
-        self._wakeup.set()
+        self._wakeup.ring()
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class Fetcher:
         except Exception as error:  # protobuf raises DecodeError, a plain Exception
             raise FrameError(f"not a FetchAnswerHeader: {error}") from error
         self._credit_due += len(batches)
-        self._wakeup.set()
+        self._wakeup.ring()
         position = 0
         for item in header.partitions:
             run = batches[position : position + item.size]

@@ -8,12 +8,12 @@ control stops the client.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import HEADER_SIZE
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
+from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, split_frame
 from odradek_proto.transport.ports import Stream, StreamClosed
@@ -80,8 +80,8 @@ class ProduceSession:
         self._unanswered_bytes = 0
         self._answers = pb.ProduceAnswers()
         self._due_answers = 0  # in `_answers`, and in the message that is on its way
-        self._due = asyncio.Event()
-        self._room = asyncio.Event()
+        self._due = Bell()
+        self._room = Bell()
         self._broken = False
 
     async def run(self) -> None:
@@ -100,7 +100,7 @@ class ProduceSession:
                 self._stream.close()
                 return
             while self._is_full() and not self._broken:
-                self._room.clear()
+                self._room.silence()
                 await self._room.wait()
 
     def _is_full(self) -> bool:
@@ -135,11 +135,11 @@ class ProduceSession:
                 self._times.observe(timer() - arrived)
             if acks != 0:
                 self._unanswered_bytes -= size
-                self._room.set()
+                self._room.ring()
             if not self._broken:
                 fill_answer(self._answers.answers.add(), correlation_id, told)
                 self._due_answers += 1
-                self._due.set()
+                self._due.ring()
 
         if long_name:
             answer(ProduceAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, f"a topic name of {len(item.topic)} characters"))
@@ -150,21 +150,20 @@ class ProduceSession:
 
     async def _send_answers(self) -> None:
         self._answers.credit_bytes = self._credit_bytes
-        self._due.set()
+        self._due.ring()
         while True:
             await self._due.wait()
-            self._due.clear()
             message, self._answers = self._answers, pb.ProduceAnswers()
             if len(message.answers) > 1 and chance("produce-answers-partial", 0.3):
                 self._answers.answers.extend(message.answers[1:])
                 del message.answers[1:]
-                self._due.set()
+                self._due.ring()
             leaving = len(message.answers)
             try:
                 await self._stream.send(message.SerializeToString())
             except StreamClosed:  # nobody takes answers any more: whoever waits for room must not wait for ever
                 self._broken = True
-                self._room.set()
+                self._room.ring()
                 return
             self._due_answers -= leaving
-            self._room.set()
+            self._room.ring()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Stream, StreamClosed
 from odradek_proto.v1 import controller_pb2
@@ -37,7 +38,7 @@ class SessionStream:
         self._interval_ms = interval_ms
         self._heartbeat = heartbeat
         self._on_answer = on_answer
-        self._wake = asyncio.Event()
+        self._wake = Bell()
         self._next_ms = clock.now_ms()
         self._sent_ms: int | None = None  # set while a heartbeat is unanswered
         self._refusal: Answer | None = None
@@ -54,12 +55,12 @@ class SessionStream:
         """Send the next heartbeat no later than that."""
         if at_ms < self._next_ms:
             self._next_ms = at_ms
-            self._wake.set()
+            self._wake.ring()
 
     async def run(self) -> Answer | None:
         """Heartbeats until the stream ends; returns the answer with an error that ended it, if one did."""
         reader = asyncio.get_running_loop().create_task(self._read())
-        reader.add_done_callback(lambda _: self._wake.set())
+        reader.add_done_callback(lambda _: self._wake.ring())
         try:
             await self._write(reader)
         except StreamClosed:
@@ -88,12 +89,11 @@ class SessionStream:
                 until_ms = self._sent_ms + self._timeout_ms
                 if now_ms > until_ms:
                     return
+            timer = self._clock.call_later(max(until_ms + 1 - now_ms, 0), self._wake.ring)
             try:
-                async with asyncio.timeout(max(until_ms + 1 - now_ms, 0) / 1000):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
+                await self._wake.wait()
+            finally:
+                timer.cancel()
 
     async def _read(self) -> None:
         while True:
@@ -108,4 +108,4 @@ class SessionStream:
             sent_ms, self._sent_ms = self._sent_ms, None
             self.served = True
             self._on_answer(answer, sent_ms)
-            self._wake.set()
+            self._wake.ring()
