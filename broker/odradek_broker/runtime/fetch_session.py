@@ -92,6 +92,8 @@ class FetchSession:
         self._wakeup = Bell()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
+        self._sending_since_ms = 0
+        self._patience: TimerHandle | None = None
 
     async def run(self, first: bytes | None = None) -> None:
         """Serve until the stream ends; `first` has been received already. Never raises for what the client did."""
@@ -266,24 +268,36 @@ class FetchSession:
             await self._wakeup.wait()
             if self._credit.left <= 0:
                 continue  # the client has not taken what it has; its next credit wakes us
-            await self._unsent.room(proven=self._allowance.proven)
+            if not self._unsent.has_room(proven=self._allowance.proven):
+                await self._unsent.room(proven=self._allowance.proven)
             frame = self.gather()
             if frame is None:
                 self._unsent.pass_on()
                 continue
             self._unsent.add(len(frame))
             self._sending = True
-            patience = self._clock.call_later(STALLED_MS, self._stream.close)
+            self._sending_since_ms = self._clock.now_ms()
+            if self._patience is None:
+                self._patience = self._clock.call_later(STALLED_MS, self._on_patience)
             try:
                 await self._stream.send(frame)
             except StreamClosed:
                 return
             finally:
-                patience.cancel()
                 self._unsent.remove(len(frame))
                 self._sending = False
                 self._sent.ring()
             self._allowance.took(len(frame))
+
+    def _on_patience(self) -> None:
+        """For how long has the answer been on its way? One timer for the session: one per answer would cost more."""
+        self._patience = None
+        if self._sending:
+            left_ms = self._sending_since_ms + STALLED_MS - self._clock.now_ms()
+            if left_ms <= 0:
+                self._stream.close()
+            else:
+                self._patience = self._clock.call_later(left_ms, self._on_patience)
 
     def last_answer(self) -> bytes:
         """The client's patience is at its end: whatever is ready, enough or not; empty when nothing is."""
@@ -391,6 +405,9 @@ class FetchSession:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         for wanted in self._wanted.values():
             if wanted.hosted is not None:
                 wanted.hosted.waiters.remove(self)
