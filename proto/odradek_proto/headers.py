@@ -54,6 +54,7 @@ assert PREFIX.size == PREFIX_SIZE
 _SMALLEST_LENGTH: Final = HEADER_SIZE - LENGTH_END
 _LARGEST_LENGTH: Final = LARGEST_BATCH - LENGTH_END
 _LAST_CODEC: Final = int(max(Codec))
+_CODECS: Final = tuple(Codec)  # by number
 
 
 class CorruptBatch(ValueError):
@@ -110,7 +111,7 @@ class BatchHeader(NamedTuple):
         number = self.attributes & CODEC_MASK
         if number > _LAST_CODEC:
             raise CorruptBatch(f"unknown codec {number}", 0)
-        return Codec(number)
+        return _CODECS[number]
 
     @property
     def last_sequence(self) -> int:

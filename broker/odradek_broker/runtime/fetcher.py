@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 
 from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
+from odradek_proto.headers import LENGTH_END
 from odradek_proto.records import BatchHeader, CorruptBatch, check_batch
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.bell import Bell
@@ -38,11 +39,11 @@ CREDIT_BYTES = 16_777_216  # what the leader may send beyond what was taken: two
 def check_run(run: memoryview) -> list[BatchHeader]:
     """The headers of the batches in a run, each checked whole. Raises `CorruptBatch`."""
     headers: list[BatchHeader] = []
-    position = 0
-    while position < len(run):
+    position, end = 0, len(run)
+    while position < end:
         header = check_batch(run, position)
         headers.append(header)
-        position += header.size
+        position += header.length + LENGTH_END
     return headers
 
 

@@ -39,6 +39,8 @@ def encode_varint(value: int) -> bytes:
     """Shortest protobuf encoding of a number from 0 on."""
     if value < 0x80:
         return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -52,7 +54,9 @@ def pack_frame(header: bytes, parts: Sequence[Buffer]) -> bytes:
 
     No batches field is written for zero bytes, as protobuf does it.
     """
-    length = sum([part.nbytes if isinstance(part, memoryview) else len(part) for part in parts])
+    length = 0
+    for part in parts:
+        length += part.nbytes if isinstance(part, memoryview) else len(part)
     if not length:
         return b"".join((b"\x0a", encode_varint(len(header)), header))
     return b"".join((b"\x0a", encode_varint(len(header)), header, b"\x12", encode_varint(length), *parts))
@@ -60,6 +64,20 @@ def pack_frame(header: bytes, parts: Sequence[Buffer]) -> bytes:
 
 def split_frame(data: bytes) -> tuple[bytes, memoryview]:
     """The serialised header and a view of the batches in `data`; the view keeps `data` alive. Raises `FrameError`."""
+    end = len(data)
+    if end > 2 and data[0] == HEADER_TAG and data[1] < 0x80:  # as `pack_frame` writes it with a small header
+        behind = 2 + data[1]
+        if behind == end:
+            return data[2:], EMPTY
+        if behind < end and data[behind] == BATCHES_TAG:
+            length, position = _read_varint(data, behind + 1, MAX_VARINT_BYTES)
+            if position + length == end:
+                return data[2:behind], memoryview(data)[position:]
+    return _split_any(data)
+
+
+def _split_any(data: bytes) -> tuple[bytes, memoryview]:
+    """The same for every encoding that a protobuf parser accepts."""
     view = memoryview(data)
     headers: list[bytes] = []
     batches = EMPTY
@@ -83,6 +101,8 @@ def split_frame(data: bytes) -> tuple[bytes, memoryview]:
 
 def _read_varint(data: bytes, position: int, limit: int) -> tuple[int, int]:
     """The number at `position` and the position behind it."""
+    if position < len(data) and data[position] < 0x80:
+        return data[position], position + 1
     value = 0
     for index in range(limit):
         if position + index >= len(data):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.headers import CONTROL, TRANSACTIONAL
 from odradek_proto.records import BatchHeader
 
 CACHED_BATCHES = 5  # max.in.flight.requests.per.connection of an idempotent client (R-245)
@@ -130,34 +131,31 @@ class ProducerStates:
 
     def update(self, header: BatchHeader) -> None:
         """Take in a batch that was written: by the leader after its check, by followers and recovery as it is."""
-        self.end_offset = header.next_offset
+        last_offset = header.base_offset + header.last_offset_delta
+        self.end_offset = last_offset + 1
         producer_id = header.producer_id
         if producer_id < 0:
             return
+        producer_epoch, timestamp = header.producer_epoch, header.max_timestamp
         entry = self._entries.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
-        elif entry.producer_epoch != header.producer_epoch:
-            entry.producer_epoch = header.producer_epoch
+            entry = self._entries[producer_id] = ProducerEntry(producer_id, producer_epoch)
+        elif entry.producer_epoch != producer_epoch:
+            entry.producer_epoch = producer_epoch
             entry.batches.clear()  # a new epoch starts at sequence 0, after a marker too (R-241)
-        entry.last_timestamp = header.max_timestamp
+        entry.last_timestamp = timestamp
         entry.seen_ms = self._now_ms
-        if header.is_control:
-            self._end_transaction(entry, header.last_offset)
+        kind = header.attributes & (CONTROL | TRANSACTIONAL)
+        if kind & CONTROL:
+            self._end_transaction(entry, last_offset)
             return
         batches = entry.batches
         if len(batches) == CACHED_BATCHES:
             del batches[0]
         batches.append(
-            CachedBatch(
-                header.base_sequence,
-                header.last_sequence,
-                header.last_offset,
-                header.last_offset_delta,
-                header.max_timestamp,
-            )
+            CachedBatch(header.base_sequence, header.last_sequence, last_offset, header.last_offset_delta, timestamp)
         )
-        if header.is_transactional and entry.transaction_first_offset == NO_OFFSET:
+        if kind and entry.transaction_first_offset == NO_OFFSET:
             entry.transaction_first_offset = header.base_offset
             self._open[producer_id] = header.base_offset
 

@@ -37,7 +37,8 @@ def judge_batches(headers: Sequence[BatchHeader], log: ReplicaLog, leader_epoch:
             return Verdict.BELOW_LOG_END
     next_offset = first.base_offset
     for header in headers:
-        if header.base_offset < next_offset or header.leader_epoch > leader_epoch:
+        base_offset = header.base_offset
+        if base_offset < next_offset or header.leader_epoch > leader_epoch:
             return Verdict.INVALID
-        next_offset = header.next_offset
+        next_offset = base_offset + header.last_offset_delta + 1
     return verdict
