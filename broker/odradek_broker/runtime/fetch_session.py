@@ -183,17 +183,18 @@ class FetchSession:
 
     def _forget(self, tp: TopicPartition, *, keep_told: bool = False) -> None:
         wanted = self._wanted.pop(tp, None)
-        self._ready.pop(tp, None)
-        self._minimum.forget(tp)
-        if not self._ready and not self._minimum.holds:
-            self._minimum.rest()
-        self._answers.forget(tp)
+        self._answers.forget(tp)  # a read may go on for what has been refused meanwhile
+        if wanted is not None:
+            self._ready.pop(tp, None)
+            self._minimum.forget(tp)
+            if not self._ready and not self._minimum.holds:
+                self._minimum.rest()
+            if wanted.hosted is not None:
+                wanted.hosted.waiters.remove(self)
         if not keep_told:
             self._told.pop(tp, None)
             if self._credit.taken(tp):
                 self._use_room()
-        if wanted is not None and wanted.hosted is not None:
-            wanted.hosted.waiters.remove(self)
 
     def _use_room(self) -> None:
         """The client has room again: what is ready may have waited for that."""
