@@ -183,7 +183,8 @@ class ProduceLink:
         finally:  # what was decided before an error holds
             if effects:
                 self._carry_out(effects)
-        self._bell.ring()
+        if self._sender.has_work(self.broker_id):
+            self._bell.ring()
 
     def _answered(self, batch: Batch, answer: pb.ProduceAnswer, now_ms: int) -> list[Effect]:
         try:

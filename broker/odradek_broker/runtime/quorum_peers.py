@@ -140,7 +140,8 @@ class QuorumService:
         self._waiting[token] = None
         try:
             self._submit(request, token)
-            await asyncio.wait((token,))
+            if not token.done():
+                await asyncio.wait((token,))
             return None if token.cancelled() else token.result()
         finally:
             del self._waiting[token]

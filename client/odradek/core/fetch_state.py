@@ -18,6 +18,7 @@ from enum import Enum
 
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.values import Value
 
 from odradek.config import OffsetReset
 from odradek.core.cluster_view import UNKNOWN_LEADER, LeaderAndEpoch
@@ -36,8 +37,7 @@ class State(Enum):
     PARKED = "parked"
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Value, frozen=True):
     """An offset, and the leader epoch of the record before it (-1: not known)."""
 
     offset: int

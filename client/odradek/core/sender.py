@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import RecordToWrite
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.values import Value
 
 from odradek.broker_errors import broker_error
 from odradek.config import ProducerConfig
@@ -53,22 +53,19 @@ MEANS_OTHER_LEADER = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Value, frozen=True):
     """A batch is done; its `error` says how."""
 
     batch: Batch
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshMetadata:
+class RefreshMetadata(Value, frozen=True):
     """Somebody should ask who leads."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DropStream:
+class DropStream(Value, frozen=True):
     """A broker owes answers for too long, or no longer leads what it owes them for: end its stream."""
 
     broker_id: int
@@ -128,7 +125,12 @@ class Sender:
 
     def has_work(self, broker_id: int) -> bool:
         """Whether something waits for this broker, now or after a while."""
-        return any(queue.waiting for queue in self._by_leader.get(broker_id, {}).values())
+        queues = self._by_leader.get(broker_id)
+        if queues:
+            for queue in queues.values():
+                if queue.waiting:
+                    return True
+        return False
 
     def drain(self, broker_id: int, now_ms: int, room: int, credit: int) -> tuple[list[Batch], list[Effect]]:
         """Batches to send to a broker now, in this order, encoded; they count as on the wire from here on.
