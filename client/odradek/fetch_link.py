@@ -59,6 +59,7 @@ class FetchLink:
         self._held = 0  # bytes of this broker's answers that are buffered
         self._named: dict[TopicPartition, None] = {}
         self._failures = 0
+        self._asked_at_ms: int | None = None  # since when the broker has had nothing to say
         self._silence: TimerHandle | None = None
 
     def wake(self) -> None:
@@ -100,6 +101,7 @@ class FetchLink:
             await self._write(stream)
         finally:
             self._stream = None
+            self._asked_at_ms = None
             if self._silence is not None:
                 self._silence.cancel()
                 self._silence = None
@@ -145,8 +147,10 @@ class FetchLink:
             return None
         header.credit_bytes = credit
         self._credit_back = 0
-        if wanted and self._silence is None:
-            self._silence = self._cluster.clock.call_later(SILENCE_MS, self._on_silence)
+        if wanted and self._asked_at_ms is None:
+            self._asked_at_ms = now_ms
+            if self._silence is None:
+                self._silence = self._cluster.clock.call_later(SILENCE_MS, self._on_silence)
         return pack_frame(header.SerializeToString(), [])
 
     def _name(self, header: pb.FetchHeader, state: FetchState) -> None:
@@ -174,9 +178,7 @@ class FetchLink:
             self._bell.ring()
 
     def _take(self, message: bytes) -> None:
-        if self._silence is not None:
-            self._silence.cancel()
-            self._silence = None
+        self._asked_at_ms = None
         try:
             header_bytes, data = split_frame(message)
             header = pb.FetchAnswerHeader.FromString(header_bytes)
@@ -191,7 +193,16 @@ class FetchLink:
         self._bell.ring()
 
     def _on_silence(self) -> None:
+        """For how long has the broker been silent? One timer for the stream: one per message would cost more."""
         self._silence = None
-        if self._named:
+        if self._asked_at_ms is None:
+            return
+        now_ms = self._cluster.clock.now_ms()
+        left_ms = self._asked_at_ms + SILENCE_MS - now_ms
+        if left_ms <= 0:
+            if not self._named:
+                self._asked_at_ms = None
+                return
+            self._asked_at_ms, left_ms = now_ms, SILENCE_MS
             self._cluster.request_refresh(f"broker {self.broker_id} has had nothing to say for {SILENCE_MS} ms")
-            self._silence = self._cluster.clock.call_later(SILENCE_MS, self._on_silence)
+        self._silence = self._cluster.clock.call_later(left_ms, self._on_silence)

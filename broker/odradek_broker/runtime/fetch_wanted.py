@@ -6,8 +6,7 @@ question as often as one likes and records nothing (R-122).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
@@ -16,8 +15,7 @@ from odradek_broker.runtime.hosted import HostedReplica
 CONSUMER = -1
 
 
-@dataclass(slots=True)
-class Wanted:
+class Wanted(Struct, eq=False):
     """One named partition that has not been answered yet."""
 
     topic_partition: TopicPartition

@@ -18,7 +18,7 @@ from odradek_proto.v1 import admin_pb2
 from odradek_proto.values import replace
 
 from odradek_broker.core.partition.messages import Transition, WriteEpochs
-from odradek_broker.core.quorum.core import QuorumCore
+from odradek_broker.core.quorum.core import QuorumCore, Standing
 from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import (
     NO_NODE,
@@ -56,13 +56,12 @@ from odradek_broker.runtime.quorum_settings import QuorumListener, QuorumSetting
 from odradek_broker.runtime.quorum_snapshots import SnapshotWork, answer_caller
 from odradek_broker.runtime.quorum_state_file import read_quorum_state, write_quorum_state
 
-__all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings"]
+__all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings", "Standing"]
 
 GOODBYE_TIMEOUT_MS = 500  # how long a leader that stops waits for the voters to hear of it
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 
-Standing = tuple[int, int, int, bool, int]  # epoch, high watermark, log end offset, whether it leads, log start offset
 NOWHERE: Standing = (0, 0, 0, False, 0)
 
 
@@ -246,17 +245,7 @@ class QuorumNode:
     @property
     def standing(self) -> Standing:
         """All of it at one look, for whoever looks often."""
-        core = self._core
-        if core is None:
-            return NOWHERE
-        log = core.log
-        return (
-            core.state.epoch,
-            log.high_watermark,
-            log.log_end_offset,
-            isinstance(core.role, Leader),
-            log.log_start_offset,
-        )
+        return NOWHERE if self._core is None else self._core.standing()
 
     @property
     def flushed_offset(self) -> int:

@@ -47,6 +47,8 @@ from odradek_broker.core.quorum.replication import Replication
 from odradek_broker.core.quorum.roles import Resigned, earliest
 from odradek_broker.core.quorum.snapshots import Snapshots
 
+Standing = tuple[int, int, int, bool, int]  # epoch, high watermark, log end offset, whether it leads, log start offset
+
 
 class QuorumCore:
     """One node of the quorum, stepped by its rim. `log` and `state` are as they were found on the disk, all of it
@@ -89,6 +91,18 @@ class QuorumCore:
     @property
     def latest_snapshot(self) -> SnapshotId | None:
         return self._member.snapshots[-1].id if self._member.snapshots else None
+
+    def standing(self) -> Standing:
+        """What moves as the node lives, at one look, for whoever looks often."""
+        member = self._member
+        log = member.log
+        return (
+            member.state.epoch,
+            log.high_watermark,
+            log.log_end_offset,
+            isinstance(member.role, Leader),
+            log.log_start_offset,
+        )
 
     def next_deadline_ms(self) -> int | None:
         """When `on_time` has to be called, unless something else happens before."""
