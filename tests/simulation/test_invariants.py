@@ -346,6 +346,7 @@ def end_falls(broken: bool) -> list[Violation]:
         (EndTold(2, T, 6, 8, 8, by_fetch=True), 1),  # its epoch has begun: nothing excuses it
         (EndTold(3, T, 4, 5, 3, by_fetch=False), 0),  # it has not heard yet that it was replaced
         (EndTold(3, T, 4, 3, 3, by_fetch=False), 1),  # but it told more itself
+        (EndTold(3, T, 4, 3, 3, by_fetch=True), 0),  # before this answer, which waited for a slow disk
     ],
 )
 def test_an_end_is_compared_with_what_leaders_of_the_same_and_of_older_epochs_told(told: EndTold, found: int) -> None:

@@ -48,7 +48,8 @@ class EndOffsetsNeverFall(Invariant):
 
     A leader whose high watermark has not reached the beginning of its epoch may carry it in answers to fetches as it is
     (R-25); to who asks for the end it must not tell it (R-26). A leader that does not know yet that it was replaced may
-    tell less than the new one did, but not to a client that knows better: that one names the newer epoch.
+    tell less than the new one did, but not to a client that knows better: that one names the newer epoch. And an answer
+    to a fetch that waited for a slow disk may be overtaken by others of its leader epoch.
     """
 
     name = "end-offsets-never-fall"
@@ -64,9 +65,10 @@ class EndOffsetsNeverFall(Invariant):
         if end >= self._largest.get(partition, 0):
             self._largest[partition] = by_epoch[epoch] = end
             return
-        before = max((known for of, known in by_epoch.items() if of <= epoch), default=0)
+        earlier = epoch - 1 if told.by_fetch else epoch
+        before = max((known for of, known in by_epoch.items() if of <= earlier), default=0)
         if end >= before:
-            by_epoch[epoch] = end
+            by_epoch[epoch] = max(end, by_epoch.get(epoch, 0))
         elif not (told.by_fetch and end < told.epoch_start):
             how = "in an answer to a fetch" if told.by_fetch else "as the latest offset"
             sentence = f"tells {end} {how} in leader epoch {epoch}, which began at {told.epoch_start}"
