@@ -45,6 +45,13 @@ def create(
     return list(decision.answer.topics)
 
 
+def test_as_many_partitions_as_one_request_may_create() -> None:
+    """The limit itself is allowed."""
+    most = new_topic("new", assignments=assigned(*[(1,)] * MAX_PARTITIONS_PER_BATCH))
+    (answer,) = create(image_of([1]), most, validate_only=True)
+    assert answer.error_code == ErrorCode.NONE
+
+
 @given(
     partitions=st.integers(1, 40),
     active=st.lists(st.integers(0, 99), min_size=1, max_size=8, unique=True),
@@ -154,6 +161,10 @@ def test_a_new_isr_holds_active_brokers_only() -> None:
         (new_topic("new", 1, 1, configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
         (new_topic("new", 1, 1, configs={"no.such.setting": "1"}), ErrorCode.INVALID_CONFIG),
         (new_topic("new", 1, -1, assignments=assigned((1,))), ErrorCode.INVALID_REQUEST),
+        (
+            new_topic("new", assignments=assigned(*[(1,)] * (MAX_PARTITIONS_PER_BATCH + 1))),
+            ErrorCode.INVALID_PARTITIONS,
+        ),
         (new_topic("new", assignments=assigned((1, 1))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (new_topic("new", assignments=assigned((1, 9))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (new_topic("new", assignments=assigned((1, 2), (1,))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),

@@ -76,6 +76,14 @@ def test_a_batch_without_a_producer_is_not_judged() -> None:
     assert (len(states), states.end_offset) == (0, 6)
 
 
+def test_the_first_producer_id_is_one() -> None:
+    """Ids are counted from 0; -1 says that there is none."""
+    states = ProducerStates()
+    states.update(header(0, 0, producer=0))
+    assert states.check(header(1, 0, producer=0), 0).duplicate is not None
+    assert states.check(header(1, 5, producer=0), 0).error is OUT_OF_ORDER
+
+
 def test_sequences_wrap_around() -> None:
     """After 2^31 - 1 comes 0, also inside of a batch (PS-02)."""
     made = States()

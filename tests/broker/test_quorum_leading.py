@@ -178,6 +178,12 @@ def test_a_waiting_fetch_ends_when_its_time_is_over() -> None:
     assert answer.error is ErrorCode.NONE
 
 
+@pytest.mark.parametrize(("replica", "waits"), [(-1, False), (0, True), (9, True)])
+def test_whoever_follows_waits_and_whoever_reads_does_not(replica: int, waits: bool) -> None:
+    """R-209: a replica id is one from 0 on; a negative one is somebody who only looks, and is answered at once."""
+    assert (fetched(fetch(at_ten(), replica, 11, 5, wait_ms=500)) is None) is waits
+
+
 def test_waiting_fetches_end_when_leadership_does() -> None:
     """RA-08, KAFKA-10677: with the new epoch, so that their senders look elsewhere at once."""
     core = at_ten()

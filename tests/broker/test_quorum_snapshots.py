@@ -173,6 +173,28 @@ def test_a_snapshot_is_put_together_checked_and_installed() -> None:
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.flushed_offset) == (20, 20, 20, 20)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FetchSnapshotAnswer(ErrorCode.NONE, 2, 6, AT_20, 2, 4, b"cd"),
+        FetchSnapshotAnswer(ErrorCode.NONE, 2, 6, AT_10, 0, 4, b"ab"),
+        FetchSnapshotAnswer(ErrorCode.NONE, 2, 6, AT_20, 0, 4, b""),
+        FetchSnapshotAnswer(ErrorCode.NONE, 2, 6, AT_20, 0, 4, b"abcde"),
+        FetchSnapshotAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, 2, 6, AT_20, 0, 4, b"ab"),
+    ],
+    ids=["another place", "another snapshot", "nothing", "more than its size", "an error"],
+)
+def test_a_piece_that_does_not_fit_is_asked_for_again(answer: FetchSnapshotAnswer) -> None:
+    """Nothing of it is written, and the next request is for the same place."""
+    core, send = follower()
+    (send,) = of(core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), NOW), Send)
+    effects = core.on_answer(send, answer, NOW)
+    assert of(effects, ReceiveChunk) == []
+    assert of(effects, CheckSnapshot) == []
+    (again,) = of(core.on_time(NOW + 1_000), Send)
+    assert again.request == send.request
+
+
 def test_a_snapshot_below_the_own_high_watermark_is_fatal() -> None:
     """It would take back what was promised (R-210)."""
     core, send = follower()
@@ -251,3 +273,14 @@ def test_old_snapshots_go_and_the_log_below_them(
     sent = fetched(fetch(core, 3, 0, 0))
     assert sent is not None
     assert sent.snapshot == AT_28.id
+
+
+def test_a_snapshot_goes_without_the_log_while_its_segment_holds_newer_records() -> None:
+    """Records go by whole segments: one that reaches from before the snapshot to behind it stays, epochs and all."""
+    epochs = [(1, 0), (3, 10), (5, 25)]
+    core = core_of(QuorumState(6), epochs=epochs, log=(0, 20, 30), kept=KEPT, retention_bytes=3_000)
+    core.start(NOW)
+    effects = core.on_snapshot_taken(AT_28, [SegmentSize(30, 400)], NOW, 0)
+    assert [effect.snapshot.end_offset for effect in of(effects, StartLogAt)] == [28]
+    assert of(effects, WriteEpochs) == []
+    assert core.log.epochs.entries == tuple(EpochEntry(*entry) for entry in epochs)
