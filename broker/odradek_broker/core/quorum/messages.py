@@ -213,8 +213,6 @@ class NotLeader(Exception):
 
     def __init__(self, leader_id: int, epoch: int) -> None:
         super().__init__(f"not the leader of the quorum: the leader is {leader_id}, the epoch {epoch}")
-        self.leader_id = leader_id
-        self.epoch = epoch
 
 
 # --- Effects -------------------------------------------------------------------------------------------------------
