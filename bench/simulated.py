@@ -18,9 +18,7 @@ from bench.report import Figure
 from bench.run import main
 
 WARM_UP_SEED = 0
-FLOOR = (
-    7  # times real time, for all seeds together; at a load of ten it was 7.3 and above, on a quiet machine twice that
-)
+FLOOR = 7  # times real time, for all seeds together: at a load of ten, on two cores, 8.9 was measured
 LONG_MS = 150_000
 
 
