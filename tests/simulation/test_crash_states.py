@@ -151,7 +151,7 @@ def test_a_recording_can_be_saved_and_tried_again() -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_every_crash_of_a_story_is_recovered_from(name: str, mode: str) -> None:
     """A few disks at many moments of it, and some of them lose power while they are recovered."""
-    result = lose_power(name, mode, per_point=5, points=60, inside=0.01)
+    result = lose_power(name, mode, per_point=5, points=40, inside=0.01)
     assert not result.findings, "\n".join(map(str, result.findings))
     assert result.states > 30
 
@@ -295,5 +295,5 @@ def test_a_missing_precaution_is_noticed(
 
 
 def assert_noticed(name: str, sentence: str) -> None:
-    found = [str(finding) for finding in lose_power(name, per_point=30).findings]
+    found = [str(finding) for finding in lose_power(name, per_point=12).findings]
     assert any(sentence in each for each in found), found
