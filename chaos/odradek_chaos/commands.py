@@ -146,6 +146,9 @@ def _repairing(name: str) -> Act:
         fault = _fault(name)
         if choice.given:
             victims = [_chosen(world, choice)]
+            if not fault.suffers(world, victims[0].broker):
+                screen.say(f"broker {victims[0].broker} {fault.was.replace('was ', 'was not ')}")
+                victims = []
         else:
             suffering = [node_id for node_id in world.nodes if fault.suffers(world, node_id)]
             victims = [Victim(node_id, fault.was, world.place(node_id)) for node_id in suffering]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,3 +134,61 @@ def test_down_without_a_cluster_says_so(odradek: Run, tmp_path: Path) -> None:
     outcome = odradek("cluster", "down", "--data", str(tmp_path / "none"))
     assert outcome.code == failures.FAILED
     assert "there is no cluster in" in outcome.err
+
+
+ASKS_A_CLUSTER = [
+    "cluster status", "cluster describe", "cluster quorum", "cluster health", "topic list", "topic create x",
+    "topic describe", "topic describe x", "topic delete x --yes", "topic alter x --config a=1", "topic elect",
+    "config describe --topic x", "consume x", "produce x --count 1", "chaos write x", "doctor",
+]  # fmt: skip
+ASKS_THE_CLUSTER_OF_THIS_MACHINE = [
+    "chaos kill --broker 1", "chaos pause --broker 1", "chaos resume", "chaos restart", "cluster down",
+]  # fmt: skip
+
+
+def test_nobody_listens(home: Path) -> None:
+    """Every command that asks a cluster ends with the same code when none can be reached; each waits for seconds."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        running = {
+            words: subprocess.Popen(
+                [sys.executable, "-m", "odradek.cli.main", *words.split(), "-b", address],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for words in ASKS_A_CLUSTER
+        }
+        said = {words: process.communicate(timeout=100)[1] for words, process in running.items()}
+    assert {words: process.returncode for words, process in running.items()} == dict.fromkeys(
+        ASKS_A_CLUSTER, failures.UNREACHABLE
+    ), said
+    assert not [words for words, lines in said.items() if "Traceback" in lines]
+
+
+@pytest.mark.parametrize("words", ASKS_THE_CLUSTER_OF_THIS_MACHINE)
+def test_no_cluster_was_started_here(odradek: Run, words: str) -> None:
+    """The same code when there is no cluster of this machine."""
+    outcome = odradek(*words.split())
+    assert outcome.code == failures.UNREACHABLE, outcome
+    assert "odradek cluster up" in outcome.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("words", ["version", "--help", "topic create --help", "chaos --help"])
+def test_a_full_disk_is_named(home: Path, words: str) -> None:
+    """Output that cannot be written is one sentence and code 1, at the end of the process too."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek.cli.main", *words.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+    assert done.returncode == failures.FAILED
+    assert done.stderr.splitlines()[0] == "odradek: cannot write: No space left on device"
+    assert len(done.stderr.splitlines()) == 2

@@ -11,7 +11,7 @@ from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import FINDINGS, FINE
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.running import run
-from odradek.cli.screen import Screen, as_line
+from odradek.cli.screen import Screen, as_line, can_move_cursor
 
 if TYPE_CHECKING:
     from odradek import Admin
@@ -56,29 +56,34 @@ def status(
 
 
 async def _watch(servers: str, topics: list[str] | None, screen: Screen) -> None:
-    """Show the status again and again: a screen of its own on a terminal, a line each time otherwise."""
+    """Show the status again and again: a screen of its own on a terminal, else one block or line after the other."""
     import asyncio
-    import sys
 
     from odradek import Admin, OdradekError
     from odradek.cli.status import gather_status
     from odradek.cli.status_view import status_text
 
+    async def shown(admin: Admin) -> str:
+        try:
+            return status_text(await gather_status(admin, topics))
+        except OdradekError as error:
+            return str(error)
+
     async with Admin(servers) as admin:
-        if not screen.for_people or not sys.stdout.isatty():
+        if not screen.for_people:
             while True:
                 print(as_line((await gather_status(admin, topics)).as_json()), flush=True)
+                await asyncio.sleep(WATCH_PAUSE_S)
+        if not can_move_cursor():
+            while True:
+                print(await shown(admin), end="\n\n", flush=True)
                 await asyncio.sleep(WATCH_PAUSE_S)
         from rich.live import Live
         from rich.text import Text
 
         with Live(screen=True, auto_refresh=False) as live:
             while True:
-                try:
-                    text = status_text(await gather_status(admin, topics))
-                except OdradekError as error:
-                    text = str(error)
-                live.update(Text(text), refresh=True)
+                live.update(Text(await shown(admin)), refresh=True)
                 await asyncio.sleep(WATCH_PAUSE_S)
 
 

@@ -53,7 +53,9 @@ def data_directory(given: str | None) -> Path:
         return Path(given).absolute()
     directory = current_directory()
     if directory is None:
-        raise CommandFailed("no cluster was started on this machine", hint="odradek cluster up, or --data DIR")
+        raise CommandFailed(
+            "no cluster was started on this machine", hint="odradek cluster up, or --data DIR", exit_code=UNREACHABLE
+        )
     return directory
 
 

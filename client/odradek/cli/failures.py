@@ -8,6 +8,7 @@ neither is a failure of code 1.
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 import traceback
@@ -26,6 +27,7 @@ EXIT_CODES: Final = (
     "Exit codes: 0 fine, 1 failed or inconclusive, 2 wrong usage, 3 findings, 4 cluster unreachable, 5 timed out, "
     "130 interrupted."
 )
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DEBUG_VARIABLE: Final = "ODRADEK_DEBUG"
 
 
@@ -57,6 +59,9 @@ def explain(error: BaseException) -> Explained:
         return Explained(str(error), str(getattr(error, "hint", "")), code)
     if isinstance(error, OSError) and error.filename is not None:
         return Explained(f"{error.filename}: {error.strerror}", "", FAILED)
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        hint = "standard output goes to a full disk: write it elsewhere"
+        return Explained(f"cannot write: {error.strerror}", hint, FAILED)
     if type(error).__module__.startswith("odradek"):
         return _explain_client(error)
     if isinstance(error, TimeoutError):

@@ -46,18 +46,31 @@ def options(
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
     command = get_command(app)
+    code = FINE
     try:
-        command.main(args=arguments, prog_name="odradek")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else FINE
+        try:
+            command.main(args=arguments, prog_name="odradek")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else FINE
+        sys.stdout.flush()  # so that what cannot be written is an error like any other
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has had enough
         return FINE
     except Exception as error:
-        return report(error)
-    return FINE
+        code = report(error)
+    if code and not sys.stdout.closed:
+        _give_up_output()
+    return code
+
+
+def _give_up_output() -> None:
+    """What could not be written is not tried again, with a traceback, when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ app = typer.Typer(
     help="Write records: lines, files, JSON, or generated ones.", add_completion=False, rich_markup_mode=None
 )
 UNKNOWN_TOPIC_MS = 2_000
+WAITING_BYTES = 4 << 20  # less than buffer.memory's default: Ctrl-C then leaves a moment's records open, not seconds'
+WAITING_BATCHES = 32  # enough for all leaders to be kept busy
 
 
 class InputFormat(StrEnum):
@@ -113,10 +115,12 @@ def produce(
             "--count makes records up; it reads no input", hint="leave --file/--input out", exit_code=USAGE
         )
     screen = Screen(output, as_json, quiet)
+    bytes_batch = parse_size(batch_size)
     settings = {
         "acks": acks.value,
         "linger_ms": linger,
-        "batch_size": parse_size(batch_size),
+        "batch_size": bytes_batch,
+        "buffer_memory": max(WAITING_BYTES, WAITING_BATCHES * bytes_batch),
         "compression_type": compression.value,
         "delivery_timeout_ms": int(delivery_timeout * 1000),
         "allow_auto_create_topics": create,
@@ -204,6 +208,9 @@ def _sum_up(sent: Sent, screen: Screen) -> None:
         f"{facts['records_per_second']:,.0f}/s, {human_bytes(facts['bytes_per_second'])}/s{latency}"
     )
     if facts["unknown"]:
-        print(f"odradek: {facts['unknown']} records were on their way; they may be written or not", file=sys.stderr)
+        print(
+            f"odradek: {facts['unknown']} records were not acknowledged yet; they may be written or not",
+            file=sys.stderr,
+        )
     for message, number in sent.errors.items():
         print(f"odradek: {number} records were not acknowledged: {message}", file=sys.stderr)

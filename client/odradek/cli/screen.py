@@ -7,6 +7,7 @@ array; JSON lines is one object a line, written at once.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -50,6 +51,11 @@ class Screen:
         else:
             for row in rows:
                 print(as_line(row))
+
+
+def can_move_cursor() -> bool:
+    """Whether standard output is a terminal on which a screen can be drawn again; an editor's shell is a dumb one."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def as_line(data: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from odradek.cli.screen import Screen, human_bytes
 
 NEWS_EVERY_S = 5.0
 BAR_EVERY_S = 0.1
-INTERRUPTED_PATIENCE_S = 3.0  # for what is on its way when somebody pressed Ctrl-C
+INTERRUPTED_PATIENCE_S = 0.5  # for what is on its way when somebody pressed Ctrl-C
 RATE_STEP_S = 0.005  # with --rate: how far ahead of its time a record may go
 
 
@@ -74,7 +74,7 @@ class Sending:
         self.sent = Sent()
 
     async def run(self, source: AsyncIterator[Outgoing], total: int = 0) -> None:
-        """Send everything. When this is cancelled, what is on its way is still waited for, but nothing more is sent."""
+        """Send everything. When this is cancelled, what is on its way is waited for a moment; nothing more is taken."""
         following = asyncio.create_task(self._follow())
         news = asyncio.create_task(self._tell(total))
         try:
@@ -84,8 +84,10 @@ class Sending:
                 await self._enqueue(record)
             await self._end(following, None)
         finally:
-            with suppress(RequestTimeout):
-                await self._end(following, INTERRUPTED_PATIENCE_S)
+            with suppress(RequestTimeout, TimeoutError):
+                async with asyncio.timeout(INTERRUPTED_PATIENCE_S):
+                    await self._end(following, INTERRUPTED_PATIENCE_S)
+            self._count_done()
             news.cancel()
             following.cancel()
             await asyncio.gather(news, following, return_exceptions=True)
@@ -111,6 +113,23 @@ class Sending:
         await self._producer.flush(patience_s)
         await following
 
+    def _count(self, delivery: Delivery, since: float, size: int) -> None:
+        sent, error = self.sent, delivery.exception()
+        if error is not None:
+            sent.failed += 1
+            sent.errors[error.message] += 1
+        else:
+            sent.acknowledged += 1
+            sent.bytes += size
+            sent.latencies_ms.append((time.perf_counter() - since) * 1000)
+
+    def _count_done(self) -> None:
+        """Of those that nobody waits for any more, the ones that are acknowledged or have failed by now."""
+        for delivery, since, size in self._on_way:
+            if delivery.done():
+                self._count(delivery, since, size)
+        self._on_way.clear()
+
     async def _keep_pace(self) -> None:
         due = self.sent.started + self.sent.taken / self._rate
         ahead = due - time.monotonic()
@@ -119,19 +138,15 @@ class Sending:
 
     async def _follow(self) -> None:
         """Await deliveries in the order of sending; done ones are taken without a pause."""
-        sent, on_way = self.sent, self._on_way
+        on_way = self._on_way
         while True:
             while on_way:
-                delivery, since, size = on_way.popleft()
-                try:
-                    await delivery
-                except OdradekError as error:
-                    sent.failed += 1
-                    sent.errors[error.message] += 1
-                else:
-                    sent.acknowledged += 1
-                    sent.bytes += size
-                    sent.latencies_ms.append((time.perf_counter() - since) * 1000)
+                delivery, since, size = on_way[0]
+                if not delivery.done():
+                    with suppress(OdradekError):  # counted below
+                        await delivery
+                on_way.popleft()
+                self._count(delivery, since, size)
             if self._ended:
                 return
             self._more.clear()

@@ -24,6 +24,10 @@ def _heading(status: ClusterStatus) -> str:
     health = f"{len(trouble)} of {len(status.partitions)} partitions not fully replicated" if trouble else "healthy"
     if any(broker.fenced for broker in status.brokers) and not trouble:
         health = "brokers are missing"
+    silent = [each.broker_id for each in status.brokers if each.broker_id in status.unreachable and not each.fenced]
+    if silent:
+        whom = f"broker {silent[0]} does" if len(silent) == 1 else f"brokers {', '.join(map(str, silent))} do"
+        health = f"{'' if health == 'healthy' else health + '; '}{whom} not answer"
     if status.quorum is None:
         health = f"{health}; {status.quorum_error or 'the quorum does not answer'}"
     return f"cluster {status.cluster_id or NOTHING}: {controller}{epoch}; {health}"

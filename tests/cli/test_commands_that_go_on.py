@@ -1,0 +1,102 @@
+"""Commands that go on until somebody has had enough, and a broker that is frozen meanwhile, on real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek_broker.local_cluster import LocalCluster
+
+Run = Callable[..., Any]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
+
+AT_ONCE_S = 10  # on a busy machine; it waited for half a buffer's records before, longer than this
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, odradek_process: Run) -> Iterator[LocalCluster]:
+    """Three brokers and a topic."""
+    place = tmp_path / "cluster"
+    try:
+        assert odradek_process("cluster", "up", "-d", "--data", str(place)).code == 0
+        assert odradek_process("topic", "create", "orders", "-p", "3").code == 0
+        yield LocalCluster.load(place)
+    finally:
+        if LocalCluster.exists(place):
+            LocalCluster.load(place).kill_all()
+
+
+def started(home: Path, *words: str, terminal: str = "", output: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    """A command as a process that hears Ctrl-C, as one in a terminal does."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "odradek.cli.main", *words],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ODRADEK_HOME": str(home), "TERM": terminal},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def interrupt(process: subprocess.Popen[str]) -> tuple[str, str, float]:
+    """Ctrl-C; what it still says, and how long it takes."""
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, err
+    return out, err, time.monotonic() - begun
+
+
+def test_an_endless_produce_ends_at_once(cluster: LocalCluster, odradek_process: Run, home: Path) -> None:
+    """It says how many records were acknowledged, and those that were are there."""
+    producing = started(home, "produce", "orders", "--count", "0", "--json")
+    assert odradek_process("consume", "orders", "-o", "beginning", "-c", "2000").code == 0
+    out, err, took_s = interrupt(producing)
+    assert took_s < AT_ONCE_S
+    assert "Traceback" not in err
+    counted = json.loads(out)
+    assert counted["records"] >= 2000
+    assert counted["failed"] == 0
+    status = json.loads(odradek_process("cluster", "status", "--json").out)
+    ends = [replica["log_end_offset"] for each in status["partitions"] for replica in each["replicas"]
+            if replica["broker"] == each["leader"]]  # fmt: skip
+    assert counted["records"] <= sum(ends) <= counted["records"] + counted["unknown"]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_watched_status_moves_no_cursor_that_is_not_there(
+    cluster: LocalCluster, home: Path, is_terminal: bool
+) -> None:
+    """On a dumb terminal, and in a pipe, one block comes after the other."""
+    reading, writing = pty.openpty() if is_terminal else os.pipe()
+    watching = started(home, "cluster", "status", "--watch", terminal="dumb", output=writing)
+    os.close(writing)
+    seen = ""
+    while seen.count("healthy") < 2:
+        piece = os.read(reading, 4096).decode()
+        assert piece, seen
+        seen += piece
+    interrupt(watching)
+    os.close(reading)
+    assert "\x1b" not in seen
+    assert seen.count("PARTITION") >= 1
+
+
+def test_a_frozen_broker_is_named_and_only_a_frozen_one_is_thawed(cluster: LocalCluster, odradek_process: Run) -> None:
+    """Before anybody has missed it; afterwards all is healthy again, and there is nobody left to be thawed."""
+    assert odradek_process("chaos", "pause", "--broker", "1").code == 0
+    assert "broker 1 does not answer" in odradek_process("cluster", "status").out.splitlines()[0]
+    assert "thawed broker 1" in odradek_process("chaos", "resume", "--broker", "1").err
+    again = odradek_process("chaos", "resume", "--broker", "1", "--json")
+    assert (again.code, json.loads(again.out)) == (0, [])
+    assert "broker 1 was not frozen" in again.err
