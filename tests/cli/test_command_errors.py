@@ -30,6 +30,8 @@ Run = Callable[..., Any]
         (("consume", "orders", "-f", "%q"), "'%q' means nothing"),
         (("topic", "create", "orders", "-p", "0"), "at least 1"),
         (("topic", "create", "orders", "--config", "retention"), "expected key=value"),
+        (("topic", "create", "orders", "--config", "retention.ms=7d"), "retention.ms=604800000"),
+        (("topic", "alter", "orders", "--config", "segment.bytes=1MiB"), "segment.bytes=1048576"),
         (("topic", "elect", "--unclean"), "--yes"),
         (("topic", "delete", "orders"), "--yes"),
         (("cluster", "up", "-X", "min.insync.replcas=2"), "did you mean 'min.insync.replicas'?"),

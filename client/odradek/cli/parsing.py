@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from string import ascii_letters
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.failures import USAGE, CommandFailed
+
+MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+BYTES = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20,
+         "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30}  # fmt: skip
 
 if TYPE_CHECKING:
     from odradek_proto.topics import TopicPartition
@@ -33,7 +38,21 @@ def parse_settings(texts: Iterable[str], option: str) -> dict[str, str]:
         if not equals or not key.strip():
             raise CommandFailed(f"{option} {text!r}: expected key=value", exit_code=USAGE)
         found[key.strip()] = value.strip()
+        _refuse_unit(option, key.strip(), value.strip())
     return found
+
+
+def _refuse_unit(option: str, key: str, value: str) -> None:
+    """As in Kafka, `retention.ms` is a plain number of milliseconds: say which one `7d` would be."""
+    factors = {"ms": MILLISECONDS, "bytes": BYTES}.get(key.rpartition(".")[2], {})
+    digits = value.rstrip(ascii_letters)
+    factor = factors.get(value[len(digits) :].lower())
+    if factor is not None and digits.isascii() and digits.isdecimal():
+        raise CommandFailed(
+            f"{option} {key}={value}: the value is a plain number, as in Kafka",
+            hint=f"{key}={int(digits) * factor}",
+            exit_code=USAGE,
+        )
 
 
 class Start(NamedTuple):
