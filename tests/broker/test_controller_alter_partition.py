@@ -132,6 +132,13 @@ def test_no_change_writes_nothing_and_says_so_kindly() -> None:
     assert (answer.error_code, answer.partition_epoch, list(answer.isr), records) == (ErrorCode.NONE, 10, [1, 2], 0)
 
 
+@pytest.mark.parametrize(("isr", "error"), [((1,), ErrorCode.NONE), ((1, 2), ErrorCode.INVALID_REQUEST)])
+def test_a_leader_that_is_recovering_takes_in_nobody(isr: tuple[int, ...], error: ErrorCode) -> None:
+    """R-54: it says first that it has recovered, alone."""
+    answer, records = ask(cluster(recovering=True), isr, recovering=True)
+    assert (answer.error_code, records) == (error, 0)
+
+
 def test_a_recovering_leader_confirms_that_it_has_recovered() -> None:
     """R-133: the first AlterPartition after an unclean election ends the recovery."""
     image = cluster(recovering=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from odradek_broker.core.partition.messages import PartitionSettings
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode, WriteEpochs
 from odradek_broker.core.purgatory import ProducePurgatory
 from odradek_proto.errors import ErrorCode
 from odradek_proto.values import replace
@@ -48,6 +49,16 @@ def test_batch_gets_its_place_and_nothing_moves() -> None:
     assert partition.log.log_end_offset == 7
     partition.on_appended([decision.header], 0)
     assert partition.log.log_end_offset == 12
+
+
+def test_the_oldest_protocol_notes_its_epoch_with_the_first_record() -> None:
+    """L-7: not when it is elected; kept for audits."""
+    partition = leader(metadata=registration(leader_epoch=3), mode=TruncationMode.HIGH_WATERMARK)
+    for expected in ([WriteEpochs((EpochEntry(3, 0),))], []):
+        decision = partition.prepare_append(header(), 1, 0, WALL_MS)
+        assert decision.header is not None
+        effects = partition.on_appended([decision.header], 0)
+        assert [effect for effect in effects if isinstance(effect, WriteEpochs)] == expected
 
 
 @pytest.mark.parametrize(

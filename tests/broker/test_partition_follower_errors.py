@@ -21,7 +21,7 @@ from odradek_broker.core.partition.messages import (
 from odradek_proto.errors import ErrorCode
 
 from tests.scripts.in_memory import header, replica_log
-from tests.scripts.roles import answer, ask, events, follower, of_kind
+from tests.scripts.roles import answer, ask, events, follower, of_kind, take
 
 
 def started(
@@ -99,6 +99,16 @@ def test_errors_delay_the_partition(error: ErrorCode) -> None:
     partition.on_fetch_answer(answer(ask(partition, now_ms)), now_ms)
     partition.on_fetch_answer(answer(ask(partition, now_ms), error=error), now_ms)
     assert partition.next_deadline_ms() == now_ms + FIRST_DELAY_MS
+
+
+def test_records_after_an_error_start_the_delays_anew() -> None:
+    """A good answer is one with records, too (R-90)."""
+    partition = started()
+    for now_ms in (0, 100):
+        partition.on_fetch_answer(answer(ask(partition, now_ms), error=ErrorCode.NOT_LEADER_OR_FOLLOWER), now_ms)
+    take(partition, partition.on_fetch_answer(answer(ask(partition, 200), [header()]), 200), 200)
+    partition.on_fetch_answer(answer(ask(partition, 300), error=ErrorCode.NOT_LEADER_OR_FOLLOWER), 300)
+    assert partition.next_deadline_ms() == 300 + FIRST_DELAY_MS
 
 
 def test_transport_error_frees_and_delays() -> None:

@@ -22,6 +22,7 @@ from odradek_broker.core.quorum.messages import (
     Reply,
     Send,
 )
+from odradek_broker.core.quorum.replication import MAX_OBSERVERS
 from odradek_broker.core.quorum.roles import Resigned
 from odradek_proto.errors import ErrorCode
 
@@ -182,6 +183,16 @@ def test_a_waiting_fetch_ends_when_its_time_is_over() -> None:
 def test_whoever_follows_waits_and_whoever_reads_does_not(replica: int, waits: bool) -> None:
     """R-209: a replica id is one from 0 on; a negative one is somebody who only looks, and is answered at once."""
     assert (fetched(fetch(at_ten(), replica, 11, 5, wait_ms=500)) is None) is waits
+
+
+def test_so_many_observers_may_wait_and_more_are_answered_at_once() -> None:
+    """What a leader keeps for others has a limit; those whom it knows already are not turned away by it."""
+    core = at_ten()
+    for observer in range(100, 100 + MAX_OBSERVERS):
+        assert fetched(fetch(core, observer, 11, 5)) is None
+    assert fetched(fetch(core, 9, 11, 5)) is not None
+    assert fetched(fetch(core, 100, 11, 5, now_ms=NOW + 1)) is not None, "the first one is answered for the second"
+    assert fetched(fetch(core, 2, 11, 5)) is None
 
 
 def test_waiting_fetches_end_when_leadership_does() -> None:
