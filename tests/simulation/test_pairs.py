@@ -114,4 +114,4 @@ def test_twenty_pairs_under_load_are_equal() -> None:
     found: Pairs = asyncio.run(run_pairs(range(3_000, 3_020), Options(faults_ms=1_500), load=2))
     assert found.pairs == 20
     assert not found.different, found.different
-    assert not found.with_findings
+    assert found.virtual_ms > 20 * 2 * 1_500, "runs that end at once prove little"
