@@ -28,7 +28,7 @@ async def create_topic(bootstrap: str, partitions: int) -> None:
     """With three replicas, once three brokers are there."""
     async with Admin(bootstrap) as admin:
         async with asyncio.timeout(20):
-            while len((await admin.describe_cluster()).brokers) < 3:
+            while sum(not broker.fenced for broker in (await admin.describe_cluster()).brokers) < 3:
                 pass
         try:
             await admin.create_topics([NewTopic(TOPIC, partitions, 3, {"min.insync.replicas": "2"})])
