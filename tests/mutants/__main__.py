@@ -1,8 +1,8 @@
 """`python -m tests.mutants`: break the protocol on purpose, and see who notices.
 
-Each mutant lives alone in a copy of the sources. Protocol mutants (patches/) meet seeds of the simulated world first,
-since a seed is what finds such mistakes in practice, and the fast tests when no seed objects. Generated mutants meet
-the fast tests first. The table says what caught each one, after how many seeds, and whether its lines were reached.
+Protocol mutants (patches/) meet seeds of the simulated world first, since a seed is what finds such mistakes in
+practice, and the fast tests when no seed objects. Generated mutants meet the fast tests first. The table says what
+caught each one, after how many seeds, and whether its lines were reached.
 
 Before all of them the unchanged sources go through the same: whatever objects to them would object to every mutant.
 """
@@ -11,133 +11,66 @@ from __future__ import annotations
 
 import argparse
 import json
-import queue
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-from tests.mutants.generated import generate
+from tests.mutants.generated import Generated, generate
 from tests.mutants.nursery import Trial, judge_all
 from tests.mutants.reach import Reach, read, trace
-from tests.mutants.tree import Patch, Tree, environment, patches
+from tests.mutants.tree import Patch, applied, patches
 from tests.mutants.verdict import Journal, Verdict
 
 TESTS = ("tests/scripts", "tests/broker")
-PATIENCE_S = 600  # for one mutant; whoever takes longer stands still, and that is noticed, too
-TESTS_CPU_S = 240  # beside the limit of its seeds; all fast tests take some 45 s of CPU time
+PATIENCE_S = 900  # for one mutant; whoever takes longer stands still, and that is noticed, too
 
 
-@dataclass(frozen=True, slots=True)
-class Unchanged:
-    """No mutant: the sources as they are, with every kind of run that any mutant asks for."""
-
-    options: tuple[str, ...]
-    name: str = "unchanged sources"
-
-
-Mutant = Patch | Unchanged
-
-
-def judge(tree: Tree, mutant: Mutant, reach: Reach, arguments: argparse.Namespace) -> Verdict:
-    """Put a mutant into the tree, run it, take it out again.
-
-    The tests that come by what a patch changes are first; since it may be seen from elsewhere, all others follow.
+def trial_of_patch(patch: Patch, reach: Reach, arguments: argparse.Namespace) -> Trial:
+    """Seeds first. The tests that come by what a patch changes are the first ones, and since it may be seen from
+    elsewhere, all others follow.
     """
-    order = ["seeds", "tests"]
-    if isinstance(mutant, Patch):
-        tests = reach.tests_of(mutant.path, tree.apply(mutant))
-        tests += reach.others(tests)
-        area, breaks, runs = mutant.area, mutant.breaks, list(mutant.options)
-    else:
-        area, breaks, runs, tests = "none", "nothing", list(mutant.options), []
-    wanted = {
-        "order": [stage for stage in order if stage in arguments.stages], "runs": runs, "seeds": arguments.seeds,
-        "limit_s": arguments.limit, "tests": tests, "cpu_s": int(arguments.limit) + TESTS_CPU_S,
-    }  # fmt: skip
-    started = time.monotonic()
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.mutants.child"], input=json.dumps(wanted), cwd=tree.directory,
-            env=environment(tree), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return Verdict(mutant.name, area, breaks, "stands still", "time", 0, True, time.monotonic() - started)
-    finally:
-        tree.restore()
-    if done.returncode == -signal.SIGXCPU:
-        return Verdict(mutant.name, area, breaks, "never ends", "time", 0, True, time.monotonic() - started)
-    try:
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
-        return Verdict(mutant.name, area, breaks, last[:120], "start", 0, True, time.monotonic() - started)
-    return Verdict(
-        mutant.name, area, breaks, found["check"], found["by"], found["seeds"], found["reached"], found["seconds"]
-    )
+    text, lines = applied(patch)
+    tests = reach.tests_of(patch.path, lines)
+    tests += reach.others(tests)
+    stages = tuple(stage for stage in ("seeds", "tests") if stage in arguments.stages)
+    return Trial(
+        patch.name, patch.area, patch.breaks, patch.path, text, stages, {test: reach.seconds[test] for test in tests},
+        patch.options, arguments.seeds, arguments.limit, PATIENCE_S,
+    )  # fmt: skip
 
 
-def run_all(mutants: Sequence[Mutant], reach: Reach, arguments: argparse.Namespace) -> list[Verdict]:
-    """Judge all mutants, `--jobs` at a time, each worker with a copy of the sources of its own, and print verdicts as
-    they come. What the journal knows is not judged again.
-    """
-    journal = Journal(arguments.journal)
-    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
-    for mutant in mutants:
-        waiting.put(mutant)
-    verdicts: list[Verdict] = []
-
-    def work() -> None:
-        with tempfile.TemporaryDirectory(prefix="odradek-mutants-") as name:
-            tree = Tree(Path(name))
-            while True:
-                try:
-                    mutant = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                digest = Journal.digest(mutant, arguments.stages)
-                verdict = journal.known(digest)
-                if verdict is None:
-                    verdict = judge(tree, mutant, reach, arguments)
-                    journal.note(digest, verdict)
-                verdicts.append(verdict)
-                print(verdict.line(), flush=True)
-
-    workers = [threading.Thread(target=work) for _ in range(arguments.jobs)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return verdicts
+def trial_of_generated(mutant: Generated, reach: Reach, arguments: argparse.Namespace) -> Trial:
+    """The tests that come by its statement: no other can see it. Then seeds."""
+    tests = {test: reach.seconds[test] for test in reach.tests_of(mutant.path, mutant.lines)}
+    stages = tuple(stage for stage in ("tests", "seeds") if stage in arguments.stages)
+    return Trial(
+        mutant.name, "generated", mutant.change, mutant.path, mutant.text, stages, tests, ("",),
+        arguments.seeds, arguments.limit, PATIENCE_S,
+    )  # fmt: skip
 
 
-def run_generated(reach: Reach, arguments: argparse.Namespace) -> list[Verdict]:
-    """Judge generated mutants by the tests that come by their statements, and by seeds if none of those objects."""
+def run_all(trials: Sequence[Trial], arguments: argparse.Namespace) -> list[Verdict]:
+    """Judge all, `--jobs` at a time, and print verdicts as they come. What the journal knows is not judged again."""
     journal = Journal(arguments.journal)
     verdicts: list[Verdict] = []
-    trials: list[Trial] = []
+    waiting: list[Trial] = []
 
     def say(trial: Trial, verdict: Verdict) -> None:
-        journal.note(Journal.digest(trial.mutant, arguments.stages), verdict)
+        journal.note(trial.digest, verdict)
         verdicts.append(verdict)
         print(verdict.line(), flush=True)
 
-    for mutant in generate(arguments.generated, arguments.draw):
-        known = journal.known(Journal.digest(mutant, arguments.stages))
-        if known is not None:
+    for trial in trials:
+        known = journal.known(trial.digest)
+        if known is None:
+            waiting.append(trial)
+        else:
             verdicts.append(known)
             print(known.line(), flush=True)
-            continue
-        tests = reach.tests_of(mutant.path, mutant.lines) if "tests" in arguments.stages else []
-        seeds = arguments.seeds if "seeds" in arguments.stages else 0
-        trials.append(Trial(mutant, {test: reach.seconds[test] for test in tests}, seeds, arguments.limit, PATIENCE_S))
-    if trials:
-        judge_all(trials, TESTS, arguments.jobs, say)
+    if waiting:
+        judge_all(waiting, TESTS, arguments.jobs, say)
     return verdicts
 
 
@@ -148,7 +81,7 @@ def reach_of_tests(arguments: argparse.Namespace) -> Reach:
     if arguments.reach and arguments.reach.exists():
         return read(arguments.reach)
     with tempfile.TemporaryDirectory(prefix="odradek-mutants-") as name:
-        return trace(Tree(Path(name)), TESTS, arguments.reach or Path(name) / "reach.json")
+        return trace(TESTS, arguments.reach or Path(name) / "reach.json")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -180,18 +113,25 @@ def main(words: Sequence[str] | None = None) -> int:
     unknown = [name for name in arguments.names if name not in known]
     if unknown:
         parser.error(f"no mutant is called {unknown[0]!r}; there are {', '.join(known)}")
-    mutants = [known[name] for name in arguments.names or known]
-    kinds = [""] if arguments.generated else [option for patch in known.values() for option in patch.options]
-    (sound,) = run_all([Unchanged(tuple(dict.fromkeys(kinds)))], Reach({}, {}), arguments)
+    chosen = [known[name] for name in arguments.names or known]
+    kinds = ("",) if arguments.generated else tuple(dict.fromkeys(each for patch in chosen for each in patch.options))
+    unchanged = Trial(
+        "unchanged sources", "none", "", "", "", ("seeds",), {}, kinds, arguments.seeds, arguments.limit, PATIENCE_S
+    )
+    (sound,) = run_all([unchanged], arguments)
+    if sound.caught:
+        print(f"the unchanged sources do not pass: {sound.check} ({sound.by})")
+        return 1
     try:
         reach = reach_of_tests(arguments)
     except ValueError as error:
         print(f"the unchanged sources do not pass: {error}")
         return 1
-    if sound.caught:
-        print(f"the unchanged sources do not pass: {sound.check} ({sound.by})")
-        return 1
-    verdicts = run_generated(reach, arguments) if arguments.generated else run_all(mutants, reach, arguments)
+    if arguments.generated:
+        mutants = generate(arguments.generated, arguments.draw)
+        verdicts = run_all([trial_of_generated(mutant, reach, arguments) for mutant in mutants], arguments)
+    else:
+        verdicts = run_all([trial_of_patch(patch, reach, arguments) for patch in chosen], arguments)
     caught = sum(verdict.caught for verdict in verdicts)
     unreached = [verdict.name for verdict in verdicts if not verdict.reached]
     print(f"{caught} of {len(verdicts)} caught, {len(unreached)} not reached")

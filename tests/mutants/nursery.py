@@ -1,12 +1,13 @@
-"""Generated mutants without a copy of the sources: everything is imported once, and each mutant is a fork of that.
+"""Mutants without a copy of the sources: everything is imported once, and each mutant is a fork of that.
 
 A fork takes the code of the mutated functions and puts it into the function objects that stand there already, so that
 whoever holds them calls the mutant: a second or two of imports are spent once and not for each. Then it runs the tests
-that come by the changed statement, quickest first, and seeds after them, and writes down what objected.
+that come by the changed statement, quickest first, and seeds, and writes down what objected.
 """
 
 from __future__ import annotations
 
+import ast
 import builtins
 import gc
 import json
@@ -21,29 +22,42 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Any
 
 import pytest
 
-from tests.mutants.child import MOST_MEMORY, First, pytest_arguments, try_seeds
-from tests.mutants.generated import Generated
+from tests.mutants.child import First, Objection, pytest_arguments, try_seeds
+from tests.mutants.reach import BROKER
 from tests.mutants.tree import ROOT
-from tests.mutants.verdict import Verdict
+from tests.mutants.verdict import Journal, Verdict
 
 ENDS = {signal.SIGVTALRM: "never ends", signal.SIGALRM: "stands still", signal.SIGSEGV: "crash of the interpreter"}
 SLOWER = 5  # a test of a mutant may take so many times the CPU time that it took when it was traced,
 AT_LEAST_S = 5.0  # and this
+MOST_MEMORY = 4 << 30  # a mutant that never ends fills lists, too
+Functions = dict[tuple[str, str, int], list[FunctionType]]
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one mutant goes through. Times in seconds."""
+    """A mutant, and what it goes through. Times in seconds."""
 
-    mutant: Generated
+    name: str
+    area: str
+    breaks: str
+    path: str  # of the mutated file; empty: the sources as they are
+    text: str  # of that whole file
+    stages: tuple[str, ...]  # seeds, tests: in this order
     tests: dict[str, float]  # in their order, and what each takes
+    runs: tuple[str, ...]  # options of the seeds, which take turns
     seeds: int
-    limit_s: float  # for the seeds
+    limit_s: float  # for all seeds
     patience_s: int  # for all of it
-    runs: tuple[str, ...] = ("",)  # options of the seeds
+
+    @property
+    def digest(self) -> str:
+        """Of what decides the verdict, but for the tests and the time."""
+        return Journal.digest((self.name, self.path, self.text, self.stages, self.runs))
 
 
 class Nursery:
@@ -60,18 +74,17 @@ class Nursery:
         import odradek_chaos.worlds.simulated.run  # noqa: F401  # before the first fork, once for all
 
         items = {item.nodeid: item for item in session.items}
-        functions = functions_of_the_core()
-        gc.freeze()
+        functions = functions_of_the_broker()
+        gc.freeze()  # what is there is there to stay: forks do not touch it
         with tempfile.TemporaryDirectory(prefix="odradek-mutants-") as name:
             while self._waiting or self._living:
                 while self._waiting and len(self._living) < self._jobs:
                     self._bear(self._waiting.pop(), items, functions, Path(name))
                 self._bury(*os.wait())
+        gc.unfreeze()
         return True
 
-    def _bear(
-        self, trial: Trial, items: dict[str, pytest.Item], functions: dict[CodeType, list[FunctionType]], place: Path
-    ) -> None:
+    def _bear(self, trial: Trial, items: dict[str, pytest.Item], functions: Functions, place: Path) -> None:
         target = place / f"{len(self._waiting)}.json"
         sys.stdout.flush()
         sys.stderr.flush()
@@ -88,61 +101,82 @@ class Nursery:
 
     def _bury(self, child: int, status: int) -> None:
         trial, target, started = self._living.pop(child)
-        mutant, seconds = trial.mutant, round(time.monotonic() - started, 1)
         if os.WIFSIGNALED(status):
             end = ENDS.get(signal.Signals(os.WTERMSIG(status)), f"signal {os.WTERMSIG(status)}")
-            verdict = Verdict(mutant.name, "generated", mutant.change, end, "time", 0, True, seconds)
+            found: dict[str, Any] = {"check": end, "by": "time", "seeds": 0, "reached": True}
         else:
             found = json.loads(target.read_text())
-            verdict = Verdict(
-                mutant.name, "generated", mutant.change, found["check"], found["by"], found["seeds"],
-                found["reached"], seconds,
-            )  # fmt: skip
-        self._say(trial, verdict)
+        seconds = round(time.monotonic() - started, 1)
+        self._say(trial, Verdict(trial.name, trial.area, trial.breaks, seconds=seconds, **found))
 
 
-def live(
-    trial: Trial, items: dict[str, pytest.Item], functions: dict[CodeType, list[FunctionType]], target: Path
-) -> None:
+def live(trial: Trial, items: dict[str, pytest.Item], functions: Functions, target: Path) -> None:
     """In the fork: be the mutant, meet tests and seeds, write what objected."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     signal.alarm(trial.patience_s)
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
-    caught: dict[str, object] | None
+    caught: Objection | None = None
     try:
-        become(trial.mutant, functions)
-        caught = _meet_tests([items[name] for name in trial.tests], list(trial.tests.values()))
-        if caught is None and trial.seeds:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 2 * trial.limit_s)
-            caught = try_seeds(list(trial.runs), trial.seeds, trial.limit_s)
+        if trial.path:
+            become(trial.path, trial.text, functions)
+    except ValueError as error:
+        target.write_text(json.dumps({"check": f"NOT TRIED: {error}", "by": "", "seeds": 0, "reached": False}))
+        return
+    try:
+        for stage in trial.stages:
+            if stage == "tests":
+                caught = _meet_tests([items[name] for name in trial.tests], list(trial.tests.values()))
+            else:
+                signal.setitimer(signal.ITIMER_VIRTUAL, AT_LEAST_S + 2 * trial.limit_s)
+                caught = try_seeds(trial.runs, trial.seeds, trial.limit_s)
+            if caught is not None:
+                break
     except BaseException as error:
-        caught = {"check": "".join(traceback.format_exception_only(error)).strip(), "by": "start", "seeds": 0}
+        caught = {"check": "".join(traceback.format_exception_only(error)).strip(), "by": "error", "seeds": 0}
     reached = bool(getattr(builtins, "odradek_reached", []))
     target.write_text(json.dumps({**(caught or {"check": "", "by": "", "seeds": 0}), "reached": reached}))
 
 
-def become(mutant: Generated, functions: dict[CodeType, list[FunctionType]]) -> None:
-    """Give the mutated code to every function object of the core that has the unchanged code.
+def become(path: str, text: str, functions: Functions) -> None:
+    """Give the mutated code to every function object that has the unchanged code. Raises as `differences` does."""
+    for old, new in differences(path, text):
+        key = (str(ROOT / path), old.co_qualname, old.co_firstlineno)
+        if key not in functions:
+            raise ValueError(f"{path}: nobody holds {old.co_qualname}")
+        for function in functions[key]:
+            function.__code__ = new
 
-    Raises `ValueError` where a function can no longer be told from others, or no longer needs what it closes over.
+
+def differences(path: str, text: str) -> list[tuple[CodeType, CodeType]]:
+    """The functions that a mutated file changes, old and new.
+
+    Raises `ValueError` when there are none, or when it changes what cannot be changed in a process that has imported
+    the file: code outside of functions, or the variables that a function closes over.
     """
-    name = str(ROOT / mutant.path)
-    before = list(_codes(compile((ROOT / mutant.path).read_text(), name, "exec")))
-    after = list(_codes(compile(mutant.text, name, "exec")))
-    assert [code.co_qualname for code in before] == [code.co_qualname for code in after], mutant.name
-    changed = 0
-    for old, new in zip(before, after, strict=True):
-        if _body(old) == _body(new):
-            continue
-        for code, holders in functions.items():
-            if (code.co_filename, code.co_qualname, code.co_firstlineno) == (name, old.co_qualname, old.co_firstlineno):
-                for function in holders:
-                    function.__code__ = new
-                    changed += 1
-    if not changed:
-        raise ValueError(f"{mutant.name}: no function holds that code")
+    name, source = str(ROOT / path), (ROOT / path).read_text()
+    written = compile(source, name, "exec")  # as it was imported: the lines are right
+    before, after = (compile(ast.unparse(ast.parse(each)), name, "exec") for each in (source, text))
+    if _outside(before) != _outside(after):
+        raise ValueError(f"{path}: code outside of functions has changed")
+    functions = zip(_codes(written), _codes(before), _codes(after), strict=True)
+    found = [(held, new) for held, old, new in functions if _body(old) != _body(new)]
+    if not found:
+        raise ValueError(f"{path}: no function has changed")
+    for old, new in found:
+        if old.co_freevars != new.co_freevars:
+            raise ValueError(f"{path}: {old.co_qualname} closes over other variables")
+    return found
+
+
+def _outside(code: CodeType) -> object:
+    """A module or class body; of the functions in it the names alone."""
+    inner = tuple(
+        (each.co_qualname if each.co_flags & 0x2 else _outside(each)) if isinstance(each, CodeType) else repr(each)
+        for each in code.co_consts
+    )
+    return code.co_code, inner, code.co_names
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -161,15 +195,17 @@ def _body(code: CodeType) -> object:
     return code.co_code, inner, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
 
 
-def functions_of_the_core() -> dict[CodeType, list[FunctionType]]:
-    found: dict[CodeType, list[FunctionType]] = {}
+def functions_of_the_broker() -> Functions:
+    """All function objects of this process by file, qualified name and first line."""
+    found: Functions = {}
     for each in gc.get_objects():
-        if isinstance(each, FunctionType) and "/odradek_broker/core/" in each.__code__.co_filename:
-            found.setdefault(each.__code__, []).append(each)
+        if isinstance(each, FunctionType) and BROKER in each.__code__.co_filename:
+            code = each.__code__
+            found.setdefault((code.co_filename, code.co_qualname, code.co_firstlineno), []).append(each)
     return found
 
 
-def _meet_tests(items: Sequence[pytest.Item], seconds: Sequence[float]) -> dict[str, object] | None:
+def _meet_tests(items: Sequence[pytest.Item], seconds: Sequence[float]) -> Objection | None:
     """The first test that fails. None: all pass. Whoever takes far more CPU time than it did ends the process."""
     if not items:
         return None
@@ -184,7 +220,7 @@ def _meet_tests(items: Sequence[pytest.Item], seconds: Sequence[float]) -> dict[
 
 
 def judge_all(trials: Sequence[Trial], paths: Sequence[str], jobs: int, say: Callable[[Trial, Verdict], None]) -> None:
-    """Judge generated mutants, each in a fork of this process, which imports the tests below `paths` first."""
+    """Judge mutants, each in a fork of this process, which imports the tests below `paths` first."""
     code = pytest.main([*pytest_arguments(), "-s", *paths], plugins=[Nursery(trials, jobs, say)])
     if code != pytest.ExitCode.OK:
         raise RuntimeError(f"the tests cannot be collected: pytest exit code {code}")

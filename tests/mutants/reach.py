@@ -1,4 +1,4 @@
-"""Which fast test comes by which line of the core, and how long it takes.
+"""Which fast test comes by which line of the broker, and how long it takes.
 
 Made once from the unchanged sources, so that a mutant meets only those tests that can see it, the quick ones first: a
 second or two each instead of all of them. A line event is noted the first time that a test comes by; a test is all
@@ -8,7 +8,6 @@ that happens between its set-up and its end, so that fixtures count.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -22,9 +21,9 @@ from typing import Any
 import pytest
 
 from tests.mutants.child import pytest_arguments
-from tests.mutants.tree import Tree, environment
+from tests.mutants.tree import ROOT
 
-CORE = "broker/odradek_broker/core/"
+BROKER = "/broker/odradek_broker/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Reach:
 
 
 class _Tracer:
-    """A pytest plugin. Notes (file, line) of the core for each test."""
+    """A pytest plugin. Notes (file, line) of the broker for each test."""
 
     def __init__(self) -> None:
         self.lines: dict[str, set[tuple[str, int]]] = {}
@@ -70,7 +69,7 @@ class _Tracer:
         name = frame.f_code.co_filename
         ours = self._ours.get(name)
         if ours is None:
-            ours = self._ours[name] = CORE in name
+            ours = self._ours[name] = BROKER in name
         return self._line if ours else None
 
     def _line(self, frame: FrameType, event: str, argument: object) -> Any:
@@ -79,14 +78,11 @@ class _Tracer:
         return self._line
 
 
-def trace(tree: Tree, paths: Iterable[str], target: Path) -> Reach:
-    """Run the fast tests below `paths` in an unchanged tree, and keep what they came by in a file.
-
-    Raises `ValueError` when one of them fails.
-    """
+def trace(paths: Iterable[str], target: Path) -> Reach:
+    """Run the fast tests below `paths`, and keep what they came by in a file. Raises `ValueError` when one fails."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutants.reach", str(target.absolute()), *paths],
-        cwd=tree.directory, env=environment(tree), capture_output=True, text=True, check=False,
+        cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
         raise ValueError((done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or ["no word"])[-1])
@@ -109,7 +105,7 @@ def main() -> int:
     target, *paths = sys.argv[1:]
     tracer = _Tracer()
     code = pytest.main([*pytest_arguments(), *paths], plugins=[tracer])
-    root = os.getcwd() + os.sep
+    root = f"{ROOT}/"
     lines: dict[str, dict[str, list[int]]] = {}
     for test, found in tracer.lines.items():
         for name, line in sorted(found):

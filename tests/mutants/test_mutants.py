@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import judge
 from tests.mutants.generated import generate
-from tests.mutants.reach import Reach
-from tests.mutants.tree import BadPatch, Patch, Tree, load, marked, patches
+from tests.mutants.nursery import differences
+from tests.mutants.tree import ROOT, BadPatch, Patch, applied, load, marked, patches
 
 AREAS = {
     "controller", "epoch cache", "fencing", "high watermark", "isr", "produce", "producers", "quorum", "recovery",
     "truncation",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """A copy of the sources for all tests of this module."""
-    return Tree(tmp_path_factory.mktemp("mutants"))
 
 
 def test_there_are_enough_over_every_area() -> None:
@@ -33,25 +28,21 @@ def test_there_are_enough_over_every_area() -> None:
 
 
 @pytest.mark.parametrize("patch", patches(), ids=lambda patch: patch.name)
-def test_a_mutant_fits_the_sources(patch: Patch, tree: Tree) -> None:
-    """It applies, changes the file into something that can be parsed, and a mark stands where it changed it."""
-    before = (tree.directory / patch.path).read_text()
-    tree.apply(patch)
-    after = (tree.directory / patch.path).read_text()
-    tree.restore()
-    assert "odradek_reached" in after
-    assert ast.dump(ast.parse(after)) != ast.dump(ast.parse(before))
-    assert (tree.directory / patch.path).read_text() == before
+def test_a_mutant_fits_the_sources(patch: Patch) -> None:
+    """It applies, changes a function and nothing else, and a mark stands where it changed it."""
+    text, lines = applied(patch)
+    assert "odradek_reached" in text
+    assert lines
+    assert differences(patch.path, text)
 
 
-def test_a_mutant_that_does_not_fit_is_refused(tree: Tree, tmp_path: Path) -> None:
+def test_a_mutant_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     """By name, so that whoever changes the core knows which patch to renew."""
     stale = Patch(
         "stale", "isr", "", ("",), "--- a/pyproject.toml\n+++ b/pyproject.toml\n@@ -1 +1 @@\n-no such\n+line\n"
     )
     with pytest.raises(BadPatch, match="stale: does not apply"):
-        tree.apply(stale)
-    tree.restore()
+        applied(stale)
     (tmp_path / "empty.patch").write_text("# area: isr\n")
     with pytest.raises(BadPatch, match=r"empty.patch: no breaks"):
         load(tmp_path / "empty.patch")
@@ -78,10 +69,15 @@ def test_generated_mutants_are_drawn_by_their_seed() -> None:
 
 
 @pytest.mark.slow
-def test_mutants_are_caught_and_reached(tree: Tree) -> None:
+def test_mutants_are_caught_and_reached(tmp_path: Path) -> None:
     """One of each kind that seeds catch at once: an early acknowledgement, and two leaders of the quorum."""
-    arguments = argparse.Namespace(seeds=30, limit=200.0, stages=["seeds"])
-    for patch in patches():
-        if patch.name in ("acks-all-answers-at-once", "minority-elects"):
-            verdict = judge(tree, patch, Reach({}, {}), arguments)
-            assert (verdict.by, verdict.reached) == ("seeds", True), verdict.line()
+    names = ["acks-all-answers-at-once", "minority-elects"]
+    words = ["--stages", "seeds", "--seeds", "5", "-j", "1", "--json", str(tmp_path / "verdicts.json")]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutants", *names, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = json.loads((tmp_path / "verdicts.json").read_text())
+    assert [(each["name"], each["by"], each["reached"]) for each in verdicts] == [
+        (name, "seeds", True) for name in names
+    ]

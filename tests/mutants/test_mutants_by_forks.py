@@ -8,39 +8,46 @@ from pathlib import Path
 import pytest
 from odradek_broker.core.partition import high_watermark
 
-from tests.mutants.generated import Generated, generate
-from tests.mutants.nursery import become, functions_of_the_core
+from tests.mutants.generated import generate
+from tests.mutants.nursery import Trial, become, differences, functions_of_the_broker
 from tests.mutants.reach import Reach, trace
-from tests.mutants.tree import ROOT, Tree
+from tests.mutants.tree import ROOT
 from tests.mutants.verdict import Journal, Verdict
 
 HIGH_WATERMARK = "broker/odradek_broker/core/partition/high_watermark.py"
 
 
-def changed(old: str, new: str) -> Generated:
-    """A mutant of the high watermark's module."""
+def changed(old: str, new: str) -> str:
+    """The text of the high watermark's module with a change."""
     text = (ROOT / HIGH_WATERMARK).read_text()
     assert old in text
-    return Generated(HIGH_WATERMARK, 1, "by hand", text.replace(old, new), range(1, 2))
+    return text.replace(old, new)
 
 
 def test_a_function_becomes_its_mutant_for_whoever_holds_it() -> None:
     """The function object stays and its code is another; other functions are left alone."""
     candidate = high_watermark.candidate
     unchanged = candidate.__code__
-    functions = functions_of_the_core()
+    functions = functions_of_the_broker()
     try:
-        become(changed("return lowest", "return lowest + 7"), functions)
+        become(HIGH_WATERMARK, changed("return lowest", "return lowest + 7"), functions)
         assert candidate(5, 3, [], lambda remote: False) == 12
     finally:
         candidate.__code__ = unchanged
     assert candidate(5, 3, [], lambda remote: False) == 5
 
 
-def test_a_mutant_that_is_the_unchanged_source_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("return lowest", "return  lowest", "no function has changed"),
+        ("def candidate(", "LIMIT = 7\n\n\ndef candidate(", "code outside of functions has changed"),
+    ],
+)
+def test_what_no_fork_can_become_is_refused(old: str, new: str, reason: str) -> None:
     """It would survive everything."""
-    with pytest.raises(ValueError, match="no function holds that code"):
-        become(changed("return lowest", "return  lowest"), functions_of_the_core())
+    with pytest.raises(ValueError, match=reason):
+        differences(HIGH_WATERMARK, changed(old, new))
 
 
 def test_the_head_of_a_changed_statement_is_what_tests_come_by() -> None:
@@ -52,8 +59,8 @@ def test_the_head_of_a_changed_statement_is_what_tests_come_by() -> None:
 
 
 def test_tests_are_known_by_the_lines_that_they_come_by(tmp_path: Path) -> None:
-    """Traced in a copy: tests of the epoch cache come by its lines, and not by those of the high watermark."""
-    reach = trace(Tree(tmp_path), ["tests/broker/test_epoch_cache.py"], tmp_path / "reach.json")
+    """Traced: tests of the epoch cache come by its lines, and not by those of the high watermark."""
+    reach = trace(["tests/broker/test_epoch_cache.py"], tmp_path / "reach.json")
     epochs = "broker/odradek_broker/core/partition/epochs.py"
     assert reach.tests_of(epochs, range(1, 120))
     assert all(test.startswith("tests/broker/test_epoch_cache.py::") for test in reach.seconds)
@@ -70,11 +77,10 @@ def test_quick_tests_come_first() -> None:
 
 def test_the_journal_knows_what_was_judged_before(tmp_path: Path) -> None:
     """The same mutant and the same stages; another text or other stages are judged anew."""
-    mutant = changed("return lowest", "return lowest + 7")
-    verdict = Verdict("high_watermark:1 by hand", "generated", "by hand", "test_it", "tests", 0, True, 0.5)
-    digest = Journal.digest(mutant, ["tests"])
-    Journal(tmp_path / "journal.jsonl").note(digest, verdict)
+    trial = Trial("by hand", "isr", "it", HIGH_WATERMARK, "text", ("tests",), {"test_it": 0.1}, ("",), 1, 1.0, 9)
+    verdict = Verdict("by hand", "isr", "it", "test_it", "tests", 0, True, 0.5)
+    Journal(tmp_path / "journal.jsonl").note(trial.digest, verdict)
     journal = Journal(tmp_path / "journal.jsonl")
-    assert journal.known(digest) == verdict
-    assert journal.known(Journal.digest(mutant, ["seeds"])) is None
-    assert journal.known(Journal.digest(replace(mutant, text="other"), ["tests"])) is None
+    assert journal.known(replace(trial, limit_s=9.0).digest) == verdict
+    assert journal.known(replace(trial, stages=("seeds",)).digest) is None
+    assert journal.known(replace(trial, text="other").digest) is None

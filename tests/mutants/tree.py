@@ -1,20 +1,19 @@
-"""A copy of the sources for one mutant, marked so that a run can say whether it came by the changed lines."""
+"""Protocol mutants: what a patch says of itself, and the file that it makes, marked so that a run can say whether it
+came by the changed lines.
+"""
 
 from __future__ import annotations
 
 import ast
-import os
 import re
-import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("proto", "client", "broker", "chaos", "audit", "tests", "docs", "ops", "docker-compose.yml", "pyproject.toml")
-IMPORTED = ("proto", "client", "broker", "chaos", "audit", "")
 MARK = "__import__('builtins').__dict__.setdefault('odradek_reached', []).append(1)"
 MOST_LINES = 5
 
@@ -76,67 +75,24 @@ def patches() -> list[Patch]:
     return [load(path) for path in sorted((Path(__file__).parent / "patches").glob("*.patch"))]
 
 
-class Tree:
-    """A copy of the sources under `directory`; one mutant at a time."""
+def applied(patch: Patch) -> tuple[str, list[int]]:
+    """The mutated and marked file, and which lines of the unchanged one the patch takes away, or stands beside.
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        ignored = shutil.ignore_patterns("__pycache__", ".hypothesis", "*.pyc")
-        for name in COPIED:
-            source = ROOT / name
-            if source.is_dir():
-                shutil.copytree(source, directory / name, ignore=ignored, dirs_exist_ok=True)
-            else:
-                shutil.copy(source, directory / name)
-        self._original: dict[Path, str] = {}
-
-    @property
-    def python_path(self) -> list[str]:
-        """Comes before the installed packages, so that the copy is what is imported."""
-        return [str(self.directory / name) for name in IMPORTED]
-
-    def apply(self, patch: Patch) -> list[int]:
-        """Apply a patch and mark its lines. Returns which lines of the unchanged file it takes away, or stands beside.
-
-        Raises `BadPatch` when it does not fit the sources.
-        """
-        target = self.directory / patch.path
-        self._keep(target)
+    Raises `BadPatch` when it does not fit the sources.
+    """
+    before = (ROOT / patch.path).read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="odradek-mutants-") as name:
+        target = Path(name) / patch.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(before, encoding="utf-8")
         done = subprocess.run(
             ["git", "apply", "--recount", "--unidiff-zero", "-C1", "-"],
-            input=patch.diff, cwd=self.directory, capture_output=True, text=True, check=False,
+            input=patch.diff, cwd=name, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode != 0:
             raise BadPatch(f"{patch.name}: does not apply: {done.stderr.strip()}")
         mutated = target.read_text(encoding="utf-8")
-        before = self._original[target]
-        target.write_text(marked(mutated, changed_lines(before, mutated)), encoding="utf-8")
-        return changed_lines(mutated, before)
-
-    def write(self, path: str, text: str) -> None:
-        """Replace a whole file by its mutant."""
-        target = self.directory / path
-        self._keep(target)
-        target.write_text(text, encoding="utf-8")
-
-    def restore(self) -> None:
-        """Be the unchanged sources again."""
-        for target, text in self._original.items():
-            target.write_text(text, encoding="utf-8")
-        self._original.clear()
-
-    def _keep(self, target: Path) -> None:
-        self._original.setdefault(target, target.read_text(encoding="utf-8"))
-
-
-def environment(tree: Tree) -> dict[str, str]:
-    """What a process that runs inside of the tree is given."""
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(tree.python_path),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-    }
+    return marked(mutated, changed_lines(before, mutated)), changed_lines(mutated, before)
 
 
 def changed_lines(before: str, after: str) -> list[int]:

@@ -16,7 +16,7 @@ class Verdict:
     area: str
     breaks: str
     check: str
-    by: str  # seeds, tests, time, start, or nothing
+    by: str  # seeds, tests, time, error, or nothing
     seeds: int
     reached: bool
     seconds: float
@@ -26,7 +26,7 @@ class Verdict:
         return self.by != ""
 
     def line(self) -> str:
-        what = self.check if self.caught else ("SURVIVED" if self.reached else "SURVIVED, not reached")
+        what = self.check or ("SURVIVED" if self.reached else "SURVIVED, not reached")
         after = f"{self.seeds} seeds" if self.by == "seeds" else self.by
         return f"{self.name:44} {self.area:16} {after:10} {self.seconds:6.1f} s  {what}"
 
@@ -46,9 +46,9 @@ class Journal:
                 self._known[digest] = Verdict(**facts)
 
     @staticmethod
-    def digest(mutant: object, stages: list[str]) -> str:
-        """Of a mutant (all that it holds) and of those who may object to it."""
-        return hashlib.sha256(repr((mutant, stages)).encode()).hexdigest()[:16]
+    def digest(judged: object) -> str:
+        """Of all that decides a verdict."""
+        return hashlib.sha256(repr(judged).encode()).hexdigest()[:16]
 
     def known(self, digest: str) -> Verdict | None:
         return self._known.get(digest)
