@@ -40,6 +40,13 @@ def test_a_fault_out_of_contract_may_cost_records_and_nothing_else(name: str) ->
     assert not result.findings, result.report()
 
 
+def test_a_reader_that_meets_damage_begins_anew_until_the_copy_is_replaced() -> None:
+    """Being refused damaged bytes is no failure of the reader: it starts again, and reads everything in the end."""
+    result = run_seed(3016, Options(faults_ms=1_500))
+    assert result.faults["flip-log"]
+    assert not result.findings, result.report()
+
+
 def test_every_kind_has_a_class_and_is_described() -> None:
     """The table, the classes and the page name the same kinds."""
     page = (ROOT / "docs/simulation.md").read_text()

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from odradek import Admin, Consumer, Producer
 from odradek.descriptions import NewTopic
-from odradek.errors import BootstrapError, OdradekError
+from odradek.errors import BootstrapError, CorruptRecords, OdradekError
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.workload import Ledger, Writer
@@ -227,14 +227,24 @@ class Load:
         return machine
 
     async def _keep_trying(self, program: Program, ports: NodePorts) -> None:
-        """A client that finds no broker at its start asks again, as its supervisor would have it do."""
+        """As a supervisor would: begin anew if there was no broker at the start, or only a copy that was damaged."""
         while True:
             try:
                 await program(ports)
             except BootstrapError:
+                await ports.clock.sleep(RETRY_MS)
+            except (CorruptRecords, ExceptionGroup) as error:
+                if not self.world.disks_tampered or not _is_of_damage(error):
+                    raise
                 await ports.clock.sleep(RETRY_MS)
             else:
                 return
 
     async def _run(self, name: str, program: Program) -> None:
         await self._start(name, program).wait()
+
+
+def _is_of_damage(error: Exception) -> bool:
+    return isinstance(error, CorruptRecords) or (
+        isinstance(error, ExceptionGroup) and error.split(CorruptRecords)[1] is None
+    )
