@@ -95,6 +95,7 @@ def test_a_heartbeat_of_another_life_is_refused(fields: dict[str, Any], error: E
     sessions = sessions_of(image)
     decision = process_heartbeat(image, SETTINGS, sessions, beat(**fields), 5_000)
     assert (decision.answer.error_code, len(decision.records)) == (error, 0)
+    assert decision.answer.is_fenced
     session = sessions.session(1)
     assert session is not None
     assert session.last_contact_ms == 0

@@ -24,6 +24,8 @@ from odradek_proto.values import replace
 
 from tests.broker.controller_images import CLUSTER_ID, SETTINGS, add_topic, image_of, partition_of, write
 
+LIMIT = ErrorCode.INVALID_PARTITIONS
+
 
 def new_topic(name: str = "orders", partitions: int = -1, replicas: int = -1, **more: Any) -> admin_pb2.NewTopic:
     return admin_pb2.NewTopic(name=name, partitions=partitions, replication_factor=replicas, **more)
@@ -46,10 +48,15 @@ def create(
 
 
 def test_as_many_partitions_as_one_request_may_create() -> None:
-    """The limit itself is allowed."""
+    """The limit itself is allowed; partitions that are there already do not count."""
     most = new_topic("new", assignments=assigned(*[(1,)] * MAX_PARTITIONS_PER_BATCH))
-    (answer,) = create(image_of([1]), most, validate_only=True)
+    image = image_of([1])
+    (answer,) = create(image, most, validate_only=True)
     assert answer.error_code == ErrorCode.NONE
+    add_topic(image, "orders", partition_of([1]))
+    for count, error in ((MAX_PARTITIONS_PER_BATCH + 1, ErrorCode.NONE), (MAX_PARTITIONS_PER_BATCH + 2, LIMIT)):
+        request = admin_pb2.CreatePartitionsRequest(topic="orders", count=count)
+        assert create_partitions(image, request, random.Random(1)).answer.error_code == error
 
 
 @given(

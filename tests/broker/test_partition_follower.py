@@ -58,6 +58,13 @@ def test_one_request_at_a_time() -> None:
     assert partition.next_deadline_ms() is None
 
 
+def test_records_of_a_known_epoch_write_no_epochs() -> None:
+    """The file is written when an epoch begins, not with each answer."""
+    partition = started(2, 0, ((4, 0),))
+    batches = [header(2, 3, leader_epoch=4)]
+    assert partition.on_fetch_answer(answer(ask(partition), batches), 0) == [AppendBatches(batches)]
+
+
 def test_records_are_appended_before_the_bounds_move() -> None:
     """Epochs, data, high watermark, log start offset, next request, in this order (R-60, R-81, R-162, R-222)."""
     partition = started(2, 0, ((4, 0),))

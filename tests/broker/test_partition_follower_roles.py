@@ -158,6 +158,18 @@ def test_same_epoch_leaves_the_fetcher_alone() -> None:
     assert (partition.in_flight, partition.partition_epoch) == (request, 4)
 
 
+def test_the_oldest_protocol_cuts_nothing_when_its_leader_leads_on() -> None:
+    """L-1: what it copied from this leader is what this leader has, so it thinks."""
+    partition = follower(replica_log(9, 2), mode=TruncationMode.HIGH_WATERMARK)
+    assert offsets([*partition.start(0)]) == [2]
+    partition.on_truncated(2, 0)
+    take(partition, partition.on_fetch_answer(answer(ask(partition), [header(2, 3)]), 0))
+    leads = partition.leader
+    later = registration(leads, leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1)
+    assert offsets([*partition.update(later, 0)]) == []
+    assert ask(partition).fetch_offset == 5
+
+
 def test_new_epoch_of_the_same_leader_starts_again() -> None:
     """The leader may have lost and regained its leadership: everything begins anew. (PA-26)"""
     partition = follower(replica_log(9, 2, [(3, 0)]), mode=TruncationMode.EPOCH_REQUEST)

@@ -68,6 +68,14 @@ def test_new_leader_notes_where_its_epoch_begins() -> None:
     assert of_kind(again, WriteEpochs) == [WriteEpochs((EpochEntry(3, 0), EpochEntry(8, 5)))]
 
 
+def test_a_partition_cannot_need_more_members_than_it_has_replicas() -> None:
+    """R-21: min.insync.replicas=3 asks two replicas for two, and a third one that is added for three."""
+    partition = leader(metadata=registration(replicas=[0, 1]), min_isr=3)
+    assert not partition.under_min_isr
+    partition.update(registration(replicas=[0, 1, 2], isr=[0, 1], partition_epoch=1), 0)
+    assert partition.under_min_isr
+
+
 def test_under_min_isr_it_stands_still() -> None:
     """min ISR 3, ISR 2: it stays, even with a maximal ISR of 3, and moves when the expansion is confirmed. (PA-05)"""
     partition = leader(metadata=registration(isr=[0, 1]), min_isr=3)

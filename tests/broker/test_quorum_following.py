@@ -55,6 +55,14 @@ def test_the_next_fetch_waits_for_the_flush() -> None:
     assert (again.request.fetch_offset, again.request.last_epoch) == (11, 6)
 
 
+def test_records_of_a_known_epoch_write_no_epochs() -> None:
+    """The file is written when an epoch begins, not with each answer."""
+    core, send = follower()
+    effects = core.on_answer(send, records(9, 2, 5), NOW)
+    kinds = [type(effect) for effect in effects if isinstance(effect, WriteEpochs | AppendFetched | FlushLog)]
+    assert kinds == [AppendFetched, FlushLog]
+
+
 def test_a_diverging_answer_cuts_the_log_and_asks_again() -> None:
     """RA-07: the leader's epoch 3 ended at 5, ours at 6."""
     core, send = follower()

@@ -270,6 +270,7 @@ def test_old_snapshots_go_and_the_log_below_them(
     assert moved == ([kept[0]] if kept[0] > 10 else [])
     assert core.log.log_start_offset == kept[0]
     assert core.log.epochs.entries[0] == first_epoch
+    assert bool(of(effects, WriteEpochs)) is (first_epoch != EpochEntry(3, 10))
     sent = fetched(fetch(core, 3, 0, 0))
     assert sent is not None
     assert sent.snapshot == AT_28.id
