@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
-import traceback
 from collections.abc import Sequence
 
 import pytest
 
-Objection = dict[str, str | int]  # `check`: what objected, `by`: seeds, tests, time or error, `seeds`: how many
+# `check`: what objected; `by`: seeds, tests, time or error; `seeds`: how many; `seed`, `run`: the last one, its options
+Objection = dict[str, str | int]
 
 # These may fail on a busy machine, or know no rule of the protocol.
 IGNORED = ("test_metrics_*", "test_quorum_over_grpc.py", "test_config*")
 
 
-def try_seeds(runs: Sequence[str], seeds: int, limit_s: float) -> Objection | None:
+def try_seeds(runs: Sequence[str], seeds: range, limit_s: float) -> Objection | None:
     """What the first finding of any seed says. The kinds of runs take turns, seed by seed. None: nothing objected."""
     from odradek_chaos.worlds.simulated.__main__ import parse
     from odradek_chaos.worlds.simulated.run import run_seed
 
     started, tried = time.monotonic(), 0
-    for seed in range(1, seeds + 1):
+    for seed in seeds:
         for words in runs:
             if time.monotonic() - started > limit_s:
                 return None
             tried += 1
             _, options = parse([str(seed), *shlex.split(words)])
+            check = ""
             try:
                 result = run_seed(seed, options)
             except Exception as error:
-                traceback.print_exc(file=sys.stderr)
-                return {"check": type(error).__name__, "by": "seeds", "seeds": tried}
-            if result.findings:
-                first = result.findings[0]
-                return {"check": first.check, "by": "seeds", "seeds": tried}
+                check = type(error).__name__
+            else:
+                check = result.findings[0].check if result.findings else ""
+            if check:
+                return {"check": check, "by": "seeds", "seeds": tried, "seed": seed, "run": words}
     return None
 
 

@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -50,7 +50,7 @@ class Trial:
     stages: tuple[str, ...]  # seeds, tests: in this order
     tests: dict[str, float]  # in their order, and what each takes
     runs: tuple[str, ...]  # options of the seeds, which take turns
-    seeds: int
+    seeds: range
     limit_s: float  # for all seeds
     patience_s: int  # for all of it
 
@@ -60,14 +60,28 @@ class Trial:
         return Journal.digest((self.name, self.path, self.text, self.stages, self.runs))
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One fork: what it tries, for which trial, and the verdict that it is to confirm, if any."""
+
+    tries: Trial
+    trial: Trial
+    doubted: Verdict | None = None
+
+
 class Nursery:
-    """A pytest plugin that stands in for the loop over all tests. Up to `jobs` forks live at the same time."""
+    """A pytest plugin that stands in for the loop over all tests. Up to `jobs` forks live at the same time.
+
+    When a seed objects to a mutant, the unchanged sources go through that very seed: if it objects to them as well, the
+    mutant is not caught by that, and the tests have the word.
+    """
 
     def __init__(self, trials: Sequence[Trial], jobs: int, say: Callable[[Trial, Verdict], None]) -> None:
-        self._waiting = list(reversed(trials))
+        self._waiting = [Life(trial, trial) for trial in reversed(trials)]
         self._jobs = jobs
         self._say = say
-        self._living: dict[int, tuple[Trial, Path, float]] = {}
+        self._living: dict[int, tuple[Life, Path, float]] = {}
+        self._born = 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -84,30 +98,45 @@ class Nursery:
         gc.unfreeze()
         return True
 
-    def _bear(self, trial: Trial, items: dict[str, pytest.Item], functions: Functions, place: Path) -> None:
-        target = place / f"{len(self._waiting)}.json"
+    def _bear(self, life: Life, items: dict[str, pytest.Item], functions: Functions, place: Path) -> None:
+        self._born += 1
+        target = place / f"{self._born}.json"
         sys.stdout.flush()
         sys.stderr.flush()
         child = os.fork()
         if child:
-            self._living[child] = (trial, target, time.monotonic())
+            self._living[child] = (life, target, time.monotonic())
             return
         code = 70  # nothing was found out
         try:
-            live(trial, items, functions, target)
+            live(life.tries, items, functions, target)
             code = 0
         finally:
             os._exit(code)
 
     def _bury(self, child: int, status: int) -> None:
-        trial, target, started = self._living.pop(child)
+        life, target, started = self._living.pop(child)
+        trial = life.trial
         if os.WIFSIGNALED(status):
             end = ENDS.get(signal.Signals(os.WTERMSIG(status)), f"signal {os.WTERMSIG(status)}")
             found: dict[str, Any] = {"check": end, "by": "time", "seeds": 0, "reached": True}
         else:
             found = json.loads(target.read_text())
+        seed, run = found.pop("seed", 0), found.pop("run", "")
         seconds = round(time.monotonic() - started, 1)
-        self._say(trial, Verdict(trial.name, trial.area, trial.breaks, seconds=seconds, **found))
+        verdict = Verdict(trial.name, trial.area, trial.breaks, seconds=seconds, **found)
+        if life.doubted is None and verdict.by == "seeds":
+            unchanged = replace(trial, path="", text="", stages=("seeds",), runs=(run,), seeds=range(seed, seed + 1))
+            self._waiting.append(Life(unchanged, trial, verdict))
+        elif life.doubted is None:
+            self._say(trial, verdict)
+        elif not verdict.caught:
+            self._say(trial, life.doubted)
+        elif "tests" in trial.stages:
+            self._waiting.append(Life(replace(trial, stages=("tests",)), trial))
+        else:
+            check = f"SURVIVED: {life.doubted.check} of seed {seed} finds the unchanged sources, too"
+            self._say(trial, replace(life.doubted, by="", check=check))
 
 
 def live(trial: Trial, items: dict[str, pytest.Item], functions: Functions, target: Path) -> None:

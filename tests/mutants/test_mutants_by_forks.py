@@ -77,7 +77,7 @@ def test_quick_tests_come_first() -> None:
 
 def test_the_journal_knows_what_was_judged_before(tmp_path: Path) -> None:
     """The same mutant and the same stages; another text or other stages are judged anew."""
-    trial = Trial("by hand", "isr", "it", HIGH_WATERMARK, "text", ("tests",), {"test_it": 0.1}, ("",), 1, 1.0, 9)
+    trial = Trial("by hand", "isr", "it", HIGH_WATERMARK, "text", ("tests",), {"test_it": 0.1}, ("",), range(1), 1.0, 9)
     verdict = Verdict("by hand", "isr", "it", "test_it", "tests", 0, True, 0.5)
     Journal(tmp_path / "journal.jsonl").note(trial.digest, verdict)
     journal = Journal(tmp_path / "journal.jsonl")

@@ -26,9 +26,9 @@ class Verdict:
         return self.by != ""
 
     def line(self) -> str:
-        what = self.check or ("SURVIVED" if self.reached else "SURVIVED, not reached")
         after = f"{self.seeds} seeds" if self.by == "seeds" else self.by
-        return f"{self.name:44} {self.area:16} {after:10} {self.seconds:6.1f} s  {what}"
+        reached, check = "reached" if self.reached else "not reached", self.check or "SURVIVED"
+        return f"{self.name:44} {self.area:16} {after:10} {reached:12} {self.seconds:6.1f} s  {check}"
 
 
 class Journal:
