@@ -20,7 +20,7 @@ from odradek.cli.failures import USAGE, CommandFailed
 from odradek.cli.options import DEFAULT_TIMEOUT_S, DataDirectory, Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen
 
-from odradek_chaos import campaigns_cli, pairs_cli, writing_cli
+from odradek_chaos import campaigns_cli, pairs_cli, trace_cli, writing_cli
 
 if TYPE_CHECKING:
     from odradek_chaos.selecting import Victim
@@ -244,5 +244,5 @@ def _tell(verb: str, victims: list[Victim], screen: Screen) -> None:
 app.command("write")(writing_cli.write)
 app.command("run")(campaigns_cli.run)
 app.command("ledger")(campaigns_cli.ledger)
-app.command("trace")(campaigns_cli.trace)
+app.command("trace")(trace_cli.trace)
 app.command("pairs")(pairs_cli.pairs)

@@ -13,7 +13,7 @@ from odradek.cli.failures import FAILED, FINE
 from odradek.cli.options import Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen, table
 
-from odradek_chaos.campaigns_cli import MOST_JOBS, FaultsSeconds, Nemeses, Truncation, options_of, range_of
+from odradek_chaos.campaign_options import MOST_JOBS, FaultsSeconds, Nemeses, Truncation, options_of, range_of
 from odradek_chaos.interrupting import terminable
 
 if TYPE_CHECKING:

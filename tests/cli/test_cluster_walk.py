@@ -68,7 +68,8 @@ def test_a_walk_from_up_to_down(odradek_process: Run, directory: Path, home: Pat
     wrong = odradek_process("consume", "ordrs", "-e", "-o", "beginning")
     assert wrong.code == 1
     assert "did you mean 'orders'?" in wrong.err
-    assert odradek_process("topic", "delete", "orders", "--yes").code == 0
+    deleted = odradek_process("topic", "delete", "orders", "--yes", "--json")
+    assert [row["topic"] for row in json.loads(deleted.out)] == ["orders"]
     assert odradek_process("topic", "list", "-q").out == ""
 
     down = odradek_process("cluster", "down", "--json")

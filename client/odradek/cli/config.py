@@ -74,6 +74,8 @@ def alter(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be.")] = False,
     bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
     quiet: Quiet = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
@@ -91,9 +93,14 @@ def alter(
         await admin.incremental_alter_configs(kind, name, set=values, unset=unset, validate_only=dry_run)
 
     ask(bootstrap, timeout, work)
+    screen = Screen(output, as_json, quiet)
+    if not screen.for_people:
+        changed = {"resource": kind, "name": name or "default", "set": values, "unset": unset, "dry_run": dry_run}
+        screen.show(changed, str)
+        return
     changes = [f"{key}={value}" for key, value in values.items()] + [f"{key} taken away" for key in unset]
     where = f"topic {name}" if kind == "topic" else f"broker {name}" if name else "all brokers"
-    Screen(quiet=quiet).say(f"{where}{' could be changed' if dry_run else ''}: {', '.join(changes)}")
+    screen.say(f"{where}{' could be changed' if dry_run else ''}: {', '.join(changes)}")
 
 
 def _resource(topic: str | None, broker: str | None) -> tuple[ResourceType, str]:

@@ -192,6 +192,8 @@ def delete(
         str | None, typer.Option("--confirm", metavar="NAME", help="The name once more, instead of --yes.")
     ] = None,
     bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
     quiet: Quiet = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
@@ -199,12 +201,17 @@ def delete(
     if not yes and [confirmed] != names:
         _ask_again(names)
 
-    async def work(admin: Admin) -> None:
-        await _topics(admin, names)
+    async def work(admin: Admin) -> list[TopicDescription]:
+        found = await _topics(admin, names)
         await admin.delete_topics(names, timeout=timeout)
+        return found
 
-    ask(bootstrap, timeout, work)
-    Screen(quiet=quiet).say(f"deleted {', '.join(names)}")
+    deleted = ask(bootstrap, timeout, work)
+    screen = Screen(output, as_json, quiet)
+    if screen.for_people:
+        screen.say(f"deleted {', '.join(names)}")
+    else:
+        screen.show_rows([{"topic": topic.name, "topic_id": topic.topic_id} for topic in deleted], {})
 
 
 app.command("alter")(alter)

@@ -8,7 +8,7 @@ import typer
 
 from odradek.cli.cluster import ask
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
-from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Quiet, Timeout
+from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
 from odradek.cli.screen import Screen
 
@@ -30,6 +30,8 @@ def alter(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether the settings could be.")] = False,
     bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
     quiet: Quiet = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
@@ -53,6 +55,11 @@ def alter(
             await admin.create_partitions(name, partitions, timeout=timeout)
 
     ask(bootstrap, timeout, work)
+    screen = Screen(output, as_json, quiet)
+    if not screen.for_people:
+        changed = {"topic": name, "set": values, "unset": unset, "partitions": partitions, "dry_run": dry_run}
+        screen.show(changed, str)
+        return
     changes = [f"{key}={value}" for key, value in values.items()] + [f"{key} is the default again" for key in unset]
     changes += [f"{partitions} partitions"] if partitions is not None else []
-    Screen(quiet=quiet).say(f"{name}{' could be changed' if dry_run else ''}: {', '.join(changes)}")
+    screen.say(f"{name}{' could be changed' if dry_run else ''}: {', '.join(changes)}")

@@ -1,0 +1,83 @@
+"""Options that the commands on simulated clusters share: `odradek chaos run`, `trace` and `pairs`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from odradek.cli.failures import USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from odradek_chaos.worlds.simulated.options import Options
+
+FOUND = 3  # exit code of a run with findings
+MOST_JOBS = 256
+
+FaultsSeconds = Annotated[
+    float, typer.Option("--faults", metavar="SECONDS", min=0.1, help="How long there are faults, in virtual seconds.")
+]
+Nemeses = Annotated[
+    str | None,
+    typer.Option("--nemeses", metavar="NAME,...", help="Which nemeses strike. Default: each seed takes three."),
+]
+Truncation = Annotated[
+    str, typer.Option("--truncation", metavar="MODE", help="odradek.truncation.mode of the brokers.")
+]
+Fsync = Annotated[str, typer.Option("--fsync", metavar="WHEN", help="odradek.fsync of the brokers.")]
+MinIsr = Annotated[int, typer.Option("--min-isr", min=1, max=3, help="min.insync.replicas of the brokers.")]
+Acks = Annotated[str, typer.Option("--acks", metavar="all|1|0", help="What the writers wait for.")]
+Chance = Annotated[
+    str, typer.Option("--chance", metavar="drawn|all|none", help="Which chance points of the product strike.")
+]
+Core = Annotated[
+    str,
+    typer.Option(
+        "--core", metavar="drawn|always|never", help="Whether one machine stays broken and the others must be well."
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Report what is not owed under the faults, too.")]
+ShrinkTo = Annotated[
+    Path | None,
+    typer.Option("--shrink", metavar="FILE", help="Make a failing seed small and write what is left of it to a file."),
+]
+
+
+def options_of(
+    faults_s: float,
+    nemeses: str | None,
+    truncation: str,
+    fsync: str = "never",
+    min_isr: int = 2,
+    acks: str = "all",
+    chance: str = "drawn",
+    core: str = "drawn",
+    strict: bool = False,
+) -> Options:
+    """Raises `CommandFailed` for what there is not."""
+    from odradek_chaos.worlds.simulated.options import Options
+
+    try:
+        return Options(
+            faults_ms=round(faults_s * 1000),
+            nemeses=tuple(nemeses.split(",")) if nemeses else (),
+            truncation_mode=truncation,
+            fsync=fsync,
+            min_insync_replicas=min_isr,
+            acks=acks,
+            chance=chance,
+            core=core,
+            strict=strict,
+        )
+    except ValueError as error:
+        raise CommandFailed(str(error), hint="docs/simulation.md describes them", exit_code=USAGE) from error
+
+
+def range_of(text: str) -> tuple[int, int]:
+    """The first and the last seed of `A..B`, or of one number. Raises `CommandFailed`."""
+    match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if last < first:
+        raise CommandFailed(f"--seeds: {text!r} is no range of seeds", hint="for example 1..100", exit_code=USAGE)
+    return first, last

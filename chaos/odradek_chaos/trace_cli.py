@@ -1,0 +1,144 @@
+"""`odradek chaos trace`: one seed of the simulated world with all that happened in it, or what is left of it.
+
+Exit codes: 0 no finding, 3 findings, 2 usage.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from odradek.cli.failures import USAGE, CommandFailed
+from odradek.cli.options import Json, Output, OutputFormat, Quiet
+from odradek.cli.screen import Screen
+
+from odradek_chaos.campaign_options import (
+    FOUND,
+    Acks,
+    Chance,
+    Core,
+    FaultsSeconds,
+    Fsync,
+    MinIsr,
+    Nemeses,
+    ShrinkTo,
+    Strict,
+    Truncation,
+    options_of,
+)
+from odradek_chaos.shrinking import shrink_to
+
+if TYPE_CHECKING:
+    from odradek_chaos.worlds.simulated.checks.invariant import Finding
+    from odradek_chaos.worlds.simulated.run import SeedResult
+    from odradek_chaos.worlds.simulated.shrink import Shrunk
+    from odradek_chaos.worlds.simulated.timeline import Moment
+
+
+def trace(
+    seed: Annotated[int, typer.Argument(help="The seed.")],
+    faults: FaultsSeconds = 8.0,
+    nemeses: Nemeses = None,
+    truncation: Truncation = "fetch",
+    fsync: Fsync = "never",
+    min_isr: MinIsr = 2,
+    acks: Acks = "all",
+    chance: Chance = "drawn",
+    core: Core = "drawn",
+    strict: Strict = False,
+    to_the_end: Annotated[bool, typer.Option("--to-the-end", help="Go on after a finding.")] = False,
+    shrink: ShrinkTo = None,
+    script: Annotated[
+        Path | None,
+        typer.Option("--script", metavar="FILE", exists=True, dir_okay=False, help="Replay what --shrink has left."),
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run one seed and print every event of the brokers, every fault and every finding, in the order of time.
+
+    `--output jsonl` prints an event a line and at last the result, which `--json` prints with the events inside.
+    """
+    from odradek_chaos.worlds.simulated.run import run_seed
+    from odradek_chaos.worlds.simulated.script import Script
+
+    screen, replayed = Screen(output, as_json, quiet), None
+    options = options_of(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict)
+    if script is not None:
+        try:
+            replayed, given = Script.load(script.read_text())
+            options = type(options)(**{**given, "nemeses": tuple(given.get("nemeses", ()))})
+        except (TypeError, ValueError) as error:
+            raise CommandFailed(str(error), hint="--shrink writes such files", exit_code=USAGE) from error
+    if shrink is not None:
+        shrunk = shrink_to(shrink, seed, options, screen)
+        if not screen.for_people:
+            screen.show({"seed": seed, **(_of_shrunk(shrunk, shrink) if shrunk else {"findings": []})}, str)
+        raise typer.Exit(FOUND if shrunk else 0)
+    result = run_seed(seed, options, to_the_end=to_the_end, script=replayed)
+    _show(result, screen)
+    raise typer.Exit(FOUND if result.findings else 0)
+
+
+def _show(result: SeedResult, screen: Screen) -> None:
+    """The events of a run, and what became of it."""
+    moments = result.timeline.in_order()
+    if screen.for_people:
+        for moment in moments:
+            print(moment.line())
+        screen.say(f"\n{result.report()}\ntrace hash: {result.trace_hash}")
+    elif screen.output is OutputFormat.JSON:
+        screen.show({**_of_result(result), "events": [_of_moment(moment) for moment in moments]}, str)
+    else:
+        screen.show_rows([*map(_of_moment, moments), _of_result(result)], {})
+
+
+def _of_moment(moment: Moment) -> dict[str, object]:
+    """An event. Broker 0 is none in particular; faults begin with `!`, findings with `?`."""
+    return {
+        "time_us": moment.time_us,
+        "broker": moment.broker_id,
+        "event": moment.event,
+        "partition": moment.partition or None,
+        "facts": moment.facts,
+    }
+
+
+def _of_result(result: SeedResult) -> dict[str, object]:
+    return {
+        "seed": result.seed,
+        "trace_hash": result.trace_hash,
+        "virtual_ms": result.virtual_ms,
+        "callbacks": result.events,
+        "faults": result.faults,
+        "records_acknowledged": result.acknowledged,
+        "records_unknown": result.failed,
+        "records_read": result.read,
+        "records_compared": result.compared,
+        "recovery_ms": None if result.recovered_ms < 0 else result.recovered_ms,
+        "chance_points": list(result.chances),
+        "findings": [_of_finding(finding) for finding in result.findings],
+    }
+
+
+def _of_shrunk(shrunk: Shrunk, file: Path) -> dict[str, object]:
+    return {
+        "script": str(file),
+        "faults": len(shrunk.script.strikes),
+        "records": len(shrunk.script.sends or ()),
+        "virtual_ms": shrunk.result.virtual_ms,
+        "runs": shrunk.runs,
+        "findings": [_of_finding(finding) for finding in shrunk.result.findings],
+    }
+
+
+def _of_finding(finding: Finding) -> dict[str, object]:
+    return {
+        "check": finding.check,
+        "sentence": finding.sentence,
+        "time_us": finding.time_us,
+        "broker": finding.broker_id,
+        "partition": finding.partition or None,
+    }

@@ -1,0 +1,43 @@
+"""`odradek chaos trace`: the same run for people and for programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from odradek.cli.main import main
+
+RUN = ("chaos", "trace", "2", "--faults", "0.6", "--nemeses", "kill", "--core", "never")
+LOSES = ("chaos", "trace", "1", "--faults", "3.5", "--truncation", "high-watermark")
+FOUND = 3
+
+
+def printed(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
+    capsys.readouterr()
+    assert main(list(words)) == code
+    return capsys.readouterr().out
+
+
+def test_a_trace_is_the_same_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON has each line of the text as an event with its facts, and JSON lines have what JSON has."""
+    text = printed(capsys, 0, *RUN).splitlines()
+    whole = json.loads(printed(capsys, 0, *RUN, "--json"))
+    *lines, last = map(json.loads, printed(capsys, 0, *RUN, "--output", "jsonl").splitlines())
+    assert lines == whole.pop("events")
+    assert last == whole
+    assert len(lines) == len(text) > 10
+    assert all(
+        f"{event['time_us'] / 1e6:.6f}" in line and event["event"] in line
+        for event, line in zip(lines, text, strict=True)
+    )
+    assert (whole["seed"], whole["findings"]) == (2, [])
+    assert whole["faults"]["kill"] >= 1
+    assert sum(event["event"] == "!kill" for event in lines) == whole["faults"]["kill"]
+
+
+def test_a_finding_stands_in_the_json_of_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code says that there is one, and the object which."""
+    found = json.loads(printed(capsys, FOUND, *LOSES, "--json"))
+    checks = [finding["check"] for finding in found["findings"]]
+    assert checks
+    assert checks == [event["event"][1:] for event in found["events"] if event["event"].startswith("?")]
