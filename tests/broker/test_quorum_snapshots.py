@@ -113,6 +113,8 @@ PIECE = FetchSnapshot(2, 6, AT_20, 0, 100)
 @pytest.mark.parametrize(
     ("piece", "error"),
     [
+        (replace(PIECE, epoch=-1), ErrorCode.INVALID_REQUEST),
+        (replace(PIECE, epoch=0), ErrorCode.FENCED_LEADER_EPOCH),
         (replace(PIECE, epoch=5), ErrorCode.FENCED_LEADER_EPOCH),
         (replace(PIECE, epoch=7), ErrorCode.UNKNOWN_LEADER_EPOCH),
         (replace(PIECE, snapshot=SnapshotId(15, 3)), ErrorCode.SNAPSHOT_NOT_FOUND),
