@@ -290,7 +290,7 @@ def test_stuck_programs_are_errors_with_a_dump(monkeypatch: pytest.MonkeyPatch) 
         SimLoop().run(waits())
     with pytest.raises(TimeLimit, match="world/main"):
         SimLoop().run(virtual_sleep(100), limit_s=99)
-    monkeypatch.setattr("odradek_chaos.worlds.simulated.loop.MAX_EVENTS_AT_ONE_INSTANT", 1000)
+    monkeypatch.setattr("odradek_chaos.worlds.simulated.housekeeping.MAX_EVENTS_AT_ONE_INSTANT", 1000)
     with pytest.raises(Livelock):
         loop.run(spins())
 
