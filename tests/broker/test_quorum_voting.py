@@ -274,6 +274,17 @@ def test_a_lost_election_is_followed_by_a_random_pause() -> None:
     assert isinstance(core.role, Prospective)
 
 
+def test_a_voter_that_is_not_there_yet_is_asked_again() -> None:
+    """Its process answers, and its quorum does not take part: like one whom nobody reaches (R-204)."""
+    core = with_log(QuorumState(4, voted_id=1))
+    asked = of(core.start(NOW), Send)
+    core.on_answer(asked[0], VoteAnswer(ErrorCode.BROKER_NOT_AVAILABLE, -1, 4), NOW)
+    deadline_ms = core.next_deadline_ms()
+    assert deadline_ms is not None
+    assert of(core.on_time(deadline_ms), Send) == [asked[0]]
+    assert isinstance(core.role, Candidate)
+
+
 def test_a_single_voter_leads_at_once() -> None:
     """R-204: nobody else can be asked."""
     core = core_with(voters=1)
