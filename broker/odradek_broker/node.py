@@ -204,7 +204,7 @@ class Node:
             node_id=settings.node_id,
             clock=clock,
             silent=quorum.silent_voters,
-            is_heard=self._was_registered,
+            may_speak=self._was_registered,
             say=self._say,
         )
         listener.followers.append(self._watch.on_leader_changed)

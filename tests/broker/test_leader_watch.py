@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
-from odradek_broker.runtime.leader_watch import PATIENCE_MS
+from odradek_broker.runtime.leader_watch import PATIENCE_MS, LeaderWatch
 from odradek_broker.settings import BrokerSettings
+from odradek_chaos.worlds.simulated.clock import SimClock
 from odradek_chaos.worlds.simulated.cluster import CONTROLLER_PORT, SimCluster
 from odradek_chaos.worlds.simulated.loop import SimLoop
 
@@ -75,3 +77,27 @@ def test_a_controller_that_never_found_the_others_says_so(caplog: pytest.LogCapt
 
     story.loop.run(told(), limit_s=600)
     story.loop.close()
+
+
+def test_a_watch_that_was_stopped_says_nothing_more() -> None:
+    """A controller that ends resigns on its way, and then nobody leads."""
+    loop = SimLoop(seed=1)
+    said: list[str] = []
+    watch = LeaderWatch(
+        node_id=1,
+        clock=SimClock(loop, loop.fork_rng("clock")),
+        silent=dict[int, str],
+        may_speak=lambda: True,
+        say=said.append,
+    )
+
+    async def told() -> None:
+        watch.start()
+        watch.on_leader_changed(1, 1)
+        watch.stop()
+        watch.on_leader_changed(-1, 1)
+        await asyncio.sleep(2 * PATIENCE_MS / 1000)
+
+    loop.run(told(), limit_s=60)
+    loop.close()
+    assert said == []

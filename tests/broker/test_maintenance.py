@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -13,6 +14,7 @@ from odradek.descriptions import NewTopic
 from odradek_broker.runtime import maintenance
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.log import Log
+from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.settings import LogSettings
 from odradek_broker.testing.files import BrokerFiles
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY, SimCluster
@@ -155,3 +157,26 @@ def test_a_flush_lets_go_of_the_indexes_of_complete_segments(tmp_path: Path) -> 
     log.close(clean=True)
     assert not files.opened
     files.close()
+
+
+def test_a_log_forgets_the_segments_that_it_gave_up(tmp_path: Path) -> None:
+    """Given up or cut away, flushed or not: only those that there are stay in memory, with their indexes."""
+    settings = LogSettings(segment_bytes=100)
+    log = Log.open(BrokerFiles(), f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS)
+
+    def write(first: int, last: int) -> None:
+        for offset in range(first, last):
+            log.append([read_header(batch(offset))], [memoryview(batch(offset))])
+
+    def held() -> int:
+        return sum(isinstance(each, Segment) and each.path.startswith(str(tmp_path)) for each in gc.get_objects())
+
+    write(0, 40)
+    log.flush()
+    log.advance_log_start(30)
+    log.delete_before_log_start(START_MS)
+    write(40, 50)
+    log.truncate(35)
+    log.purge(START_MS + settings.file_delete_delay_ms)
+    assert held() == len(log.segments) < 10
+    log.close(clean=True)

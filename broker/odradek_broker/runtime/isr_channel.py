@@ -2,8 +2,8 @@
 
 Rules of this module. A proposal is answered exactly once, unless the channel stops. It is sent again for ever on
 errors of the whole request, since only an answer can say what became of it (R-52). What an answer means is for the
-partition to decide (R-51). Nobody proposes who hears no answers: before each request the controller has to answer a
-heartbeat. A machine that sends and receives nothing finds all its followers late; its session times out, and whoever
+partition to decide (R-51). What is proposed waits until the controller is heard: before each request it has to answer
+a heartbeat. A machine that sends and receives nothing finds all its followers late; its session times out, and whoever
 it removed from an ISR until then would be missed as its successor.
 """
 

@@ -90,17 +90,16 @@ class Maintenance:
 
     async def _retain(self) -> None:
         """R-163: the log start moves first, the files go afterwards; every replica by itself (R-164)."""
-        wall_ms = self._clock.wall_ms()
         waiting = list(self._replicas.replicas.values())
         while waiting:
-            waiting = [each for each in waiting if await self._doing(each, self._retain_some(each, wall_ms))]
+            waiting = [each for each in waiting if await self._doing(each, self._retain_some(each))]
 
-    async def _retain_some(self, hosted: HostedReplica, wall_ms: int) -> bool:
+    async def _retain_some(self, hosted: HostedReplica) -> bool:
         """Move the log start and give up a few segments; returns whether there may be more.
 
         Oldest first, and each is gone for good before the next one goes: a crash leaves a log without a hole.
         """
-        log = hosted.log
+        log, wall_ms = hosted.log, self._clock.wall_ms()
         start = log.retention_start(wall_ms, hosted.state.high_watermark, SEGMENTS_AT_ONCE)
         if start is not None and start > hosted.state.log_start_offset:
             hosted.on_log_start_advanced(start)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Final
 
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Files, Handlers, Network, TimerHandle
@@ -62,7 +63,7 @@ GOODBYE_TIMEOUT_MS = 500  # how long a leader that stops waits for the voters to
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 
-NOWHERE: Standing = (0, 0, 0, False, 0)
+NOWHERE: Final = Standing(0, 0, 0, False, 0)
 
 
 class QuorumFailed(Exception):

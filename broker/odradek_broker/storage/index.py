@@ -121,8 +121,9 @@ class _SparseIndex:
         raise NotImplementedError
 
     def _fill(self, entries: Sequence[tuple[int, int]]) -> None:
-        self._firsts = array(self._firsts.typecode, [entry[0] for entry in entries])
-        self._seconds = array(self._seconds.typecode, [entry[1] for entry in entries])
+        firsts = array(self._firsts.typecode, [entry[0] for entry in entries])
+        seconds = array(self._seconds.typecode, [entry[1] for entry in entries])
+        self._firsts, self._seconds = firsts, seconds
 
     def _add(self, first: int, second: int) -> None:
         self._firsts.append(first)

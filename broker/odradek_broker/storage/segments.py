@@ -131,6 +131,7 @@ class Segments:
         self.all = segments
         if segments:
             self.active = segments[-1]
+        self._sealed = [each for each in self._sealed if each in segments]
 
     def drop_oldest(self, count: int, due_ms: int) -> int:
         """Give up the first `count` segments: renamed now, to be removed from `due_ms` on. Returns their bytes."""

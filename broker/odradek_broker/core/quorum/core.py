@@ -16,6 +16,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from odradek_proto.values import Value
+
 from odradek_broker.core.partition.messages import ReplicaLog
 from odradek_broker.core.quorum.elections import Elections
 from odradek_broker.core.quorum.following import Following
@@ -47,7 +49,15 @@ from odradek_broker.core.quorum.replication import Replication
 from odradek_broker.core.quorum.roles import Resigned, earliest
 from odradek_broker.core.quorum.snapshots import Snapshots
 
-Standing = tuple[int, int, int, bool, int]  # epoch, high watermark, log end offset, whether it leads, log start offset
+
+class Standing(Value, frozen=True):
+    """Where a node of the quorum is; offsets are those of the metadata log, the high watermark is exclusive."""
+
+    epoch: int
+    high_watermark: int
+    log_end_offset: int
+    leads: bool
+    log_start_offset: int
 
 
 class QuorumCore:
@@ -96,7 +106,7 @@ class QuorumCore:
         """What moves as the node lives, at one look, for whoever looks often."""
         member = self._member
         log = member.log
-        return (
+        return Standing(
             member.state.epoch,
             log.high_watermark,
             log.log_end_offset,

@@ -216,14 +216,21 @@ class Watcher:
 
     def _see_quorum(self, broker_id: int, eye: Eye, standing: Standing) -> None:
         before = self.now.quorum.get(broker_id)
-        epoch, high_watermark, end, is_leader, start = standing
-        if (before is None and epoch == 0) or (broker_id, METADATA) in self.now.damaged:
+        if (before is None and standing.epoch == 0) or (broker_id, METADATA) in self.now.damaged:
             return
         eye.standing = standing
-        seen = QuorumSeen(broker_id, eye.incarnation, epoch, high_watermark, end, is_leader, start)
+        seen = QuorumSeen(
+            broker_id,
+            eye.incarnation,
+            standing.epoch,
+            standing.high_watermark,
+            standing.log_end_offset,
+            standing.leads,
+            standing.log_start_offset,
+        )
         self.now.quorum[broker_id] = seen
-        if epoch:
-            self.now.voter_ends[broker_id] = end
+        if standing.epoch:
+            self.now.voter_ends[broker_id] = standing.log_end_offset
         for invariant in self._on_quorum:
             for violation in invariant.on_quorum(self.now, seen, before):
                 self._report(invariant, violation)
