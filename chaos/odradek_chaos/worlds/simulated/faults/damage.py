@@ -104,8 +104,10 @@ class FlipIndex(Damage):
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
         found = self.files(disk, ".index", ".timeindex", ".snapshot")
         if found:
-            flip(disk, found[int(places[0] * len(found))], places[1], places[2])
-            self.world.tolerated["audit-index-unsound"] = None
+            path = found[int(places[0] * len(found))]
+            flip(disk, path, places[1], places[2])
+            unseen = "audit-file-corrupt" if path.endswith(".snapshot") else "audit-index-unsound"
+            self.world.tolerated[unseen] = None
 
 
 class FlipLog(Damage):
