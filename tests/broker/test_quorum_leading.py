@@ -83,6 +83,27 @@ def test_two_followers_are_a_majority_without_the_leaders_disk() -> None:
     assert high_watermark(core) == 11
 
 
+@pytest.mark.parametrize(("voters", "needed"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3)])
+def test_a_majority_is_more_than_half(voters: int, needed: int) -> None:
+    """R-206: beside the leader; half of an even number is no majority, and loses what it commits alone."""
+    core = leader_with(voters=voters, epochs=[(1, 0)], log_end_offset=10, epoch=5)
+    core.on_flushed(11, NOW)
+    for follower in range(2, 2 + needed):
+        assert high_watermark(core) is None
+        fetch(core, follower, 11, 5)
+    assert high_watermark(core) == 11
+
+
+def test_a_leader_knows_when_each_follower_had_everything() -> None:
+    """What `DescribeQuorum` says of it: not the last fetch, but the last one from the end of the log."""
+    core = at_ten()
+    for offset, now_ms in ((10, NOW), (11, NOW + 5), (10, NOW + 9)):
+        fetch(core, 2, offset, 5 if offset > 10 else 1, now_ms=now_ms)
+    assert isinstance(core.role, Leader)
+    position = core.role.voters[2]
+    assert (position.last_fetch_ms, position.last_caught_up_ms) == (NOW + 9, NOW + 5)
+
+
 def test_an_observer_does_not_count() -> None:
     """R-214."""
     core = at_ten()
