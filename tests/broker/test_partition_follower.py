@@ -58,6 +58,17 @@ def test_one_request_at_a_time() -> None:
     assert partition.next_deadline_ms() is None
 
 
+def test_a_log_start_that_has_not_moved_is_not_moved_again() -> None:
+    """The leader says it with each answer (R-162)."""
+    partition = started(9, 8, ((4, 0),))
+    counts = []
+    for log_start in (3, 3, 2, 4):
+        effects = partition.on_fetch_answer(answer(ask(partition), high_watermark=8, log_start=log_start), 0)
+        counts.append(len(of_kind(effects, AdvanceLogStart)))
+    assert counts == [1, 0, 0, 1]
+    assert [bool(partition.on_log_start_advanced(offset, 0)) for offset in (4, 5, 5)] == [False, True, False]
+
+
 def test_records_of_a_known_epoch_write_no_epochs() -> None:
     """The file is written when an epoch begins, not with each answer."""
     partition = started(2, 0, ((4, 0),))

@@ -107,6 +107,7 @@ def test_records_after_an_error_start_the_delays_anew() -> None:
     for now_ms in (0, 100):
         partition.on_fetch_answer(answer(ask(partition, now_ms), error=ErrorCode.NOT_LEADER_OR_FOLLOWER), now_ms)
     take(partition, partition.on_fetch_answer(answer(ask(partition, 200), [header()]), 200), 200)
+    assert partition.next_deadline_ms() is None
     partition.on_fetch_answer(answer(ask(partition, 300), error=ErrorCode.NOT_LEADER_OR_FOLLOWER), 300)
     assert partition.next_deadline_ms() == 300 + FIRST_DELAY_MS
 
