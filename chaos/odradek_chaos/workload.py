@@ -1,6 +1,6 @@
 """Writers of unique records, and what they were told.
 
-A value says who wrote it and as the how-manyeth to its partition (`w1/2/417`), so that a reader can tell what was
+A value says who wrote it and as which one to its partition (`w1/2/417`), so that a reader can tell what was
 lost, duplicated or reordered. The ledger writes each event down before the act that it speaks of (`send`) or as soon
 as it is known (`ack`, `error`), in the format of `odradek_audit.history`.
 

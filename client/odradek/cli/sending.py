@@ -19,6 +19,7 @@ from odradek.cli.screen import Screen, human_bytes
 NEWS_EVERY_S = 5.0
 BAR_EVERY_S = 0.1
 INTERRUPTED_PATIENCE_S = 0.5  # for what is on its way when somebody pressed Ctrl-C
+FAILED_PATIENCE_S = 3.0  # the same when the source failed: a bad line does not make the good ones before it unknown
 RATE_STEP_S = 0.005  # with --rate: how far ahead of its time a record may go
 
 
@@ -74,7 +75,8 @@ class Sending:
         self.sent = Sent()
 
     async def run(self, source: AsyncIterator[Outgoing], total: int = 0) -> None:
-        """Send everything. When this is cancelled, what is on its way is waited for a moment; nothing more is taken."""
+        """Send everything. When this fails or is cancelled, what is on its way is waited for; nothing more is taken."""
+        patience_s = FAILED_PATIENCE_S
         following = asyncio.create_task(self._follow())
         news = asyncio.create_task(self._tell(total))
         try:
@@ -83,10 +85,13 @@ class Sending:
                     await self._keep_pace()
                 await self._enqueue(record)
             await self._end(following, None)
+        except asyncio.CancelledError:
+            patience_s = INTERRUPTED_PATIENCE_S
+            raise
         finally:
             with suppress(RequestTimeout, TimeoutError):
-                async with asyncio.timeout(INTERRUPTED_PATIENCE_S):
-                    await self._end(following, INTERRUPTED_PATIENCE_S)
+                async with asyncio.timeout(patience_s):
+                    await self._end(following, patience_s)
             self._count_done()
             news.cancel()
             following.cancel()

@@ -10,7 +10,7 @@ import gc
 
 INTERVAL_EVENTS = 1_000  # the loop looks up from its callbacks so often
 GC_INTERVAL_EVENTS = 200_000
-OLD_GARBAGE_EVERY = 5  # so manyeth collection looks at what outlived one before, too
+OLD_GARBAGE_EVERY = 5  # every fifth collection also looks at what outlived one before
 MAX_EVENTS_AT_ONE_INSTANT = 2_000_000
 
 

@@ -8,8 +8,9 @@ from odradek_chaos.worlds.simulated.checks.seen import Everything
 
 
 class OtherEpochsRefused(Invariant):
-    """A request that names an older epoch than the broker's, or a newer one, is refused: fetches of followers and
-    consumers, questions for offsets, votes and everything else between the nodes of the quorum, changes of an ISR."""
+    """A request that names an older epoch than the broker's is refused: fetches of followers and consumers, questions
+    for offsets, votes and everything else between the nodes of the quorum, changes of an ISR. So are fetches and
+    questions for offsets that name a newer one; in the others the sender may be ahead."""
 
     name = "other-epochs-refused"
     rules = "N12, R-110, R-111, R-213, R-54"
