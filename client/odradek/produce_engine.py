@@ -21,7 +21,8 @@ from odradek.connections import Cluster
 from odradek.core.batches import Batch, SendQueue
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.partitioner import StickyChoice
-from odradek.core.sender import DropStream, Effect, Finished, RefreshMetadata, Sender
+from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
+from odradek.core.sender import Sender
 from odradek.delivery import AllDelivered, FailedDeliveries
 from odradek.errors import BootstrapError, BufferFull, OdradekError, RequestTimeout
 from odradek.produce_link import ProduceLink
@@ -106,7 +107,7 @@ class ProduceEngine:
         if route is None or route.partitions != partitions:
             sticky = StickyChoice(self._config.batch_size, self._clock.rng) if route is None else route.sticky
             names = {partition: TopicPartition(topic, partition) for partition in partitions}
-            queues = {partition: self.sender.queue(name, self._cluster.view) for partition, name in names.items()}
+            queues = {partition: self.sender.queues.of(name, self._cluster.view) for partition, name in names.items()}
             route = self.routes[topic] = Route(queues, sticky)
             route.look_again()
         return route
@@ -155,7 +156,7 @@ class ProduceEngine:
 
     async def flush(self, timeout: float | None) -> None:
         """Return when all that is unfinished now is done. Raises `RequestTimeout`."""
-        waiting = AllDelivered(self.sender.unfinished())
+        waiting = AllDelivered(self.sender.queues.unfinished())
         self._flushing += 1
         self._hurry()
         try:
@@ -223,7 +224,7 @@ class ProduceEngine:
         link.wake()
 
     def _wake_all(self) -> None:
-        for broker_id in self.sender.leaders_in_use():
+        for broker_id in self.sender.queues.leaders_in_use():
             self.wake(broker_id)
 
     def _on_metadata(self) -> None:
@@ -262,21 +263,22 @@ class ProduceEngine:
     # --- producer id -----------------------------------------------------------------------------------------------
 
     def _see_to_producer_id(self) -> None:
-        if self.sender.needs_producer_id and self.fatal is None and (self._id_task is None or self._id_task.done()):
+        is_asking = self._id_task is not None and not self._id_task.done()
+        if self.sender.sequences.needs_producer_id and self.fatal is None and not is_asking:
             self._id_task = start_task(self._obtain_producer_id(), self._fail)
 
     async def _obtain_producer_id(self) -> None:
         """Ask until somebody gives one. Only an error that cannot be retried ends the producer."""
-        sender = self.sender
-        request = pb.InitProducerIdRequest(producer_id=sender.producer_id, producer_epoch=sender.producer_epoch)
+        sequences = self.sender.sequences
+        request = pb.InitProducerIdRequest(producer_id=sequences.producer_id, producer_epoch=sequences.producer_epoch)
         failures = 0
-        while sender.needs_producer_id:
+        while sequences.needs_producer_id:
             try:
                 answer = await self._cluster.ask_any(
                     INIT_PRODUCER_ID, request, pb.InitProducerIdResponse, self._config.request_timeout_ms
                 )
                 if not answer.error_code:
-                    sender.on_producer_id(answer.producer_id, answer.producer_epoch)
+                    sequences.on_producer_id(answer.producer_id, answer.producer_epoch)
                     break
                 error: OdradekError = broker_error(answer.error_code, answer.error_message, where="InitProducerId")
             except BootstrapError as failure:

@@ -19,7 +19,8 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.connections import Cluster
 from odradek.core.batches import Batch
-from odradek.core.sender import Effect, Sender
+from odradek.core.send_effects import Effect
+from odradek.core.sender import Sender
 from odradek.errors import BrokerUnreachable, OdradekError
 from odradek.tasks import Failed, start_task
 
@@ -66,7 +67,7 @@ class ProduceLink:
 
     async def run(self) -> None:
         while True:
-            while not self._sender.has_work(self.broker_id):
+            while not self._sender.queues.has_work(self.broker_id):
                 self._bell.silence()
                 await self._bell.wait()
             try:
@@ -183,7 +184,7 @@ class ProduceLink:
         finally:  # what was decided before an error holds
             if effects:
                 self._carry_out(effects)
-        if self._sender.has_work(self.broker_id):
+        if self._sender.queues.has_work(self.broker_id):
             self._bell.ring()
 
     def _answered(self, batch: Batch, answer: pb.ProduceAnswer, now_ms: int) -> list[Effect]:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from odradek.config import ProducerConfig, build
 from odradek.core.batches import Batch, SendQueue
 from odradek.core.cluster_view import ClusterView
-from odradek.core.sender import DropStream, Effect, Finished, RefreshMetadata, Sender
+from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
+from odradek.core.sender import Sender
 from odradek.errors import BrokerError, BrokerUnreachable, DeliveryTimeout, RecordTooLarge
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import decode_records, read_header
@@ -33,11 +34,11 @@ class Bench:
         self.view = ClusterView(("broker:1",))
         self.now = 1_000
         self.leader_epoch = 0
-        self.sender.on_producer_id(77, 0)
+        self.sender.sequences.on_producer_id(77, 0)
         self.finished: list[Batch] = []
         self.other: list[Effect] = []
         self.lead(leader)
-        self.queue: SendQueue = self.sender.queue(TP, self.view)
+        self.queue: SendQueue = self.sender.queues.of(TP, self.view)
 
     def lead(self, leader: int) -> None:
         answer = pb.MetadataResponse()
@@ -158,7 +159,7 @@ def test_out_of_order_answers_do_not_bump() -> None:
     one, two = bench.put("a"), bench.put("b")
     bench.drain()
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    assert not bench.sender.needs_producer_id
+    assert not bench.sender.sequences.needs_producer_id
     bench.answer(one, base_offset=10)
     bench.wait(100)
     assert sequences(bench.drain()) == [1]
@@ -175,12 +176,12 @@ def test_a_hole_before_the_next_batch_bumps_the_epoch() -> None:
     two, three = bench.put("b"), bench.put("c")
     bench.drain()
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    assert bench.sender.needs_producer_id
+    assert bench.sender.sequences.needs_producer_id
     bench.wait(100)
     assert bench.drain() == [], "nothing goes while the third is on the wire under the old epoch"
     bench.answer(three, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert bench.drain() == [], "nothing goes without the new epoch"
-    bench.sender.on_producer_id(77, 1)
+    bench.sender.sequences.on_producer_id(77, 1)
     again = bench.drain()
     assert sequences(again) == [0, 1]
     assert {read_header(batch.encoded).producer_epoch for batch in again} == {1}
@@ -212,7 +213,7 @@ def test_an_expired_batch_is_resolved_by_those_after_it() -> None:
     assert bench.drain() == [], "nothing new before it is known what became of the first"
     bench.answer(two)
     bench.answer(one)
-    assert not bench.sender.needs_producer_id
+    assert not bench.sender.sequences.needs_producer_id
     assert bench.drain() == [third]
     assert sequences([third]) == [2]
 
@@ -224,9 +225,9 @@ def test_an_expired_batch_that_left_a_hole_bumps_the_epoch() -> None:
     bench.drain()
     bench.wait(1_000)
     bench.answer(one, ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert bench.sender.needs_producer_id
+    assert bench.sender.sequences.needs_producer_id
     bench.put("b")
-    bench.sender.on_producer_id(77, 1)
+    bench.sender.sequences.on_producer_id(77, 1)
     bench.wait(1_000 - 1)
     assert sequences(bench.drain()) == [0]
 
@@ -240,7 +241,7 @@ def test_an_error_that_cannot_be_retried_ends_one_batch_only() -> None:
     assert isinstance(one.error, BrokerError)
     assert one.error.code is ErrorCode.MESSAGE_TOO_LARGE
     bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    bench.sender.on_producer_id(77, 1)
+    bench.sender.sequences.on_producer_id(77, 1)
     bench.wait(100)
     assert bench.drain() == [two]
     assert sequences([two]) == [0]
@@ -415,7 +416,7 @@ def test_whatever_fails_records_arrive_once_and_in_order(steps: list[int], seed:
         for kind in (3, 5, 5, 5, 5, 5, 8, 8, 8, 8, 8):
             step(kind)
     assert not bench.sender.outstanding
-    assert not bench.sender.needs_producer_id, "nothing here makes a hole"
+    assert not bench.sender.sequences.needs_producer_id, "nothing here makes a hole"
     assert log.values == values
     assert all(batch.error is None for batch in bench.finished)
 

@@ -1,9 +1,8 @@
 """The producer's decisions: which batch goes when, in what order, and what an answer means for it.
 
 Rules of this module (R-249). Up to five batches of a partition are on the wire; a batch that comes back goes again,
-with the same sequence number, before anything younger. A hole in the sequence is closed by a new producer epoch, under
-which what is left is numbered from 0. A batch that was given up after it had been sent leaves its sequence number
-unresolved: nothing new goes until the others are answered, and then there is a hole or there is none.
+with the same sequence number, before anything younger. Where the numbers come from is in `sequences`, which queue is
+whose in `send_queues`, what the engine is told to do in `send_effects`.
 
 A batch goes when it is full, when it has waited for linger.ms, or, with linger.ms=0, when nothing of its partition is
 on the wire. So a lone record goes at once and records that come faster than answers travel together. (Unlike Kafka,
@@ -17,16 +16,18 @@ from collections.abc import Iterable
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import RecordToWrite
-from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
-from odradek_proto.values import Value
 
 from odradek.broker_errors import broker_error
 from odradek.config import ProducerConfig
 from odradek.core.backoff import search_ms
-from odradek.core.batches import NO_PRODUCER_ID, NO_SEQUENCE, Batch, SendQueue
-from odradek.core.cluster_view import NO_LEADER, ClusterView
-from odradek.errors import DeliveryTimeout, OdradekError, RecordTooLarge, SerializationError
+from odradek.core.batches import NO_SEQUENCE, Batch, SendQueue
+from odradek.core.cluster_view import ClusterView
+from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
+from odradek.core.send_errors import larger_than_credit, not_encodable, too_old
+from odradek.core.send_queues import SendQueues
+from odradek.core.sequences import Sequences
+from odradek.errors import OdradekError
 
 FRAME_BYTES = 1024 * 1024  # a message of about this size costs little more than its bytes
 STALL_MS = 1_000  # a broker that owes an answer for so long may be frozen: ask the others who leads
@@ -53,27 +54,6 @@ MEANS_OTHER_LEADER = frozenset(
 )
 
 
-class Finished(Value, frozen=True):
-    """A batch is done; its `error` says how."""
-
-    batch: Batch
-
-
-class RefreshMetadata(Value, frozen=True):
-    """Somebody should ask who leads."""
-
-    reason: str
-
-
-class DropStream(Value, frozen=True):
-    """A broker owes answers for too long, or no longer leads what it owes them for: end its stream."""
-
-    broker_id: int
-
-
-Effect = Finished | RefreshMetadata | DropStream
-
-
 class Sender:
     """All partitions that a producer writes to. Every method that can change something returns what is to be done."""
 
@@ -83,54 +63,21 @@ class Sender:
         self._rng = rng
         self._linger_ms = config.linger_ms
         self._max_in_flight = config.max_in_flight_requests_per_connection
-        self._queues: dict[TopicPartition, SendQueue] = {}
-        self._by_leader: dict[int, dict[TopicPartition, SendQueue]] = {}
         self._next_correlation_id = 1
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = -1
-        self.needs_producer_id = config.enable_idempotence
+        self.queues = SendQueues()
+        self.sequences = Sequences(self._max_in_flight, wanted=config.enable_idempotence)
         self.hurry = False  # somebody flushes or waits for room: batches go without lingering
         self.outstanding = 0  # batches that are not done
         self.buffered_bytes = 0
 
     # --- records in ------------------------------------------------------------------------------------------------
 
-    def queue(self, partition: TopicPartition, view: ClusterView) -> SendQueue:
-        """The queue of a partition, made when it is first asked for."""
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = self._queues[partition] = SendQueue(partition)
-            self._move(queue, view)
-        return queue
-
     def open(self, queue: SendQueue, record: RecordToWrite, size: int, now_ms: int) -> Batch:
         """Open a batch with a record, after `SendQueue.add` found no room."""
         self.outstanding += 1
         return queue.open(record, size, self._config.batch_size, now_ms)
 
-    def unfinished(self) -> list[Batch]:
-        """All batches that are not done."""
-        return [
-            batch
-            for queue in self._queues.values()
-            for batch in (*queue.wire.values(), *queue.waiting)
-            if not batch.done
-        ]
-
-    def leaders_in_use(self) -> list[int]:
-        """The brokers for which something waits; -1 for those partitions that have no leader."""
-        return [leader for leader, queues in self._by_leader.items() if any(q.waiting for q in queues.values())]
-
     # --- batches out -----------------------------------------------------------------------------------------------
-
-    def has_work(self, broker_id: int) -> bool:
-        """Whether something waits for this broker, now or after a while."""
-        queues = self._by_leader.get(broker_id)
-        if queues:
-            for queue in queues.values():
-                if queue.waiting:
-                    return True
-        return False
 
     def drain(self, broker_id: int, now_ms: int, room: int, credit: int) -> tuple[list[Batch], list[Effect]]:
         """Batches to send to a broker now, in this order, encoded; they count as on the wire from here on.
@@ -139,7 +86,7 @@ class Sender:
         """
         batches: list[Batch] = []
         effects: list[Effect] = []
-        queues = self._by_leader.get(broker_id)
+        queues = self.queues.led_by(broker_id)
         if not queues:
             return batches, effects
         left = min(room, FRAME_BYTES)
@@ -148,10 +95,10 @@ class Sender:
                 try:
                     size = len(batch.encode(self._codec, queue.producer_id, queue.producer_epoch))
                 except Exception as error:  # whatever it is, it must not take the other batches with it
-                    effects += self._give_up(batch, _not_encodable(batch, error))
+                    effects += self._give_up(batch, not_encodable(batch, error))
                     continue
                 if size > credit:
-                    effects += self._give_up(batch, _larger_than_credit(batch, size, credit))
+                    effects += self._give_up(batch, larger_than_credit(batch, size, credit))
                     continue
                 if size > left and (batches or size > room):
                     break
@@ -160,9 +107,7 @@ class Sender:
                 batches.append(batch)
             if left <= 0:
                 break
-        if len(queues) > 1:  # the next drain starts with another partition
-            first = next(iter(queues))
-            queues[first] = queues.pop(first)
+        self.queues.rotate(broker_id)
         return batches, effects
 
     def _next_batch(self, queue: SendQueue, now_ms: int) -> Batch | None:
@@ -173,13 +118,13 @@ class Sender:
         batch = waiting[0]
         if queue.failures and queue.wire and batch.sequence == NO_SEQUENCE:
             return None  # after a failure, nothing unnumbered overtakes what is on the wire
-        if queue.bump and not self._renumber(queue):
+        if queue.bump and not self.sequences.renumber(queue):
             return None
         if batch.sequence != NO_SEQUENCE:
             return batch
         if not self._is_ready(batch, queue, now_ms):
             return None
-        if self._config.enable_idempotence and not self._assign_sequence(batch, queue):
+        if self._config.enable_idempotence and not self.sequences.assign(batch, queue):
             return None
         batch.close()
         return batch
@@ -190,47 +135,6 @@ class Sender:
         if self._linger_ms:
             return now_ms - batch.created_ms >= self._linger_ms
         return not queue.wire
-
-    def _assign_sequence(self, batch: Batch, queue: SendQueue) -> bool:
-        """Number a new batch. False while that cannot be done.
-
-        From the oldest batch without an answer to this one there are at most five: the broker remembers as many
-        (R-245), and one that falls out of its memory could not be recognised when it comes again.
-        """
-        if queue.unresolved or self.producer_id == NO_PRODUCER_ID:
-            return False
-        oldest = min([sent.number for sent in queue.wire.values()], default=batch.number)
-        if batch.number - oldest >= self._max_in_flight:
-            return False
-        if (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.producer_epoch):
-            if queue.wire:
-                return False  # those of the old epoch first
-            self._start_sequence(queue)
-        batch.close()
-        batch.renumber(queue.next_sequence)
-        queue.next_sequence = batch.next_sequence
-        return True
-
-    def _renumber(self, queue: SendQueue) -> bool:
-        """Number everything that waits from 0, under a producer epoch that the broker has not seen yet."""
-        if queue.wire:
-            return False
-        if (queue.producer_id, queue.producer_epoch) == (self.producer_id, self.producer_epoch):
-            self.needs_producer_id = True
-            return False
-        if self.needs_producer_id:
-            return False
-        self._start_sequence(queue)
-        for batch in queue.waiting:
-            if batch.sequence != NO_SEQUENCE:
-                batch.renumber(queue.next_sequence)
-                queue.next_sequence = batch.next_sequence
-        return True
-
-    def _start_sequence(self, queue: SendQueue) -> None:
-        queue.producer_id, queue.producer_epoch = self.producer_id, self.producer_epoch
-        queue.next_sequence = queue.unacked_sequence = 0
-        queue.bump = queue.unresolved = False
 
     def _put_on_wire(self, batch: Batch, broker_id: int, now_ms: int) -> None:
         queue = batch.owner
@@ -268,8 +172,7 @@ class Sender:
         if code in MEANS_HOLE and batch.sequence != NO_SEQUENCE:
             # For a later one this only says that an earlier one is missing, and that one is on its way.
             if queue.is_oldest(batch):
-                queue.bump = True
-                self._want_producer_id(queue)
+                self.sequences.break_off(queue)
                 self._back_off(queue, now_ms)
             self._put_back(batch)
         elif code.retriable and batch.attempts <= self._config.retries:
@@ -279,13 +182,13 @@ class Sender:
             self._back_off(queue, now_ms)
             self._put_back(batch)
             if hinted:
-                self._move(queue, view)
+                self.queues.move(queue, view)
             elif code in MEANS_OTHER_LEADER:
                 effects.append(RefreshMetadata(f"{queue.name}: {code.name}"))
         elif not batch.done:
             effects.append(self._finish(batch, error))
             queue.unresolved = batch.sequence != NO_SEQUENCE
-        self._resolve(queue)
+        self.sequences.resolve(queue)
         return effects
 
     def _on_success(self, batch: Batch, answer: pb.ProduceAnswer | None) -> list[Effect]:
@@ -301,12 +204,12 @@ class Sender:
             batch.log_append_time = answer.log_append_time_ms
         effects: list[Effect] = [] if batch.done else [self._finish(batch, None)]
         if queue.unresolved:
-            self._resolve(queue)
+            self.sequences.resolve(queue)
         return effects
 
     def on_stream_broken(self, broker_id: int, now_ms: int, error: OdradekError) -> list[Effect]:
         """Nobody knows what became of the batches on the wire to a broker: they go again."""
-        for queue in self._queues.values():
+        for queue in self.queues:
             lost = [batch for batch in queue.wire.values() if batch.broker_id == broker_id]
             if lost or (queue.waiting and queue.leader_id == broker_id):
                 queue.last_error = error
@@ -316,14 +219,14 @@ class Sender:
                 self._put_back(batch)
             if lost:
                 self._back_off(queue, now_ms)
-                self._resolve(queue)
+                self.sequences.resolve(queue)
         return [RefreshMetadata(f"broker {broker_id}: {error.message}")]
 
     def on_leaders(self, view: ClusterView, now_ms: int) -> list[Effect]:
         """Metadata came: partitions go to their new leaders at once, whatever they were waiting for."""
         effects: list[Effect] = []
-        for queue in self._queues.values():
-            self._move(queue, view)
+        for queue in self.queues:
+            self.queues.move(queue, view)
             effects += [
                 DropStream(batch.broker_id)
                 for batch in queue.wire.values()
@@ -331,57 +234,38 @@ class Sender:
             ]
         return effects
 
-    def on_producer_id(self, producer_id: int, producer_epoch: int) -> None:
-        self.producer_id, self.producer_epoch = producer_id, producer_epoch
-        self.needs_producer_id = False
-
     # --- time ------------------------------------------------------------------------------------------------------
 
     def on_time(self, now_ms: int) -> list[Effect]:
         """Give up what is too old, and ask about brokers that owe answers."""
         effects: list[Effect] = []
         stalled = False
-        for queue in self._queues.values():
+        for queue in self.queues:
             while queue.waiting and now_ms - queue.waiting[0].created_ms >= self._config.delivery_timeout_ms:
-                effects += self._give_up(queue.waiting[0], self._too_old(queue.waiting[0]))
+                effects += self._give_up(queue.waiting[0], too_old(queue.waiting[0], self._config.delivery_timeout_ms))
             for batch in queue.wire.values():
                 owed_ms = now_ms - batch.sent_ms
                 stalled = stalled or owed_ms >= STALL_MS
                 if owed_ms >= self._config.request_timeout_ms + STALL_MS:
                     effects.append(DropStream(batch.broker_id))
                 if not batch.done and now_ms - batch.created_ms >= self._config.delivery_timeout_ms:
-                    effects.append(self._finish(batch, self._too_old(batch)))
+                    effects.append(self._finish(batch, too_old(batch, self._config.delivery_timeout_ms)))
                     queue.unresolved = batch.sequence != NO_SEQUENCE
         if stalled:
             effects.append(RefreshMetadata("answers are overdue"))
         return effects
 
-    def leaderless(self) -> bool:
-        """Whether records wait for a partition that nobody is known to lead."""
-        return any(queue.waiting for queue in self._by_leader.get(NO_LEADER, {}).values())
-
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When `on_time` or a drain has something to do, if nothing else happens; None when nothing is outstanding."""
         if not self.outstanding:
             return None
-        deadline = now_ms + STALL_MS
-        for queue in self._queues.values():
-            if queue.waiting:
-                batch = queue.waiting[0]
-                deadline = min(deadline, batch.created_ms + self._config.delivery_timeout_ms)
-                if queue.retry_at_ms > now_ms:
-                    deadline = min(deadline, queue.retry_at_ms)
-                elif self._linger_ms and (due := batch.created_ms + round(self._linger_ms)) > now_ms:
-                    deadline = min(deadline, due)
-            for batch in queue.wire.values():
-                if not batch.done:
-                    deadline = min(deadline, batch.created_ms + self._config.delivery_timeout_ms)
-        return max(deadline, now_ms + 1)
+        timeout_ms = self._config.delivery_timeout_ms
+        return max(self.queues.next_due_ms(now_ms, timeout_ms, self._linger_ms, now_ms + STALL_MS), now_ms + 1)
 
     def fail_all(self, error: OdradekError) -> list[Effect]:
         """Nothing that is outstanding will ever be sent."""
         effects: list[Effect] = []
-        for queue in self._queues.values():
+        for queue in self.queues:
             batches = (*queue.wire.values(), *queue.waiting)
             effects += [self._finish(batch, error) for batch in batches if not batch.done]
             queue.waiting.clear()
@@ -389,19 +273,6 @@ class Sender:
         return effects
 
     # --- inner steps -----------------------------------------------------------------------------------------------
-
-    def _move(self, queue: SendQueue, view: ClusterView) -> None:
-        leader = view.leader_of(queue.name)
-        known = queue.name in self._by_leader.get(queue.leader_id, {})
-        if leader.epoch > queue.leader_epoch or leader.leader_id != queue.leader_id:
-            queue.leader_epoch = leader.epoch
-            queue.retry_at_ms = 0
-        elif known:
-            return
-        if known:
-            del self._by_leader[queue.leader_id][queue.name]
-        queue.leader_id = leader.leader_id
-        self._by_leader.setdefault(queue.leader_id, {})[queue.name] = queue
 
     def _back_off(self, queue: SendQueue, now_ms: int) -> None:
         if now_ms < queue.retry_at_ms:
@@ -419,48 +290,16 @@ class Sender:
         else:
             batch.owner.put_back(batch)
 
-    def _want_producer_id(self, queue: SendQueue) -> None:
-        if (queue.producer_id, queue.producer_epoch) == (self.producer_id, self.producer_epoch):
-            self.needs_producer_id = True
-
     def _give_up(self, batch: Batch, error: OdradekError) -> list[Effect]:
         """A batch that waits will not be sent (again)."""
         queue = batch.owner
         queue.waiting.remove(batch)
         if batch.sequence != NO_SEQUENCE:
             queue.unresolved = True
-            self._resolve(queue)
+            self.sequences.resolve(queue)
         return [self._finish(batch, error)]
-
-    def _resolve(self, queue: SendQueue) -> None:
-        """Once all sequenced batches are answered: did they fill the place of the one that was given up?"""
-        if not queue.unresolved or queue.has_sequenced:
-            return
-        queue.unresolved = False
-        if queue.unacked_sequence != queue.next_sequence:
-            queue.bump = True
-            self._want_producer_id(queue)
 
     def _finish(self, batch: Batch, error: OdradekError | None) -> Finished:
         self.buffered_bytes -= batch.finish(error)
         self.outstanding -= 1
         return Finished(batch)
-
-    def _too_old(self, batch: Batch) -> DeliveryTimeout:
-        queue, last = batch.owner, batch.owner.last_error
-        why = f"; the last error was: {last.message}" if last is not None else ""
-        nobody = "; the partition has no leader" if queue.leader_id < 0 and last is None else ""
-        return DeliveryTimeout(
-            f"{queue.name}: not acknowledged within {self._config.delivery_timeout_ms} ms, {batch.attempts} attempts"
-            f"{why}{nobody}",
-            maybe_written=batch.maybe_written or batch.correlation_id in queue.wire,
-            hint=last.hint if last is not None else "",
-        )
-
-
-def _not_encodable(batch: Batch, error: Exception) -> SerializationError:
-    return SerializationError(f"{batch.owner.name}: {batch.count} records cannot be made into a batch: {error!r}")
-
-
-def _larger_than_credit(batch: Batch, size: int, credit: int) -> RecordTooLarge:
-    return RecordTooLarge(f"{batch.owner.name}: a batch of {size} bytes, and the broker takes {credit} at a time")

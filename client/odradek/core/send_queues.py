@@ -1,0 +1,91 @@
+"""The partitions that a producer writes to: each has a queue, and each queue a leader.
+
+Rules of this module. A queue is found by its partition's name and, for whoever sends, by its leader; of a partition
+that nobody is known to lead the leader is -1. A new leader is tried at once, whatever the old one said to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from odradek_proto.topics import TopicPartition
+
+from odradek.core.batches import Batch, SendQueue
+from odradek.core.cluster_view import ClusterView
+
+
+class SendQueues:
+    """All queues of a producer; iterates over them in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._queues: dict[TopicPartition, SendQueue] = {}
+        self._by_leader: dict[int, dict[TopicPartition, SendQueue]] = {}
+
+    def __iter__(self) -> Iterator[SendQueue]:
+        return iter(self._queues.values())
+
+    def of(self, partition: TopicPartition, view: ClusterView) -> SendQueue:
+        """The queue of a partition, made when it is first asked for."""
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = SendQueue(partition)
+            self.move(queue, view)
+        return queue
+
+    def move(self, queue: SendQueue, view: ClusterView) -> None:
+        """Give a queue to whoever leads its partition now."""
+        leader = view.leader_of(queue.name)
+        known = queue.name in self._by_leader.get(queue.leader_id, {})
+        if leader.epoch > queue.leader_epoch or leader.leader_id != queue.leader_id:
+            queue.leader_epoch = leader.epoch
+            queue.retry_at_ms = 0
+        elif known:
+            return
+        if known:
+            del self._by_leader[queue.leader_id][queue.name]
+        queue.leader_id = leader.leader_id
+        self._by_leader.setdefault(queue.leader_id, {})[queue.name] = queue
+
+    def led_by(self, broker_id: int) -> dict[TopicPartition, SendQueue]:
+        """The queues of the partitions that a broker leads, those first whose turn it is."""
+        return self._by_leader.get(broker_id) or {}
+
+    def rotate(self, broker_id: int) -> None:
+        """The next drain for this broker starts with another partition."""
+        queues = self._by_leader[broker_id]
+        if len(queues) > 1:
+            first = next(iter(queues))
+            queues[first] = queues.pop(first)
+
+    def has_work(self, broker_id: int) -> bool:
+        """Whether something waits for this broker, now or after a while."""
+        queues = self._by_leader.get(broker_id)
+        if queues:
+            for queue in queues.values():
+                if queue.waiting:
+                    return True
+        return False
+
+    def leaders_in_use(self) -> list[int]:
+        """The brokers for which something waits; -1 for those partitions that have no leader."""
+        return [leader for leader, queues in self._by_leader.items() if any(q.waiting for q in queues.values())]
+
+    def next_due_ms(self, now_ms: int, timeout_ms: int, linger_ms: float, at_latest_ms: int) -> int:
+        """When the first batch has waited long enough: to go, to go again, or to be given up."""
+        due = at_latest_ms
+        for queue in self:
+            if queue.waiting:
+                batch = queue.waiting[0]
+                due = min(due, batch.created_ms + timeout_ms)
+                if queue.retry_at_ms > now_ms:
+                    due = min(due, queue.retry_at_ms)
+                elif linger_ms and (lingered := batch.created_ms + round(linger_ms)) > now_ms:
+                    due = min(due, lingered)
+            for batch in queue.wire.values():
+                if not batch.done:
+                    due = min(due, batch.created_ms + timeout_ms)
+        return due
+
+    def unfinished(self) -> list[Batch]:
+        """All batches that are not done."""
+        return [batch for queue in self for batch in (*queue.wire.values(), *queue.waiting) if not batch.done]
