@@ -30,6 +30,7 @@ from odradek_broker.core.partition.messages import (
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
 from odradek_broker.core.purgatory import ProducePurgatory
+from odradek_chaos.lessons.role import Role, goes_on, new_role
 from odradek_proto.errors import ErrorCode
 
 from tests.scripts.in_memory import Batch, Brokers, Disk
@@ -46,7 +47,7 @@ class Node:
         self.policy = policy
         self.disk = Disk()
         self.log: ReplicaLog | None = None
-        self.role: LeaderPartition | FollowerPartition | None = None
+        self.role: Role | None = None
         self.purgatory = ProducePurgatory()
         self.waiting_fetches: dict[int, FetchRequest] = {}
         self.proposals: list[IsrProposal] = []
@@ -86,36 +87,24 @@ class Node:
         self._now_ms = now_ms
         if self.log is None:
             self.log = self.disk.open()
-        leads = registration.leader == self.number
         role = self.role
         if role is not None and registration.partition_epoch < role.partition_epoch:
             return
-        if (isinstance(role, LeaderPartition) and leads) or (isinstance(role, FollowerPartition) and not leads):
+        if role is not None and goes_on(role, registration, self.number):
             self.carry_out(role.update(registration, now_ms))
             return
-        held_leader = -1 if role is None else role.held_leader
         self.answer(self.purgatory.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self.waiting_fetches = {}
-        if leads:
-            self.role = LeaderPartition(
-                self.log,
-                broker_id=self.number,
-                registration=registration,
-                settings=self.settings,
-                policy=self.policy,
-                brokers=brokers,
-                now_ms=now_ms,
-            )
-        else:
-            self.role = FollowerPartition(
-                self.log,
-                broker_id=self.number,
-                registration=registration,
-                settings=self.settings,
-                policy=self.policy,
-                now_ms=now_ms,
-                previous_leader=held_leader,
-            )
+        self.role = new_role(
+            role,
+            self.log,
+            registration,
+            broker_id=self.number,
+            settings=self.settings,
+            policy=self.policy,
+            brokers=brokers,
+            now_ms=now_ms,
+        )
         self.carry_out(self.role.start(now_ms))
 
     # --- Effects ---------------------------------------------------------------------------------------------------

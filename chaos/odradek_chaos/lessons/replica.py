@@ -41,6 +41,7 @@ from odradek_proto.formats import REPLICATION_OFFSET_CHECKPOINT, decode_offset_c
 from odradek_proto.records import BatchHeader, decode_records, iter_batches
 from odradek_proto.topics import TopicPartition, partition_directory
 
+from odradek_chaos.lessons.role import Role, goes_on, new_role
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.inodes import Inode
@@ -103,7 +104,7 @@ class Replica:
         acknowledge: Callable[[object, ErrorCode], None],
     ) -> None:
         self.number = number
-        self.role: LeaderPartition | FollowerPartition | None = None
+        self.role: Role | None = None
         self.purgatory = ProducePurgatory()
         self.proposals: list[IsrProposal] = []
         self.answer_bytes: Sequence[bytes] = ()  # of the fetch answer that is being taken
@@ -189,33 +190,21 @@ class Replica:
     def take(self, registration: PartitionRegistration, brokers: BrokerView, now_ms: int) -> None:
         """Metadata came: the same role goes on, another one is a new object (R-100 to R-104)."""
         self._now_ms = now_ms
-        role, leads = self.role, registration.leader == self.number
-        if role is not None and isinstance(role, LeaderPartition) == leads:
+        role = self.role
+        if role is not None and goes_on(role, registration, self.number):
             self._carry_out(role.update(registration, now_ms))
             return
-        previous = -1 if role is None else role.held_leader
         self._answer(self.purgatory.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        state, settings = self.log.state, PartitionSettings()
-        if leads:
-            self.role = LeaderPartition(
-                state,
-                broker_id=self.number,
-                registration=registration,
-                settings=settings,
-                policy=self._policy,
-                brokers=brokers,
-                now_ms=now_ms,
-            )
-        else:
-            self.role = FollowerPartition(
-                state,
-                broker_id=self.number,
-                registration=registration,
-                settings=settings,
-                policy=self._policy,
-                now_ms=now_ms,
-                previous_leader=previous,
-            )
+        self.role = new_role(
+            role,
+            self.log.state,
+            registration,
+            broker_id=self.number,
+            settings=PartitionSettings(),
+            policy=self._policy,
+            brokers=brokers,
+            now_ms=now_ms,
+        )
         self._carry_out(self.role.start(now_ms))
 
     # --- Effects ---------------------------------------------------------------------------------------------------
