@@ -69,6 +69,13 @@ def test_a_log_start_that_has_not_moved_is_not_moved_again() -> None:
     assert [bool(partition.on_log_start_advanced(offset, 0)) for offset in (4, 5, 5)] == [False, True, False]
 
 
+def test_epochs_below_the_log_start_are_forgotten_on_the_disk_too() -> None:
+    """The epoch that holds the first record begins with it (R-64)."""
+    partition = started(9, 8, ((0, 0), (4, 5)))
+    effects = partition.on_log_start_advanced(7, 0)
+    assert effects == [AdvanceLogStart(7), WriteEpochs((EpochEntry(4, 7),))]
+
+
 def test_records_of_a_known_epoch_write_no_epochs() -> None:
     """The file is written when an epoch begins, not with each answer."""
     partition = started(2, 0, ((4, 0),))

@@ -153,6 +153,17 @@ def test_a_fetch_of_a_snapshot_keeps_a_leader_in_office_and_commits_nothing() ->
     assert core.leader_id == -1, "nobody asked for three seconds"
 
 
+def test_whoever_is_sent_for_a_snapshot_keeps_a_leader_in_office() -> None:
+    """R-211: the voter lives, and that it is far behind is no reason to resign."""
+    core = leader(fetch_timeout_ms=2_000)
+    for now_ms in range(NOW, NOW + 9_000, 1_000):
+        answer = fetched(fetch(core, 2, 0, 0, wait_ms=0, now_ms=now_ms))
+        assert answer is not None
+        assert answer.snapshot == AT_20
+        core.on_time(now_ms)
+    assert core.leader_id == 1
+
+
 def test_a_snapshot_is_put_together_checked_and_installed() -> None:
     """Piece by piece at the right place; nothing changes before it was read to its end."""
     core, send = follower()
