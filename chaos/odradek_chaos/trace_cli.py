@@ -31,7 +31,7 @@ from odradek_chaos.shrinking import shrink_to
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.checks.invariant import Finding
-    from odradek_chaos.worlds.simulated.run import SeedResult
+    from odradek_chaos.worlds.simulated.result import SeedResult
     from odradek_chaos.worlds.simulated.shrink import Shrunk
     from odradek_chaos.worlds.simulated.timeline import Moment
 

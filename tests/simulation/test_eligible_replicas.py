@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 from odradek_chaos.worlds.simulated.options import Options, expand
-from odradek_chaos.worlds.simulated.run import SeedResult, run_seed
+from odradek_chaos.worlds.simulated.result import SeedResult
+from odradek_chaos.worlds.simulated.run import run_seed
 from odradek_chaos.worlds.simulated.script import Script, Strike
 
 # Two brokers are asked to stop, one after the other; then the power of the third fails, and it is back first.

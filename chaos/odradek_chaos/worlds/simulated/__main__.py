@@ -8,7 +8,8 @@ import sys
 from dataclasses import fields
 
 from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.run import SeedResult, run_seed
+from odradek_chaos.worlds.simulated.result import SeedResult
+from odradek_chaos.worlds.simulated.run import run_seed
 
 
 def summary(result: SeedResult) -> str:

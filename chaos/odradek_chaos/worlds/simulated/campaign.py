@@ -18,7 +18,8 @@ from time import monotonic, process_time
 from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES
 from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
 from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.run import SeedResult, run_seed
+from odradek_chaos.worlds.simulated.result import SeedResult
+from odradek_chaos.worlds.simulated.run import run_seed
 from odradek_chaos.worlds.simulated.silence import in_words
 
 QUEUED_PER_JOB = 2

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.run import SeedResult, run_seed
+from odradek_chaos.worlds.simulated.result import SeedResult
+from odradek_chaos.worlds.simulated.run import run_seed
 from odradek_chaos.worlds.simulated.script import Script, Send, Strike
 
 T = TypeVar("T")

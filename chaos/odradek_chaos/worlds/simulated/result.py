@@ -1,0 +1,68 @@
+"""What a run of one seed gave, and how a failure is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from odradek_chaos.worlds.simulated.board import Board
+from odradek_chaos.worlds.simulated.checks.invariant import Finding
+from odradek_chaos.worlds.simulated.options import Plan
+from odradek_chaos.worlds.simulated.script import Script, Send, Strike
+from odradek_chaos.worlds.simulated.timeline import Timeline
+
+
+@dataclass(slots=True)
+class SeedResult:
+    """What one seed gave. `virtual_ms` is the length of the run in virtual time."""
+
+    seed: int
+    plan: Plan
+    timeline: Timeline
+    board: Board
+    trace_hash: str = ""
+    virtual_ms: int = 0
+    events: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    acknowledged: int = 0
+    failed: int = 0
+    read: int = 0
+    compared: int = 0  # records that the audit compared between replicas
+    faults_began_us: int = 0
+    silences_ms: dict[str, int] = field(default_factory=dict)  # longest without an acknowledgement, by kind of fault
+    recovered_ms: int = -1  # from the end of the faults to full ISRs and an acknowledgement of every partition
+    findings: list[Finding] = field(default_factory=list)
+    costs: dict[str, int] = field(default_factory=dict)  # checks that found what is not owed under these faults
+    chances: tuple[str, ...] = ()  # chance points that may strike under this seed
+    points: dict[str, int] = field(default_factory=dict)  # and how often each did
+    branches: dict[str, int] = field(default_factory=dict)  # rare branches of the product that were taken
+    script: Script | None = None  # what replaced the draw of faults and records
+    strikes: tuple[Strike, ...] = ()
+    sends: tuple[Send, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The one command that runs this again."""
+        arguments = self.plan.options.arguments()
+        return f"make sim SEED={self.seed}" + (f' SIM_OPTIONS="{arguments}"' if arguments else "")
+
+    def report(self) -> str:
+        """A failure as a text: the check, the events around it, what the seed expands to, how to repeat it."""
+        lines = [f"seed {self.seed}: {finding}" for finding in self.findings]
+        if self.findings:
+            first = self.findings[0]
+            partition = first.partition if first.partition.rpartition("-")[2].isdigit() else ""
+            brokers = sorted({moment.broker_id for moment in self.timeline.moments} - {0})
+            if partition:
+                lines += ["", *self.board.screen(self.timeline, partition, first.time_us, brokers), ""]
+            else:
+                lines += ["", *self.timeline.around(first.time_us), ""]
+        lines += [f"{name} = {value}" for name, value in self.plan.describe().items()]
+        if self.script is not None:
+            lines += ["", f"{len(self.script.strikes)} faults of the script:"]
+            lines += [strike.line() for strike in self.script.strikes]
+            sends = self.script.sends
+            lines += [] if sends is None else ["", f"{len(sends)} records of the script:", *map(str, sends)]
+            return "\n".join(lines)
+        lines.append(f"chance points = {', '.join(self.chances) or 'none'}")
+        lines += ["", f"again: {self.command}"]
+        return "\n".join(lines)
