@@ -119,13 +119,29 @@ class LocalCluster:
             state = json.loads(path.read_text())
             nodes = {int(node["node_id"]): NodeProcess(**node) for node in state["nodes"]}
             temporary = bool(state.get("temporary", False))
-            return cls(directory.absolute(), state["cluster_id"], nodes, state["settings"], temporary)
+            cluster = cls(directory.absolute(), state["cluster_id"], nodes, state["settings"], temporary)
+            cluster._move_in()
+            return cluster
         except (FileNotFoundError, NotADirectoryError):
             raise ClusterError(
                 f"there is no cluster in {directory}", hint=f"`odradek cluster up --data {directory}` starts one"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ClusterError(f"{path} cannot be read ({error})", hint="was it edited? A copy may help") from error
+
+    def _move_in(self) -> None:
+        """Use the logs of this directory, also when it was copied or moved since: the file names those of then.
+
+        The processes that a copy speaks of are those of the original.
+        """
+        for node in self.nodes.values():
+            before = Path(node.log_directory)
+            if before.parent == self.directory:
+                continue
+            node.log_directory = str(self.directory / before.name)
+            if self.exists(before.parent) and not before.parent.samefile(self.directory):
+                node.pid, node.started = 0, ""
+                self.temporary = False
 
     def refresh(self) -> None:
         """See what other processes (`odradek chaos restart`) wrote since. Raises `ClusterError`."""
