@@ -46,8 +46,9 @@ sim: $(STAMP)  ## one seed of the simulated world: make sim SEED=7 SIM_OPTIONS="
 	@$(BIN)/python -m odradek_chaos.worlds.simulated $(SEED) $(SIM_OPTIONS)
 
 mutants: $(STAMP)  ## break the protocol on purpose, 66 times by hand and 100 times by machine: which check notices?
-	@$(BIN)/python -m tests.mutants
-	@$(BIN)/python -m tests.mutants --generated 100
+	@rm -f $(VENV)/reach.json
+	@$(BIN)/python -m tests.mutants --reach $(VENV)/reach.json
+	@$(BIN)/python -m tests.mutants --generated 100 --reach $(VENV)/reach.json
 
 bench: $(STAMP)  ## all measurements, one table each
 	@$(BIN)/python -m bench

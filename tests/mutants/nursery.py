@@ -150,6 +150,8 @@ def live(trial: Trial, items: dict[str, pytest.Item], functions: Functions, targ
     try:
         if trial.path:
             become(trial.path, trial.text, functions)
+        if gone := [name for name in trial.tests if name not in items]:
+            raise ValueError(f"there is no test {gone[0]}: trace them anew")
     except ValueError as error:
         target.write_text(json.dumps({"check": f"NOT TRIED: {error}", "by": "", "seeds": 0, "reached": False}))
         return
