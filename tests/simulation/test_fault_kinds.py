@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES
+from odradek_chaos.worlds.simulated.faults.damage import Damage
+from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.kinds import KINDS, TABLE, Owed
+from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
-from odradek_chaos.worlds.simulated.options import Options, Promises
+from odradek_chaos.worlds.simulated.options import Options, Promises, expand
 from odradek_chaos.worlds.simulated.run import run_seed
+from odradek_chaos.worlds.simulated.world import TOPIC, World
 
 ROOT = Path(__file__).parent.parent.parent
 FAULTS_MS = 3_000
@@ -45,6 +50,29 @@ def test_a_reader_that_meets_damage_begins_anew_until_the_copy_is_replaced() -> 
     result = run_seed(3016, Options(faults_ms=1_500))
     assert result.faults["flip-log"]
     assert not result.findings, result.report()
+
+
+@pytest.mark.parametrize(
+    ("ending", "check"),
+    [(".snapshot", "audit-file-corrupt"), (".index", "audit-index-unsound"), (".timeindex", "audit-index-unsound")],
+)
+def test_what_the_audit_says_of_a_flipped_index_is_no_finding(ending: str, check: str) -> None:
+    """Nobody reads an old producer snapshot, or a part of an index, so that nobody mends it; anything else counts."""
+    loop = SimLoop(1)
+    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+    disk = world.cluster.machines[1].disk
+    files = SimFiles(disk, loop, loop.fork_rng("files"))
+    files.makedirs(f"{LOG_DIRECTORY}/{TOPIC}-0")
+    files.open(f"{LOG_DIRECTORY}/{TOPIC}-0/00000000000000000007{ending}", create=True).pwritev([b"content"], 0)
+    nemesis = CLASSES["flip-index"](world, loop.fork_rng("nemesis"), 1_000)
+    assert isinstance(nemesis, Damage)
+    nemesis.damage(disk, 1, nemesis.places())
+    for each in ("audit-file-corrupt", "audit-index-unsound"):
+        world.report(each, "found by the audit")
+    loop.close()
+    assert [finding.check for finding in world.findings] == [
+        each for each in ("audit-file-corrupt", "audit-index-unsound") if each != check
+    ]
 
 
 def test_every_kind_has_a_class_and_is_described() -> None:
