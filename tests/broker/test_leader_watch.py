@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 
 import pytest
 from odradek_broker.runtime.leader_watch import PATIENCE_MS, LeaderWatch
@@ -96,7 +96,7 @@ def test_a_watch_that_was_stopped_says_nothing_more() -> None:
         watch.on_leader_changed(1, 1)
         watch.stop()
         watch.on_leader_changed(-1, 1)
-        await asyncio.sleep(2 * PATIENCE_MS / 1000)
+        await virtual_sleep(2 * PATIENCE_MS / 1000)
 
     loop.run(told(), limit_s=60)
     loop.close()
