@@ -318,3 +318,59 @@ def test_unhandled_errors_are_kept() -> None:
 
     loop.run(story())
     assert [type(context["exception"]) for context in loop.unhandled] == [ZeroDivisionError]
+
+
+def test_to_look_at_the_trace_changes_nothing() -> None:
+    """Twice in a row it is the same, and a run in which somebody looked ends with the same digest."""
+
+    async def story(loop: SimLoop, looks: bool) -> None:
+        for _ in range(3):
+            await virtual_sleep(0.01)
+            loop.trace("something")
+            if looks:
+                assert loop.trace_digest() == loop.trace_digest()
+
+    digests = set()
+    for looks in (False, True):
+        loop = SimLoop(5)
+        loop.run(story(loop, looks))
+        digests.add(loop.trace_digest())
+        loop.close()
+    assert len(digests) == 1
+
+
+def test_a_dead_process_cannot_be_resumed() -> None:
+    """Whoever thaws it later does no harm: what it is asked to run is dropped."""
+    loop = SimLoop(5)
+    process = loop.new_process("one")
+    ran: list[int] = []
+
+    async def story() -> None:
+        loop.spawn(process, virtual_sleep(10))
+        await virtual_sleep(0.01)
+        loop.kill(process)
+        await virtual_sleep(0.01)
+        loop.resume(process)
+        loop.call_soon(ran.append, 1, context=loop.context_of(process))
+        await virtual_sleep(0.01)
+
+    loop.run(story())
+    loop.close()
+    assert ran == []
+
+
+def test_a_cancelled_sleeper_is_nothing_to_wait_for() -> None:
+    """When nobody else waits for anything, the loop says so at once and not when the sleep would have ended."""
+    loop = SimLoop(5)
+    clock = SimClock(loop, loop.fork_rng("clock"))
+
+    async def story() -> None:
+        sleeping = asyncio.ensure_future(clock.sleep(3_600_000))
+        await virtual_sleep(0.01)
+        sleeping.cancel()
+        await loop.create_future()
+
+    with pytest.raises(Deadlock):
+        loop.run(story())
+    assert loop.now_us < 1_000_000
+    loop.close()

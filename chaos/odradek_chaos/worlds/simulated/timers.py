@@ -80,15 +80,15 @@ class TimedLoop(LoopOfProcesses):
         return timer
 
     def _timer_cancelled(self) -> None:
-        """A cancelled timer stays in the heap until many have gathered."""
+        """A cancelled timer stays in the heap until many have gathered; sleepers are too few to be counted."""
         self._cancelled_timers += 1
 
     def _next_us(self) -> int | None:
         """When the next timer is due that nobody cancelled."""
         timers = self._timers
         while timers and is_cancelled(timers[0]):
-            heapq.heappop(timers)
-            self._cancelled_timers -= 1
+            _, _, _, what = heapq.heappop(timers)
+            self._cancelled_timers -= type(what) is SimTimer
         return timers[0][0] if timers else None
 
     def _forget_cancelled(self) -> None:
@@ -100,7 +100,10 @@ class TimedLoop(LoopOfProcesses):
 
 
 def is_cancelled(entry: Entry) -> bool:
-    return type(entry[3]) is SimTimer and entry[3]._cancelled
+    what = entry[3]
+    if type(what) is SimTimer:
+        return what._cancelled
+    return type(what) is asyncio.Future and what.cancelled()
 
 
 def wake(sleeper: Sleeper) -> None:

@@ -59,7 +59,7 @@ class LoopOfProcesses(UnthreadedLoop):
             self._ready.remove(process)
 
     def resume(self, process: Process) -> None:
-        if process.paused:
+        if process.paused and process.alive:
             process.paused = False
             process.idle = not process.queue
             if process.queue:
