@@ -6,9 +6,11 @@ import asyncio
 import gc
 import random
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
 from odradek_broker.runtime import maintenance
@@ -31,14 +33,14 @@ TINY = TopicPartition("tiny", 0)
 SEGMENTS = 250
 SLOW_MS = 40.0  # of a flush or removal in a thread: so that every one can be seen
 TINY_SEGMENTS = {"segment.bytes": "100", "retention.bytes": "-1", "file.delete.delay.ms": "12000"}
+OFTEN = BrokerSettings(log_retention_check_interval_ms=5000, log_segment_delete_delay_ms=5000)
 
 
 class Story:
     """One broker with a topic of very many segments, and somebody who looks at it all the time."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: BrokerSettings = OFTEN) -> None:
         self.loop = SimLoop(seed=5)
-        settings = BrokerSettings(log_retention_check_interval_ms=5000, log_segment_delete_delay_ms=5000)
         self.cluster = SimCluster(self.loop, brokers=1, settings=settings)
         self.machine = self.cluster.machines[NODE]
 
@@ -76,9 +78,21 @@ class Story:
         async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
             await admin.alter_configs("topic", TINY.topic, set={"retention.bytes": "0"})
 
+    async def remove_at_once(self, ports: NodePorts) -> None:
+        async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
+            await admin.alter_configs("topic", TINY.topic, set={"file.delete.delay.ms": "0"})
+
     async def delete(self, ports: NodePorts) -> None:
         async with Admin(self.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
             await admin.delete_topics([TINY.topic])
+
+    async def until(self, true: Callable[[], bool], limit_ms: int) -> None:
+        """Look every 50 ms of virtual time."""
+        for _ in range(limit_ms // 50):
+            if true():
+                return
+            await self.sleep(50)
+        raise AssertionError(f"not within {limit_ms} ms")
 
     async def largest_step(self, count: Callable[[], int], until: int) -> int:
         """The largest fall of a count between two looks, very shortly one after the other, until it is so low."""
@@ -136,6 +150,46 @@ def test_a_deleted_partition_is_removed_in_pieces() -> None:
         assert 0 < step <= maintenance.FILES_AT_ONCE
 
     story.run(told)
+
+
+@pytest.mark.parametrize("deleted", ["segments", "partition"])
+def test_a_short_delay_of_a_topic_holds_at_once(deleted: str) -> None:
+    """Files go when their own `file.delete.delay.ms` is over, also while the broker's delay is far longer (R-163)."""
+    story = Story(BrokerSettings(log_retention_check_interval_ms=5000))
+
+    async def told() -> None:
+        story.machine.disk.slow_ms = 0
+        await story.as_client(story.retain_nothing if deleted == "segments" else story.delete)
+        part = ".deleted" if deleted == "segments" else "-delete/"
+        await story.until(lambda: story.files(part) > 0, limit_ms=6000)
+        await story.sleep(11_000)
+        assert story.files(part) > 0
+        await story.until(lambda: story.files(part) == 0, limit_ms=2500)
+
+    story.run(told)
+
+
+def test_no_delay_is_no_busy_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `file.delete.delay.ms=0` purges are some time apart, however many segments retention gives up."""
+    story = Story(BrokerSettings(log_retention_check_interval_ms=5000))
+    purges: list[float] = []
+    purge = maintenance.Maintenance._purge
+
+    async def counted(self: maintenance.Maintenance) -> None:
+        purges.append(story.loop.time() * 1000)
+        await purge(self)
+
+    monkeypatch.setattr(maintenance.Maintenance, "_purge", counted)
+
+    async def told() -> None:
+        await story.as_client(story.remove_at_once)
+        await story.as_client(story.retain_nothing)
+        await story.until(lambda: story.segments() == 1 and story.files(".deleted") == 0, limit_ms=60_000)
+
+    story.run(told)
+    apart = [later - earlier for earlier, later in pairwise(purges)]
+    assert len(apart) > 10
+    assert min(apart) >= maintenance.PURGES_APART_MS - 0.001
 
 
 def test_a_flush_lets_go_of_the_indexes_of_complete_segments(tmp_path: Path) -> None:

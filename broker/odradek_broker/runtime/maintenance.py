@@ -1,12 +1,14 @@
 """What a broker does by the clock: checkpoints, ISR checks, retention, the removal of deleted files.
 
-Each duty has its own period, Kafka's setting. A duty that fails on one replica is that replica's failure. Retention and
+Each duty has its own period, Kafka's setting; what was deleted is removed when its own `file.delete.delay.ms` is over.
+A duty that fails on one replica is that replica's failure. Retention and
 removal go in small steps, with the disk's waits in a thread: a log may have thousands of segments, and heartbeats do
 not wait for them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 
@@ -22,6 +24,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import Log
 
 MIN_ISR_CHECK_MS = 50  # replica.lag.time.max.ms / 2 is not allowed to become a busy loop
+PURGES_APART_MS = 100  # at least, however short file.delete.delay.ms is: each one looks at every log
 SEGMENTS_AT_ONCE = 64  # of one replica, before it is another one's turn
 FILES_AT_ONCE = 192  # removed by one call into a thread: a stop waits for its end
 
@@ -43,6 +46,8 @@ class Maintenance:
         self._files = files
         self._replicas = replicas
         self._directory = directory
+        self._deleted = asyncio.Event()  # something waits for its removal that did not wait before
+        directory.on_deleted = self._deleted.set
 
     def duties(self) -> list[Callable[[], Coroutine[object, object, None]]]:
         settings = self._settings
@@ -52,7 +57,7 @@ class Maintenance:
             self._every(settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points),
             self._every(settings.log_flush_start_offset_checkpoint_interval_ms, self.checkpoint_log_starts),
             self._every(settings.log_retention_check_interval_ms, self._retain),
-            self._every(settings.log_segment_delete_delay_ms, self._purge),
+            self._purge_when_due,
         ]
 
     def _every(
@@ -107,8 +112,37 @@ class Maintenance:
         for _ in range(SEGMENTS_AT_ONCE):
             if not self._is_sound(hosted) or not log.delete_before_log_start(wall_ms, at_most=1):
                 return False
+            self._deleted.set()
             await finish(self._files, log.flush_directory)
         return True
+
+    async def _purge_when_due(self) -> None:
+        """Purge at the earliest due time, and after `log.segment.delete.delay.ms` in any case.
+
+        The latter for files that are only to be closed, and since due times are of the wall clock, which may jump.
+        """
+        purged_ms = self._clock.now_ms()
+        while True:
+            self._deleted.clear()
+            waited_ms = self._clock.now_ms() - purged_ms
+            left_ms = max(PURGES_APART_MS - waited_ms, self._due_in_ms(waited_ms))
+            if left_ms > 0:
+                timer = self._clock.call_later(left_ms, self._deleted.set)
+                try:
+                    await self._deleted.wait()
+                finally:
+                    timer.cancel()
+                continue
+            await self._purge()
+            purged_ms = self._clock.now_ms()
+
+    def _due_in_ms(self, waited_ms: float) -> float:
+        """How long until the next purge, when the last one was so long ago."""
+        logs = [hosted.log for hosted in self._replicas.replicas.values() if self._is_sound(hosted)]
+        due_ms = [self._directory.next_due_ms, *(each.next_due_ms for each in logs)]
+        wall_ms = self._clock.wall_ms()
+        at_the_latest = self._settings.log_segment_delete_delay_ms - waited_ms
+        return min([at_the_latest, *(each - wall_ms for each in due_ms if each is not None)])
 
     async def _purge(self) -> None:
         wall_ms = self._clock.wall_ms()

@@ -78,6 +78,7 @@ class LogDirectory:
         self._written_recovery_points: dict[TopicPartition, int] = {}
         self._on_disk: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says
         self._doomed: list[tuple[str, int]] = []  # (path, wall time of its removal)
+        self.on_deleted: Callable[[], None] = lambda: None  # a partition waits for its removal: look at `next_due_ms`
         self._loading = 0
 
     @classmethod
@@ -216,6 +217,7 @@ class LogDirectory:
         self._acting("deleting a partition", lambda: self._rename(log.directory, target))
         if suffix == DELETE_SUFFIX:
             self._doomed.append((target, with_delay))
+            self.on_deleted()
 
     def _rename(self, source: str, target: str) -> None:
         self._files.rename(source, target)
@@ -238,6 +240,11 @@ class LogDirectory:
             known = dict(self._on_disk.get(name, {}))
             if known.pop(topic_partition, None) is not None:
                 self._write(name, known, CORRECTION_SUFFIX)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """The wall time at which the next deleted partition is `due`; None when none waits."""
+        return min((due_ms for _, due_ms in self._doomed), default=None)
 
     def due(self, wall_ms: int) -> list[str]:
         """The directories of deleted partitions whose time has come, to be removed by `remove_some`."""

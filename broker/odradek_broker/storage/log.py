@@ -233,6 +233,11 @@ class Log(AppendableLog):
                 self._snapshots.drop(lambda offset: offset < first)
         return count
 
+    @property
+    def next_due_ms(self) -> int | None:
+        """The wall time at which the next files are `due`; None when none wait."""
+        return self._segments.next_due_ms
+
     def due(self, wall_ms: int) -> list[str]:
         """Close the files that nobody reads any more; returns those whose time has come, for `remove`."""
         self._wall_ms = wall_ms

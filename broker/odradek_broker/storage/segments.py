@@ -147,6 +147,11 @@ class Segments:
         self.directory_dirty = self.directory_dirty or bool(doomed)
         return sum(segment.size for segment in doomed)
 
+    @property
+    def next_due_ms(self) -> int | None:
+        """The wall time at which the first given up segment may be removed; None when none waits."""
+        return min((due_ms for _, due_ms in self._doomed if due_ms is not None), default=None)
+
     def due(self, wall_ms: int, recovery_point: int) -> list[str]:
         """Close what nobody reads any more; returns the files that have waited for long enough to be removed.
 
