@@ -2,24 +2,23 @@
 spark-submit instead.
 
 Everything that the JVM prints goes to a file for its whole life, and is shown only when it does not start. The
-workers are the running interpreter. No JVM outlives `spark_session`, also when its start is interrupted.
+workers are the running interpreter. No JVM outlives `spark_session`, also when it is interrupted (`jvm.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek_audit.java import Java, find_java
+from odradek_audit.jvm import forget_session, watched_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +65,7 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
             ),
         }
         output = scratch / "jvm.log"
-        with _environment(environment), _ended_jvm():
+        with _environment(environment), watched_jvm() as watch:
             try:
                 with _stderr_to(output):
                     session: SparkSession = (
@@ -82,57 +81,17 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
             except Exception as error:
                 raise SparkFailed(f"Spark did not start with {chosen.source}: {error}\n{_tail(output)}") from error
             try:
-                with _plain_interrupts():
-                    yield session
+                watch.raises = True
+                if watch.interrupted:
+                    raise KeyboardInterrupt
+                yield session
             finally:
-                session.stop()
-                _stop_gateway()
-
-
-@contextlib.contextmanager
-def _ended_jvm() -> Iterator[None]:
-    """Whatever pyspark starts inside is ended at the end, with its children.
-
-    pyspark keeps its child only once the JVM has answered, and starts it deaf to Ctrl-C: when that comes before, nobody
-    knows of the JVM any more. So the child is kept here from its first moment, in a process group of its own.
-    """
-    from pyspark import SparkContext, java_gateway
-
-    children: list[subprocess.Popen[bytes]] = []
-
-    class Kept(subprocess.Popen[bytes]):
-        def __init__(self, command: list[str], **options: Any) -> None:
-            children.append(self)
-            super().__init__(command, **{**options, "start_new_session": True})
-
-    usual = vars(java_gateway)["Popen"]
-    vars(java_gateway)["Popen"] = Kept
-    try:
-        yield
-    finally:
-        vars(java_gateway)["Popen"] = usual
-        for child in children:
-            if getattr(child, "pid", None) is not None and child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-                SparkContext._gateway = None
-                SparkContext._jvm = None
-
-
-@contextlib.contextmanager
-def _plain_interrupts() -> Iterator[None]:
-    """Ctrl-C is a `KeyboardInterrupt` and nothing else: pyspark's own handler calls the JVM in the middle of another
-    call, and py4j then tells the root logger of what was interrupted. The session is stopped anyway."""
-    root, handler = logging.getLogger(), logging.NullHandler()
-    root.addHandler(handler)
-    here = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler) if here else None
-    try:
-        yield
-    finally:
-        if here:
-            signal.signal(signal.SIGINT, before)
-        root.removeHandler(handler)
+                watch.raises = False
+                if watch.interrupted:
+                    forget_session(session)
+                else:
+                    session.stop()
+                    _stop_gateway()
 
 
 @contextlib.contextmanager

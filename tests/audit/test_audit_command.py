@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -169,43 +170,77 @@ def test_java_of_the_package_is_the_last_choice(tmp_path: Path, monkeypatch: pyt
         find_java()
 
 
+RUN_AUDIT = "from odradek_audit.commands import app; app()"
+INTERRUPT_IN_FORK = """
+import os, signal
+os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGINT))
+"""
+
+
+def slow_java(directory: Path, started: Path) -> Path:
+    """The home of a `java` that says its process id to a fifo and then nothing for ten minutes."""
+    java = fake_java(directory, "21.0.2")
+    java.write_text(java.read_text() + f"echo $$ > '{started}'\nexec sleep 600\n")
+    return java.parent.parent
+
+
+def started_audit(program: str, data: Path, java_home: Path, on_sigint: signal.Handlers) -> subprocess.Popen[str]:
+    """An audit on Spark in a process group of its own, which inherits what SIGINT does."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, "run", "--data", str(data), "--engine", "spark"],
+        env={**os.environ, "JAVA_HOME": str(java_home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, on_sigint),
+    )
+
+
+def end_of(audit: subprocess.Popen[str]) -> str:
+    """What an interrupted audit said; it ends when nobody holds its output any more."""
+    try:
+        said, _ = audit.communicate(timeout=60)
+    finally:
+        audit.kill()
+    assert audit.returncode == 130, said
+    return said
+
+
+@pytest.mark.parametrize("on_sigint", [signal.SIG_DFL, signal.SIG_IGN], ids=["terminal", "background"])
 def test_interrupt_while_spark_starts_leaves_no_jvm(
-    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, on_sigint: signal.Handlers
 ) -> None:
-    """Ctrl-C before the JVM has answered ends the JVM too, though pyspark makes it deaf to that."""
+    """Ctrl-C before the JVM has answered ends the JVM too, though pyspark makes it deaf to that and a shell that
+    started the audit with `&` makes the audit deaf."""
     pytest.importorskip("pyspark")
     write_cluster(log, log)
     started = tmp_path / "started"
     os.mkfifo(started)
     answer = os.open(started, os.O_RDONLY | os.O_NONBLOCK)
-    java = fake_java(tmp_path / "java", "21.0.2")
-    java.write_text(java.read_text() + f"echo $$ > '{started}'\nexec sleep 600\n")
-    audit = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from odradek_audit.commands import app; app()",
-            "run",
-            "--data",
-            str(tmp_path),
-            "--engine",
-            "spark",
-        ],
-        env={**os.environ, "JAVA_HOME": str(java.parent.parent)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    audit = started_audit(RUN_AUDIT, tmp_path, slow_java(tmp_path / "java", started), on_sigint)
     assert select.select([answer], [], [], 60)[0]
     jvm = os.pidfd_open(int(os.read(answer, 32)))
-    os.killpg(audit.pid, signal.SIGINT)
-    said, _ = audit.communicate(timeout=60)  # ends when nobody holds its output any more
-    assert audit.returncode == 130, said
-    assert "nothing was concluded" in said
-    assert select.select([jvm], [], [], 10)[0], "the JVM still runs"  # readable once the process has ended
-    os.close(jvm)
-    os.close(answer)
+    try:
+        os.killpg(audit.pid, signal.SIGINT)
+        assert "nothing was concluded" in end_of(audit)
+        assert select.select([jvm], [], [], 10)[0], "the JVM still runs"  # readable once the process has ended
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(jvm, signal.SIGKILL)
+        os.close(jvm)
+        os.close(answer)
+
+
+def test_interrupt_that_is_swallowed_ends_the_audit(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path
+) -> None:
+    """Python drops what is raised in some places, such as a callback after a fork: the audit ends all the same."""
+    pytest.importorskip("pyspark")
+    write_cluster(log, log)
+    java_home = slow_java(tmp_path / "java", Path("/dev/null"))
+    audit = started_audit(INTERRUPT_IN_FORK + RUN_AUDIT, tmp_path, java_home, signal.SIG_DFL)
+    assert "nothing was concluded" in end_of(audit)
 
 
 def test_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path) -> None:
