@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -194,3 +195,32 @@ def test_a_full_disk_is_named(home: Path, words: str) -> None:
     assert done.returncode == failures.FAILED
     assert done.stderr.splitlines()[0] == "odradek: cannot write: No space left on device"
     assert len(done.stderr.splitlines()) == 2
+
+
+def in_a_shell(home: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """A line for bash in which `odradek` is this checkout's; the code is that of the first command of a pipe."""
+    odradek = f'odradek() {{ {sys.executable} -m odradek.cli.main "$@"; }}\n'
+    return subprocess.run(
+        ["bash", "-c", f"{odradek}{line}\nexit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ODRADEK_HOME": str(home)},
+        check=False,
+        timeout=100,
+    )
+
+
+@pytest.mark.parametrize("words", ["version", "version --json", "--help", "topic create --help"])
+@pytest.mark.parametrize("rest", [">&-", "2>&-", "<&-", "| true", "2>&1 | true"])
+def test_a_closed_output_is_no_failure(home: Path, words: str, rest: str) -> None:
+    """Whoever closes the output, or has read enough of it, gets no error and no traceback."""
+    done = in_a_shell(home, f"odradek {words} {rest}")
+    assert (done.returncode, done.stderr) == (failures.FINE, "")
+
+
+def test_a_closed_output_hides_no_error(home: Path) -> None:
+    """A command that fails says so on standard error, and by its code, also without a standard output."""
+    done = in_a_shell(home, "odradek topic list >&-")
+    assert done.returncode == failures.UNREACHABLE
+    assert "no cluster was named" in done.stderr
+    assert "Traceback" not in done.stderr

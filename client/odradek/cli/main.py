@@ -45,32 +45,45 @@ def options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
+    _open_what_is_closed()
     command = get_command(app)
     code = FINE
     try:
         try:
             command.main(args=arguments, prog_name="odradek")
         except SystemExit as end:
+            if isinstance(end.__context__, BrokenPipeError):
+                raise end.__context__ from None  # typer makes a failure of it
             code = end.code if isinstance(end.code, int) else FINE
         sys.stdout.flush()  # so that what cannot be written is an error like any other
     except KeyboardInterrupt:
-        return INTERRUPTED
+        code = INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has had enough
-        return FINE
+        code = FINE  # whoever read our output has had enough
     except Exception as error:
         code = report(error)
-    if code and not sys.stdout.closed:
-        _give_up_output()
+    _give_up_output()
     return code
+
+
+def _open_what_is_closed() -> None:
+    """After `>&-` Python has no standard output, and the next file or socket would get its number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", errors="replace", closefd=False))
 
 
 def _give_up_output() -> None:
     """What could not be written is not tried again, with a traceback, when the interpreter ends."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":
