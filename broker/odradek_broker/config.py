@@ -227,7 +227,11 @@ def check(settings: BrokerSettings) -> None:
             f"at most {LARGEST_MESSAGE_BYTES}"
         )
     if "," in settings.log_dirs:
-        raise ConfigError(f"log.dirs={settings.log_dirs!r}: one log directory for each broker is all there is for now")
+        one = next((part.strip() for part in settings.log_dirs.split(",") if part.strip()), "DIRECTORY")
+        raise ConfigError(
+            f"log.dirs={settings.log_dirs!r}: a broker has one log directory, several are not supported; "
+            f"give one, log.dirs={one} (in the environment KAFKA_LOG_DIRS={one})"
+        )
     if not set(roles(settings)) <= {"broker", "controller"} or not roles(settings):
         raise ConfigError(f"process.roles must name broker, controller or both, not {settings.process_roles!r}")
     for name, value in topic_defaults(settings).items():

@@ -124,6 +124,12 @@ def test_settings_of_kafka_that_are_not_used_are_reported_and_not_refused() -> N
     assert loaded.unused == ["listener.name.internal.ssl.key.password", "num.io.threads"]
 
 
+def test_several_log_directories_are_refused_with_the_setting_to_give() -> None:
+    """Kafka's images take `KAFKA_LOG_DIRS=/a,/b`."""
+    with pytest.raises(ConfigError, match=r"one log directory.* log\.dirs=/a \(in the environment KAFKA_LOG_DIRS=/a\)"):
+        load(environment={"KAFKA_NODE_ID": "1", "KAFKA_LOG_DIRS": "/a,/b"})
+
+
 def test_a_node_needs_its_id() -> None:
     """Without node.id nothing starts, and the message says how to give one."""
     with pytest.raises(ConfigError, match=r"-X node\.id=1"):

@@ -10,6 +10,11 @@ from odradek_proto.values import Value
 
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
+LONGEST: Final = 1000  # digits: Python itself refuses to read more than some thousands
+EXPECTED: Final = {  # by the last part of a setting's name
+    "ms": "; a whole number of milliseconds is expected, for example 604800000 for seven days",
+    "bytes": "; a whole number of bytes is expected, for example 1048576 for 1 MiB",
+}
 
 
 class ConfigType(Enum):
@@ -36,11 +41,29 @@ class ConfigDefinition(Value, frozen=True):
         """Raise `ValueError` with a sentence for people."""
         try:
             typed = parse(self.type, value)
+        except NotWhole as error:
+            expected = EXPECTED.get(self.name.rpartition(".")[2], "")
+            raise ValueError(f"{self.name}: {error}{expected}") from None
+        except TooLarge as error:
+            wrong = self.check(error.number)  # its own limit is the one to keep
+            raise ValueError(f"{self.name}={value}: {wrong}" if wrong else f"{self.name}: {error}") from None
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
         wrong = self.check(typed)
         if wrong is not None:
             raise ValueError(f"{self.name}={value}: {wrong}")
+
+
+class NotWhole(ValueError):
+    """A text that should be a whole number and is none."""
+
+
+class TooLarge(ValueError):
+    """A whole number that its type cannot hold."""
+
+    def __init__(self, sentence: str, number: int) -> None:
+        super().__init__(sentence)
+        self.number = number
 
 
 def parse(kind: ConfigType, value: str) -> object:
@@ -54,10 +77,11 @@ def parse(kind: ConfigType, value: str) -> object:
         case ConfigType.INT | ConfigType.LONG:
             limit = INT_MAX if kind is ConfigType.INT else LONG_MAX
             digits = text.removeprefix("-")
-            if not (digits.isascii() and digits.isdecimal() and len(digits) <= 20):
-                raise ValueError(f"{value!r} is not a whole number")
+            if not (digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST):
+                raise NotWhole(f"{value!r} is not a whole number")
             if not -limit - 1 <= int(text) <= limit:
-                raise ValueError(f"{value!r} does not fit into {kind.value}")
+                bound = f"at least {-limit - 1}" if int(text) < 0 else f"at most {limit}"
+                raise TooLarge(f"{value!r} does not fit into {kind.value}, must be {bound}", int(text))
             return int(text)
         case ConfigType.DOUBLE:
             try:
