@@ -15,6 +15,7 @@ from odradek_proto.topics import TopicPartition
 
 Run = Callable[..., Any]
 NAME = "00000000000000000000.log"
+META_PROPERTIES = "version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAQ\nnode.id=1\n"
 
 
 def batch(base_offset: int, values: list[bytes], epoch: int = 0) -> bytes:
@@ -178,3 +179,64 @@ def test_a_file_that_dump_does_not_know_has_no_heading(odradek: Run, tmp_path: P
     outcome = odradek("log", "dump", str(unknown))
     assert (outcome.code, outcome.out) == (2, "")
     assert "no file of a log directory" in outcome.err
+
+
+def without_segments(log_directory: Path) -> Path:
+    """What is left of a replica when only its segment was removed."""
+    directory = replica(log_directory / "orders-0", batch(0, [b"a"]))
+    (directory / NAME).unlink()
+    (directory / NAME.replace(".log", ".index")).write_bytes(b"")
+    (directory / "leader-epoch-checkpoint").write_bytes(formats.encode_leader_epochs([(0, 0)]))
+    return directory
+
+
+def test_a_replica_without_segments_is_a_finding(odradek: Run, tmp_path: Path) -> None:
+    """verify, diff and dump name its directory, alone and among sound ones, although its small files are sound."""
+    lost = without_segments(tmp_path / "b1")
+    other = replica(tmp_path / "b2/orders-0", batch(0, [b"a"]))
+    for log_directory in (lost.parent, other.parent):
+        replica(log_directory / "orders-1", batch(0, [b"a"]))
+    for words in (
+        ["verify", lost.parent],
+        ["verify", lost],
+        ["diff", lost.parent, other.parent],
+        ["diff", other, lost],
+    ):
+        outcome = odradek("log", *map(str, words))
+        assert outcome.code == 3, (words, outcome)
+        assert f"{lost}: no segment (.log) is there" in outcome.out, (words, outcome)
+        assert "1 problem" in outcome.out, (words, outcome)
+    for words in (["dump", lost.parent, "--segments"], ["dump", lost.parent, "--json"], ["dump", lost]):
+        outcome = odradek("log", *map(str, words))
+        assert outcome.code == 3, (words, outcome)
+        assert f"{lost}: no segment (.log) is there" in outcome.err, (words, outcome)
+
+
+def test_a_directory_of_a_partition_without_any_file_is_a_finding(odradek: Run, tmp_path: Path) -> None:
+    """In a broker's log directory its name is enough; among the directories of brokers `broker-3` is no partition."""
+    replica(tmp_path / "broker-3/orders-1", batch(0, [b"a"]))
+    (tmp_path / "broker-3/meta.properties").write_text(META_PROPERTIES)
+    assert odradek("log", "verify", str(tmp_path)).code == 0
+    (tmp_path / "broker-3/orders-0").mkdir()
+    outcome = odradek("log", "verify", str(tmp_path))
+    assert outcome.code == 3
+    assert "broker-3/orders-0: no segment (.log) is there" in outcome.out
+
+
+def test_deleted_and_new_partitions_miss_no_segment(odradek: Run, healthy: Path) -> None:
+    """A partition that is being deleted loses file by file; a new one has an empty segment, also behind a snapshot."""
+    log_directory = healthy.parent
+    (log_directory / "meta.properties").write_text(META_PROPERTIES)
+    deleted = log_directory / f"gone-0.{7:032x}-delete"
+    deleted.mkdir()
+    (deleted / NAME.replace(".log", ".index")).write_bytes(b"")
+    (replica(log_directory / "new-0") / "partition.metadata").write_text(
+        "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+    )
+    metadata = log_directory / "__cluster_metadata-0"
+    metadata.mkdir()
+    (metadata / "00000000000000000012-0000000003.checkpoint").write_bytes(batch(0, [b"a"]))
+    (metadata / "00000000000000000012.log").write_bytes(b"")
+    for words in (["verify", log_directory], ["dump", log_directory], ["diff", log_directory, log_directory]):
+        outcome = odradek("log", *map(str, words))
+        assert (outcome.code, "no segment" in outcome.out + outcome.err) == (0, False), (words, outcome)

@@ -53,8 +53,9 @@ def dump(
 ) -> None:
     """Print what is in segments, indexes, snapshots and checkpoints, with kafka-dump-log's names.
 
-    Every batch's CRC is checked. Exit code 3 when something is not valid.
+    Every batch's CRC is checked. Exit code 3 when something is not valid, or a partition has no segment.
     """
+    from odradek_broker.commands.log_checks import no_segment, without_segments
     from odradek_broker.commands.log_rows import is_known, rows_of, unknown_file
 
     chosen = OutputFormat.JSON if as_json else output
@@ -76,12 +77,18 @@ def dump(
                     collected.append({"file": str(path), **row})
     if chosen is OutputFormat.JSON:
         print(json.dumps(collected, indent=2, ensure_ascii=False))
+    for directory in {each: None for path in paths if path.is_dir() for each in without_segments(path)}:
+        problem, sound = no_segment(directory), False
+        print(f"{problem.file}: {problem.sentence}", file=sys.stderr)
     raise typer.Exit(0 if sound else FINDINGS)
 
 
 @app.command("verify")
 def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = False) -> None:
-    """Check segments: CRCs, offsets, leader epochs, and that every record can be read. Exit code 3 on a problem."""
+    """Check segments: CRCs, offsets, leader epochs, and that every record can be read. Exit code 3 on a problem.
+
+    A partition without any segment is one, too.
+    """
     from odradek_broker.commands.log_checks import verify_directory
 
     directories = _partition_directories(paths)
@@ -103,8 +110,8 @@ def diff(
 ) -> None:
     """Compare two replicas batch by batch and name the first place where they differ. Exit code 3 if there is one.
 
-    Bytes that cannot be read count as one. Exit code 1 when there was nothing to compare. That one of them ends
-    earlier is no difference. For whole clusters, with a verdict: `odradek audit run`.
+    Bytes that cannot be read and a replica without segments count as one. Exit code 1 when there was nothing to
+    compare. That one of them ends earlier is no difference. For whole clusters, with a verdict: `odradek audit run`.
     """
     from odradek_broker.commands.log_checks import diff_directories
 
@@ -138,7 +145,11 @@ def _files(paths: list[Path], *, segments_only: bool) -> Iterator[Path]:
 
 
 def _partition_directories(paths: list[Path]) -> list[Path]:
-    directories = sorted({file.parent for file in _files(paths, segments_only=True) if file.suffix == ".log"})
+    """Those with segments, and those that should have some."""
+    from odradek_broker.commands.log_checks import without_segments
+
+    with_segments = {file.parent for file in _files(paths, segments_only=True) if file.suffix == ".log"}
+    directories = sorted(with_segments.union(*(without_segments(path) for path in paths if path.is_dir())))
     if not directories:
         raise CommandFailed("no segments there", hint="name a partition's directory such as data/broker-1/orders-0")
     return directories

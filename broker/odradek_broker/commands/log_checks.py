@@ -10,11 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek_proto import formats
 from odradek_proto.formats import CorruptFile
 from odradek_proto.headers import BatchHeader, CorruptBatch
 from odradek_proto.records import CodecUnavailable, decode_records
+from odradek_proto.topics import parse_partition_directory
 
-from odradek_broker.commands.log_rows import batches, open_regular
+from odradek_broker.commands.log_rows import batches, open_regular, parse_name
+
+DELETED = "-delete"  # the end of the name of a partition that loses its files one by one
+OF_PARTITIONS = (formats.LEADER_EPOCH_CHECKPOINT, formats.PARTITION_METADATA)
+OF_LOG_DIRECTORIES = (
+    formats.META_PROPERTIES,
+    formats.RECOVERY_POINT_CHECKPOINT,
+    formats.REPLICATION_OFFSET_CHECKPOINT,
+    formats.LOG_START_OFFSET_CHECKPOINT,
+)
 
 
 class Problem(NamedTuple):
@@ -46,6 +57,37 @@ class Result:
     notes: list[str] = field(default_factory=list)
 
 
+def without_segments(path: Path) -> list[Path]:
+    """The directories of partitions at and below `path` that have no segment, sorted. A sound one has at least one.
+
+    Such a directory has other files of a partition, or it has a partition's name and lies in a broker's log directory.
+    """
+    directories = sorted(each for each in (path, *path.rglob("*")) if each.is_dir())
+    return [each for each in directories if _lacks_segments(each) and _is_partitions(each)]
+
+
+def no_segment(directory: Path) -> Problem:
+    sentence = (
+        "no segment (.log) is there, so this replica's records are gone; if another replica has them, stop the broker,"
+        f" remove this directory and {formats.CLEAN_SHUTDOWN} beside it, and they are fetched anew"
+    )
+    return Problem(str(directory), 0, -1, sentence)
+
+
+def _lacks_segments(directory: Path) -> bool:
+    return next(directory.glob("*.log"), None) is None
+
+
+def _is_partitions(directory: Path) -> bool:
+    name = directory.resolve().name
+    if name.endswith(DELETED):
+        return False
+    if any(file.name in OF_PARTITIONS or parse_name(file.name) for file in directory.glob("*")):  # not iterdir: some may not be read
+        return True
+    among = directory.resolve().parent
+    return parse_partition_directory(name) is not None and any((among / each).exists() for each in OF_LOG_DIRECTORIES)
+
+
 def all_batches(directory: Path) -> Iterator[Located]:
     """The batches of a partition's directory, segment by segment."""
     for file in sorted(directory.glob("*.log")):
@@ -58,8 +100,10 @@ def all_batches(directory: Path) -> Iterator[Located]:
 
 
 def verify_directory(directory: Path) -> Result:
-    """CRC, form, rising offsets without gaps, leader epochs that do not fall, readable records."""
+    """Segments, CRC, form, rising offsets without gaps, leader epochs that do not fall, readable records."""
     result = Result()
+    if _lacks_segments(directory):
+        result.problems.append(no_segment(directory))
     expected, epoch = -1, -1
     for each in all_batches(directory):
         header = each.header
@@ -101,6 +145,9 @@ def diff_directories(left: Path, right: Path) -> Result:
     Bytes that cannot be read, and a batch that both have with the same wrong bytes, are problems and end the walk.
     """
     result = Result()
+    result.problems.extend(no_segment(each) for each in (left, right) if _lacks_segments(each))
+    if result.problems:
+        return result
     a, b = (all_batches(directory) for directory in (left, right))
     x, y = next(a, None), next(b, None)
     while x is not None and y is not None:
