@@ -82,7 +82,8 @@ def _is_partitions(directory: Path) -> bool:
     name = directory.resolve().name
     if name.endswith(DELETED):
         return False
-    if any(file.name in OF_PARTITIONS or parse_name(file.name) for file in directory.glob("*")):  # not iterdir: some may not be read
+    files = directory.glob("*")  # none of a directory that may not be read
+    if any(file.name in OF_PARTITIONS or parse_name(file.name) for file in files):
         return True
     among = directory.resolve().parent
     return parse_partition_directory(name) is not None and any((among / each).exists() for each in OF_LOG_DIRECTORIES)
