@@ -51,8 +51,11 @@ def up(
     Every broker is also a controller. Without --detach they run until Ctrl-C, which stops them one after the other in
     peace. A directory that holds a cluster already is started again with its data.
     """
+    from odradek.cli.current import writable_home
+
     from odradek_chaos.up import Up
 
+    writable_home()  # before a broker has been started that nobody could find
     screen = Screen(output, as_json, quiet)
     cluster = _lay_out(data, brokers, settings or [], screen)
     raise typer.Exit(Up(cluster, screen, timeout_s=timeout).run(detach=detach))

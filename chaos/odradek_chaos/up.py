@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import sys
 import time
 
 from odradek.cli.current import forget, remember
-from odradek.cli.failures import FAILED, FINE
+from odradek.cli.failures import FAILED, FINE, CommandFailed
 from odradek.cli.screen import Screen
 from odradek_broker.local_cluster import ClusterError, LocalCluster
 
@@ -25,15 +26,20 @@ class Up:
         self._screen = screen
         self._timeout_s = timeout_s
         self._started = time.monotonic()
+        self._detached = False
 
     def run(self, *, detach: bool) -> int:
-        """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind."""
+        """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind.
+
+        Brokers that nobody watches do not depend on whether somebody reads what is printed.
+        """
+        self._detached = detach
         with terminable():
             try:
                 self._start()
                 remember(self._cluster.directory)
-                self._announce(detach)
                 if not detach:
+                    self._announce()
                     self._watch()
             except KeyboardInterrupt:
                 return self._stop()
@@ -41,11 +47,30 @@ class Up:
                 self._cluster.kill_all()
                 self._remove_if_temporary()
                 raise
+        if detach:
+            self._announce_what_stays()
         return FINE
 
+    def _announce_what_stays(self) -> None:
+        try:
+            self._announce()
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise CommandFailed(
+                f"the brokers run, but that could not be printed: {error.strerror}",
+                hint="`odradek cluster status` shows them, `odradek cluster down` stops them",
+            ) from error
+
+    def _talk(self, text: str) -> None:
+        """Say how far the start is."""
+        with contextlib.suppress(OSError) if self._detached else contextlib.nullcontext():
+            self._screen.say(text)
+
     def _start(self) -> None:
-        cluster, screen = self._cluster, self._screen
-        screen.say(f"starting {len(cluster.nodes)} brokers in {cluster.directory}")
+        cluster = self._cluster
+        self._talk(f"starting {len(cluster.nodes)} brokers in {cluster.directory}")
         cluster.start_all()
         from odradek_chaos.waiting import wait_until_ready  # while the brokers start, this process loads grpc
 
@@ -55,11 +80,11 @@ class Up:
             nonlocal seen
             if ready > seen:
                 seen = ready
-                screen.say(f"  {ready} of {len(cluster.nodes)} ready after {time.monotonic() - self._started:.1f} s")
+                self._talk(f"  {ready} of {len(cluster.nodes)} ready after {time.monotonic() - self._started:.1f} s")
 
         asyncio.run(wait_until_ready(cluster, timeout_s=self._timeout_s, on_progress=on_progress))
 
-    def _announce(self, detach: bool) -> None:
+    def _announce(self) -> None:
         cluster = self._cluster
         nodes = [
             {
@@ -91,7 +116,7 @@ class Up:
         say("  odradek consume orders -o beginning -e")
         say("  odradek cluster status")
         say("  odradek chaos kill --leader orders/0")
-        say("  odradek cluster down" if detach else "Ctrl-C stops it.")
+        say("  odradek cluster down" if self._detached else "Ctrl-C stops it.")
 
     def _watch(self) -> None:
         """Until Ctrl-C. Brokers may be killed and restarted from elsewhere; whoever ends is named once."""

@@ -48,23 +48,40 @@ def write(
         raise CommandFailed(
             f"{history} is there already", hint="give --overwrite to replace it, or another --history", exit_code=USAGE
         )
+    servers, facts = bootstrap_servers(bootstrap), dict[str, int | str]()
     try:
-        facts = asyncio.run(_write(bootstrap_servers(bootstrap), topic, count, history, partitions, in_flight))
+        asyncio.run(_write(servers, topic, count, history, partitions, in_flight, facts))
     except OSError as error:
         raise CommandFailed(f"cannot write the ledger: {error}") from error
-    screen.show(
-        facts,
-        lambda: (
-            f"{facts['acknowledged']} of {facts['sent']} records acknowledged by {topic}, "
-            f"the longest silence of a partition was {facts['longest_silence_ms']} ms"
-        ),
-    )
+    except KeyboardInterrupt:
+        if facts:
+            _show(screen, facts)
+        raise
+    _show(screen, facts)
     raise typer.Exit(FINE if facts["acknowledged"] == facts["sent"] else FAILED)
 
 
+def _show(screen: Screen, facts: dict[str, int | str]) -> None:
+    place = f"; the ledger is {facts['history']}" if "history" in facts else ""
+    screen.show(
+        facts,
+        lambda: (
+            f"{facts['acknowledged']} of {facts['sent']} records acknowledged by {facts['topic']}, "
+            f"the longest silence of a partition was {facts['longest_silence_ms']} ms{place}"
+        ),
+    )
+
+
 async def _write(
-    servers: str, topic: str, count: int, history: Path | None, partitions: int, in_flight: int
-) -> dict[str, int | str]:
+    servers: str,
+    topic: str,
+    count: int,
+    history: Path | None,
+    partitions: int,
+    in_flight: int,
+    facts: dict[str, int | str],
+) -> None:
+    """Write, and fill `facts` also when it is interrupted: the ledger holds what was sent until then."""
     from odradek import Producer
     from odradek_proto.transport.clock import LoopClock
 
@@ -76,22 +93,23 @@ async def _write(
     ledger = Ledger(clock, history, keep=False)
     producer: Producer[bytes, bytes] = Producer(servers, acks="all", enable_idempotence=True, linger_ms=1)
     await producer.start()
+    writer = Writer(producer, ledger, clock, topic, found, name, in_flight=in_flight, limit=count)
     try:
-        writer = Writer(producer, ledger, clock, topic, found, name, in_flight=in_flight, limit=count)
         await writer.run()
     finally:
         with contextlib.suppress(ExceptionGroup):  # each failure is in the ledger already
             await producer.close()
         ledger.close()
-    silences = [item.longest_silence_ms for item in ledger.progress.values()]
-    return {
-        "topic": topic,
-        "writer": name,
-        "sent": sum(writer.sent.values()),
-        "acknowledged": ledger.acknowledged,
-        "failed": ledger.failed,
-        "longest_silence_ms": max(silences, default=0),
-    }
+        silences = [item.longest_silence_ms for item in ledger.progress.values()]
+        facts |= {
+            "topic": topic,
+            "writer": name,
+            "sent": sum(writer.sent.values()),
+            "acknowledged": ledger.acknowledged,
+            "failed": ledger.failed,
+            "longest_silence_ms": max(silences, default=0),
+            **({"history": str(history)} if history is not None else {}),
+        }
 
 
 async def _partitions(servers: str, topic: str, wanted: int) -> int:

@@ -68,3 +68,22 @@ def odradek_process(home: Path) -> Run:
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def shell(home: Path) -> Run:
+    """Run a line of bash in which `odradek` is this one; the code is that of the first command of a pipe."""
+    odradek = f'odradek() {{ {sys.executable} -m odradek.cli.main "$@"; }}\n'
+
+    def run(line: str) -> Outcome:
+        done = subprocess.run(
+            ["bash", "-c", f"{odradek}{line}\nexit ${{PIPESTATUS[0]}}"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env={**os.environ, "ODRADEK_HOME": str(home)},
+            check=False,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -30,6 +29,13 @@ Run = Callable[..., Any]
         (("consume", "orders", "-o", "end", "-e"), "reads nothing"),
         (("consume", "orders", "-f", "%q"), "'%q' means nothing"),
         (("topic", "create", "orders", "-p", "0"), "at least 1"),
+        (("topic", "create", "orders", "-p", "-1"), "at least 1"),
+        (("topic", "create", "orders", "-r", "-1"), "at least 1"),
+        (("topic", "list", "-b", ""), "the address is empty"),
+        (("doctor", "-b", ""), "the address is empty"),
+        (("topic", "reassign", "--verify", "--topic", "orders"), "--verify --topic orders/0 --to 1,2,3"),
+        (("produce", "a b"), "may hold only letters"),
+        (("consume", "a b"), "may hold only letters"),
         (("topic", "create", "orders", "--config", "retention"), "expected key=value"),
         (("topic", "create", "orders", "--config", "retention.ms=7d"), "retention.ms=604800000"),
         (("topic", "alter", "orders", "--config", "segment.bytes=1MiB"), "segment.bytes=1048576"),
@@ -139,6 +145,19 @@ def test_down_without_a_cluster_says_so(odradek: Run, tmp_path: Path) -> None:
     assert "there is no cluster in" in outcome.err
 
 
+def test_a_home_that_cannot_be_written_is_named_before_a_broker_starts(
+    odradek: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers whose place nobody could remember are not started; the variable and the remedy are named."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ODRADEK_HOME", str(tmp_path / "file" / "home"))
+    outcome = odradek("cluster", "up", "-d", "--data", str(tmp_path / "cluster"))
+    assert outcome.code == failures.FAILED
+    assert "cannot write to ODRADEK_HOME, " in outcome.err
+    assert "set ODRADEK_HOME to a directory of yours" in outcome.err
+    assert not (tmp_path / "cluster").exists()
+
+
 ASKS_A_CLUSTER = [
     "cluster status", "cluster describe", "cluster quorum", "cluster health", "topic list", "topic create x",
     "topic describe", "topic describe x", "topic delete x --yes", "topic alter x --config a=1", "topic elect",
@@ -197,30 +216,17 @@ def test_a_full_disk_is_named(home: Path, words: str) -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
-def in_a_shell(home: Path, line: str) -> subprocess.CompletedProcess[str]:
-    """A line for bash in which `odradek` is this checkout's; the code is that of the first command of a pipe."""
-    odradek = f'odradek() {{ {sys.executable} -m odradek.cli.main "$@"; }}\n'
-    return subprocess.run(
-        ["bash", "-c", f"{odradek}{line}\nexit ${{PIPESTATUS[0]}}"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "ODRADEK_HOME": str(home)},
-        check=False,
-        timeout=100,
-    )
-
-
 @pytest.mark.parametrize("words", ["version", "version --json", "--help", "topic create --help"])
 @pytest.mark.parametrize("rest", [">&-", "2>&-", "<&-", "| true", "2>&1 | true"])
-def test_a_closed_output_is_no_failure(home: Path, words: str, rest: str) -> None:
+def test_a_closed_output_is_no_failure(shell: Run, words: str, rest: str) -> None:
     """Whoever closes the output, or has read enough of it, gets no error and no traceback."""
-    done = in_a_shell(home, f"odradek {words} {rest}")
-    assert (done.returncode, done.stderr) == (failures.FINE, "")
+    done = shell(f"odradek {words} {rest}")
+    assert (done.code, done.err) == (failures.FINE, "")
 
 
-def test_a_closed_output_hides_no_error(home: Path) -> None:
+def test_a_closed_output_hides_no_error(shell: Run) -> None:
     """A command that fails says so on standard error, and by its code, also without a standard output."""
-    done = in_a_shell(home, "odradek topic list >&-")
-    assert done.returncode == failures.UNREACHABLE
-    assert "no cluster was named" in done.stderr
-    assert "Traceback" not in done.stderr
+    done = shell("odradek topic list >&-")
+    assert done.code == failures.UNREACHABLE
+    assert "no cluster was named" in done.err
+    assert "Traceback" not in done.err

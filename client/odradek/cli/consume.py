@@ -64,8 +64,10 @@ def consume(
     Prints them until Ctrl-C, or until -e or -c say enough.
     Only records below the high watermark are read: what a failure could still take back is not shown.
     """
+    from odradek.cli.parsing import check_topic_name
     from odradek.cli.record_format import compile_format, json_line
 
+    check_topic_name(topic)
     start = Start("beginning") if from_beginning else parse_start(offset)
     if start.kind == "end" and exit_at_end:
         raise CommandFailed("-o end -e reads nothing", hint="-o beginning, or -o -10 for the last ten", exit_code=USAGE)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Final
 
-from odradek.cli.failures import UNREACHABLE, CommandFailed
+from odradek.cli.failures import UNREACHABLE, USAGE, CommandFailed
 
 STATE_FILE: Final = "cluster.json"
 POINTER: Final = "current"
@@ -23,10 +24,24 @@ def home() -> Path:
     return Path(os.environ.get("ODRADEK_HOME") or Path.home() / ".odradek")
 
 
-def remember(directory: Path) -> None:
-    """Make a cluster the one that is meant when nobody says."""
+def writable_home() -> Path:
+    """The place, made if it is not there. Raises `CommandFailed` when nothing can be written there."""
     place = home()
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            return place
+    except OSError as error:
+        name = f"ODRADEK_HOME, {place}" if os.environ.get("ODRADEK_HOME") else str(place)
+        raise CommandFailed(
+            f"cannot write to {name}: {error.strerror or error}",
+            hint="set ODRADEK_HOME to a directory of yours: which cluster is the default is kept there",
+        ) from error
+
+
+def remember(directory: Path) -> None:
+    """Make a cluster the one that is meant when nobody says. Raises `CommandFailed`."""
+    place = writable_home()
     temporary = place / f"{POINTER}.{os.getpid()}"
     temporary.write_text(f"{directory}\n")
     temporary.replace(place / POINTER)
@@ -61,7 +76,9 @@ def data_directory(given: str | None) -> Path:
 
 def bootstrap_servers(given: str | None) -> str:
     """Addresses to begin with. Raises `CommandFailed` when none was given and no cluster is remembered."""
-    if given:
+    if given is not None:
+        if not given.strip():
+            raise CommandFailed("-b: the address is empty", hint=HOW_TO_NAME, exit_code=USAGE)
         return given
     directory = current_directory()
     if directory is None:

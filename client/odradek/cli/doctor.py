@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek.cli.current import bootstrap_servers, current_directory
-from odradek.cli.failures import FINDINGS, FINE, UNREACHABLE, CommandFailed
+from odradek.cli.failures import FINDINGS, FINE, UNREACHABLE, USAGE, CommandFailed
 from odradek.cli.options import Bootstrap, Json, Output, OutputFormat
 from odradek.cli.running import run
 from odradek.cli.screen import Screen, table
@@ -101,6 +101,8 @@ def _servers(bootstrap: str | None) -> tuple[list[str], str]:
     try:
         given = bootstrap_servers(bootstrap)
     except CommandFailed as error:
+        if error.exit_code == USAGE:
+            raise
         return [], f"{error}: {error.hint}"
     return list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip())), ""
 

@@ -30,6 +30,16 @@ def parse_partition(text: str) -> TopicPartition:
     return partition
 
 
+def check_topic_name(name: str) -> None:
+    """Raises `CommandFailed` (2) for a name that no topic can have."""
+    from odradek_proto.topics import validate_topic_name
+
+    try:
+        validate_topic_name(name)
+    except ValueError as error:
+        raise CommandFailed(str(error), exit_code=USAGE) from None
+
+
 def parse_settings(texts: Iterable[str], option: str) -> dict[str, str]:
     """`key=value` texts as a mapping."""
     found = {}

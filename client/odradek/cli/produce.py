@@ -108,8 +108,9 @@ def produce(
     The summary goes to standard error; with --json it is data. Exit code 1 when a record was not acknowledged.
     """
     from odradek.cli.outgoing import parse_headers
-    from odradek.cli.parsing import parse_size
+    from odradek.cli.parsing import check_topic_name, parse_size
 
+    check_topic_name(topic)
     if count is not None and (file is not None or input_format is InputFormat.JSON):
         raise CommandFailed(
             "--count makes records up; it reads no input", hint="leave --file/--input out", exit_code=USAGE

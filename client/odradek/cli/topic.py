@@ -26,23 +26,19 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
+BROKERS_DEFAULT = -1  # as in CreateTopics of Kafka's protocol
 
 
 @app.command("create")
 def create(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics.")],
     partitions: Annotated[
-        int, typer.Option("-p", "--partitions", help="[default: num.partitions of the brokers]", show_default=False)
-    ] = -1,
+        int | None, typer.Option("-p", "--partitions", help="[default: num.partitions of the brokers]")
+    ] = None,
     replication_factor: Annotated[
-        int,
-        typer.Option(
-            "-r",
-            "--replication-factor",
-            help="[default: default.replication.factor of the brokers]",
-            show_default=False,
-        ),
-    ] = -1,
+        int | None,
+        typer.Option("-r", "--replication-factor", help="[default: default.replication.factor of the brokers]"),
+    ] = None,
     config: Annotated[
         list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A topic setting. May be repeated.")
     ] = None,
@@ -57,18 +53,26 @@ def create(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Create topics."""
-    from odradek import NewTopic, broker_errors
-
     for value, what in ((partitions, "-p"), (replication_factor, "-r")):
-        if value == 0 or value < -1:
+        if value is not None and value < 1:
             raise CommandFailed(f"{what} {value}: at least 1", exit_code=USAGE)
     settings = parse_settings(config or [], "--config")
     screen = Screen(output, as_json, quiet)
 
-    async def work(admin: Admin) -> list[dict[str, Any]]:
-        rows = []
-        for name in names:
-            wanted = NewTopic(name, partitions, replication_factor, settings)
+    rows: list[dict[str, Any]] = []
+    left = list(names)
+
+    async def work(admin: Admin) -> None:
+        from odradek import NewTopic, broker_errors
+
+        while left:
+            name = left.pop(0)
+            wanted = NewTopic(
+                name,
+                BROKERS_DEFAULT if partitions is None else partitions,
+                BROKERS_DEFAULT if replication_factor is None else replication_factor,
+                settings,
+            )
             try:
                 created = (await admin.create_topics([wanted], timeout=timeout, validate_only=dry_run))[0]
             except broker_errors.TopicAlreadyExists:
@@ -78,9 +82,19 @@ def create(
                 continue
             rows.append({"topic": name, "topic_id": created.topic_id, "partitions": created.partitions,
                          "replication_factor": created.replication_factor})  # fmt: skip
-        return rows
 
-    rows = ask(bootstrap, timeout, work)
+    try:
+        ask(bootstrap, timeout, work)
+    except Exception:
+        if rows:  # those stay, whatever became of the next one
+            _show_created(screen, rows, dry_run)
+        if left:
+            screen.say(f"not tried: {', '.join(left)}")
+        raise
+    _show_created(screen, rows, dry_run)
+
+
+def _show_created(screen: Screen, rows: list[dict[str, Any]], dry_run: bool) -> None:
     if not screen.for_people:
         screen.show_rows(rows, {})
         return

@@ -57,7 +57,7 @@ def elect(
 
     found = ask(bootstrap, timeout, work)
     rows = [
-        {"partition": f"{partition.topic}/{partition.partition}", "result": _words(error)}
+        {"partition": f"{partition.topic}/{partition.partition}", "result": _words(partition, error)}
         for partition, error in sorted(found.items())
     ]
     screen = Screen(output, as_json)
@@ -69,8 +69,9 @@ def elect(
     raise typer.Exit(FAILED if any(_is_failure(error) for error in found.values()) else FINE)
 
 
-def _words(error: BrokerError | None) -> str:
-    return "elected" if error is None else str(error)
+def _words(partition: TopicPartition, error: BrokerError | None) -> str:
+    """The partition stands in front already, written as this command takes it."""
+    return "elected" if error is None else str(error).removeprefix(f"{partition.topic}-{partition.partition}: ")
 
 
 def _is_failure(error: BrokerError | None) -> bool:

@@ -61,7 +61,9 @@ def reassign(
         int | None, typer.Option("-r", "--replication-factor", min=1, help="For --generate. Default: as it is.")
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it: what --to and --file do anyway.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Say how far it is; change nothing.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Say how far --file, or --topic and --to, is; change nothing.")
+    ] = False,
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Take back what is on its way: of --topic or --file, else all.")
     ] = False,
@@ -126,6 +128,9 @@ def _check(
     if generate or cancel:
         if to is not None:
             raise CommandFailed("--to is for carrying out", exit_code=USAGE)
+    elif verify and file is None and (not topics or to is None):
+        hint = "odradek topic reassign --verify --topic orders/0 --to 1,2,3, or --verify --file PLAN"
+        raise CommandFailed("--verify compares with what was ordered: give that once more", hint=hint, exit_code=USAGE)
     elif file is None and (not topics or to is None):
         hint = "odradek topic reassign --topic orders/0 --to 1,2,3; --file PLAN for many; --generate makes a plan"
         raise CommandFailed("which partitions, and to whom?", hint=hint, exit_code=USAGE)

@@ -1,0 +1,81 @@
+"""Readers that have had enough, disks that are full, and commands that are stopped half-way, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek_broker.local_cluster import LocalCluster
+
+Run = Callable[..., Any]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Where a cluster may be; whatever runs there at the end is killed."""
+    directory = tmp_path / "cluster"
+    yield directory
+    if LocalCluster.exists(directory):
+        LocalCluster.load(directory).kill_all()
+
+
+def test_detached_brokers_stay_when_nobody_reads(shell: Run, place: Path) -> None:
+    """`cluster up -d` ends quietly when its reader has had enough, and its brokers run."""
+    outcome = shell(f"odradek cluster up -d -n 1 --data {place} 2>&1 | head -1")
+    assert (outcome.code, outcome.out.split()[:2]) == (0, ["starting", "1"])
+    assert LocalCluster.load(place).running(1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_detached_brokers_stay_on_a_full_disk(shell: Run, place: Path) -> None:
+    """Where they are cannot be printed: that is an error, which says that they run."""
+    outcome = shell(f"odradek cluster up -d -n 1 --data {place} >/dev/full")
+    assert outcome.code == 1
+    assert "the brokers run, but that could not be printed: No space left on device" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert LocalCluster.load(place).running(1)
+
+
+def test_what_was_done_is_said_when_the_rest_is_not(shell: Run, home: Path, place: Path) -> None:
+    """Pipes that close, topics of which one cannot be made, a workload that is interrupted."""
+    assert shell(f"odradek cluster up -d -n 1 --data {place}").code == 0
+    partly = shell("odradek topic create a.b a_b c")
+    assert partly.code == 1
+    assert "a.b created" in partly.err.splitlines()[0]
+    assert partly.err.splitlines()[1] == "not tried: c"
+    assert "collides with 'a.b'" in partly.err.splitlines()[2]
+    refused = shell("odradek topic elect nope/0").out.splitlines()[1]
+    assert refused.split()[:2] == ["nope/0", "UNKNOWN_TOPIC_OR_PARTITION:"]
+
+    assert shell("odradek produce a.b --count 20000").code == 0
+    for words in ("topic list | true", "consume a.b -o beginning | head -1", "cluster status --watch | head -3"):
+        outcome = shell(f"odradek {words}")
+        assert (outcome.code, outcome.err) == (0, ""), words
+
+    history = home / "history.jsonl"
+    os.mkfifo(history)  # read from here: some records were sent when something comes
+    writing = subprocess.Popen(
+        [sys.executable, "-m", "odradek.cli.main", "chaos", "write", "a.b", "--count", "100000000",
+         "--history", str(history), "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ODRADEK_HOME": str(home)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    with history.open() as told:
+        first = told.readline()
+        writing.send_signal(signal.SIGINT)
+        events = [json.loads(line) for line in (first, *told)]
+    facts = json.loads(writing.communicate(timeout=60)[0])
+    assert writing.returncode == 130
+    assert facts["history"] == str(history)
+    assert facts["acknowledged"] == sum(event["type"] == "ack" for event in events)
+    assert facts["sent"] == sum(event["type"] == "send" for event in events) > 0
