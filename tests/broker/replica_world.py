@@ -92,12 +92,12 @@ class Leaders:
 
 
 class World:
-    """Broker 2 with an empty directory, in a cluster of three."""
+    """Broker 2 with an empty directory, or with what is on `disk`, in a cluster of three."""
 
-    def __init__(self, loop: SimLoop) -> None:
+    def __init__(self, loop: SimLoop, disk: SimDisk | None = None) -> None:
         self.loop = loop
         self.clock = SimClock(loop, random.Random(1))
-        self.files = SimFiles(SimDisk(random.Random(2)), loop, random.Random(3))
+        self.files = SimFiles(disk or SimDisk(random.Random(2)), loop, random.Random(3))
         self.leaders = Leaders()
         self.proposals: list[IsrProposal] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -160,12 +160,12 @@ class World:
         return self.replicas.replicas[ORDERS].state.log_end_offset
 
 
-def run(story: Callable[[World], Coroutine[None, None, None]]) -> None:
+def run(story: Callable[[World], Coroutine[None, None, None]], disk: SimDisk | None = None) -> None:
     """Play a story in a world of its own."""
     loop = SimLoop(1)
 
     async def play() -> None:
-        world = World(loop)
+        world = World(loop, disk)
         await story(world)
         await world.replicas.stop()
         await asyncio.gather(*world.tasks, return_exceptions=True)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.waiting_produces import ProduceAnswer
+from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.settings import LogSettings
+from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import encode_batch, stamped_prefix
+from odradek_proto.records import encode_batch, read_header, stamped_prefix
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
@@ -262,3 +268,48 @@ def test_a_removed_partition_ignores_the_answer_that_was_on_its_way() -> None:
         assert world.leader(ONE).asked() == [("orders", 0, 0)]
 
     run(story)
+
+
+def disk_after_a_stop(*, clean: bool, records_left: int) -> SimDisk:
+    """Of a broker that had three committed records, and whose log somebody then cut to so many."""
+    disk = SimDisk(random.Random(2))
+    files = SimFiles(disk, SimLoop(), random.Random(3))
+    directory = LogDirectory.open(files, "/data", node_id=ME, cluster_id="c", wall_ms=0, rng=random.Random(4))
+    log = directory.open_log(ORDERS, TOPIC_ID, LogSettings(), wall_ms=0)
+    for offset in range(3):
+        batch = encode_batch([(0, None, b"a", ())])
+        made = stamped_prefix(offset, len(batch) - 12, 0) + batch[16:]
+        log.append([read_header(made)], [made])
+    log.state.log_end_offset = log.state.high_watermark = 3
+    directory.close(clean=clean)
+    segment = "/data/orders-0/00000000000000000000.log"
+    if records_left:
+        files.open(segment).truncate(files.size(segment) * records_left // 3)
+    else:
+        files.remove(segment)
+    files.detach()
+    return disk
+
+
+@pytest.mark.parametrize(
+    ("clean", "records_left", "warned"), [(True, 1, True), (True, 0, True), (True, 3, False), (False, 1, False)]
+)
+def test_a_log_cut_while_its_broker_was_stopped_is_warned_of(
+    clean: bool, records_left: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its copy counts as eligible; after an unclean stop it does not, and a short log is nothing special (R-141)."""
+    disk = disk_after_a_stop(clean=clean, records_left=records_left)
+
+    async def story(world: World) -> None:
+        await world.learn(ONE, 0)
+        assert world.log_end() == (records_left or 0)
+
+    run(story, disk)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    events = [json.loads(line) for line in disk.read("/data/odradek-events.jsonl").splitlines()]
+    written = [each for each in events if each["event"] == "log_below_high_watermark"]
+    assert (len(said), len(written)) == ((1, 1) if warned else (0, 0))
+    if warned:
+        assert f"orders-0: the log ends at offset {records_left}, below the high watermark 3" in said[0]
+        assert "remove /data/orders-0 and /data/.kafka_cleanshutdown" in said[0]
+        assert (written[0]["log_end_offset"], written[0]["high_watermark"]) == (records_left, 3)

@@ -7,9 +7,11 @@ here (R-100 to R-107). Nothing in this module awaits while it applies a delta.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.formats import CLEAN_SHUTDOWN
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Clock, Network
 
@@ -29,6 +31,8 @@ from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import LogDirectoryFailed, StorageError
 from odradek_broker.storage.log import Log
+
+logger = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
@@ -148,8 +152,24 @@ class ReplicaManager:
         self._note_recovery(log)
 
     def _note_recovery(self, log: Log) -> None:
-        """Count what opening a log has cut off."""
+        """Count what opening a log has cut off, and say what somebody has cut off while the broker was stopped."""
         self.counters.recovery_dropped_bytes += log.recovery.cut_bytes
+        promised = self._directory.lost_since_stop.pop(log.topic_partition, None)
+        if promised is None:
+            return
+        facts = {"partition": str(log.topic_partition), "log_end_offset": log.end_offset, "high_watermark": promised}
+        self.events.write("log_below_high_watermark", "R-31", facts)
+        logger.warning(
+            "%s: the log ends at offset %d, below the high watermark %d of its clean stop: it was cut since, and may"
+            " lead although committed records are missing; stop this broker, remove %s and %s/%s, and it"
+            " fetches them from another replica anew",
+            log.topic_partition,
+            log.end_offset,
+            promised,
+            log.directory,
+            self._directory.path,
+            CLEAN_SHUTDOWN,
+        )
 
     def apply_all(self, image: MetadataImage) -> None:
         """The first look, once the logs that were here before are open. What nobody wants is set aside."""

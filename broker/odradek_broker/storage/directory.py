@@ -70,6 +70,7 @@ class LogDirectory:
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.logs: dict[TopicPartition, Log] = {}
+        self.lost_since_stop: dict[TopicPartition, int] = {}  # high watermarks that logs closed cleanly do not reach
         self._failed: LogDirectoryFailed | None = None
         self._files = files
         self._lock = lock
@@ -177,6 +178,7 @@ class LogDirectory:
         if not self._files.is_dir(path):
             self._forget_checkpoints(topic_partition)
         self._loading += 1
+        high_watermark = self.high_watermarks.pop(topic_partition, 0)
         log = Log.open(
             self._files,
             path,
@@ -185,7 +187,7 @@ class LogDirectory:
             topic_id=topic_id,
             recovery_point=self.recovery_points.pop(topic_partition, 0),
             log_start_offset=self.log_starts.pop(topic_partition, 0),
-            high_watermark=self.high_watermarks.pop(topic_partition, 0),
+            high_watermark=high_watermark,
             clean=self.clean,
             wall_ms=wall_ms,
             cache=self._cache,
@@ -193,6 +195,8 @@ class LogDirectory:
             on_recovery_point_lowered=self._lower_recovery_point,
         )
         self._loading -= 1
+        if self.clean and high_watermark > log.end_offset:
+            self.lost_since_stop[topic_partition] = high_watermark
         self.logs[topic_partition] = log
         return log
 
