@@ -117,6 +117,18 @@ def _own_handler() -> Iterator[None]:
         module["signal"] = usual
 
 
+def quiet_accumulators(session: SparkSession, watch: Watch) -> None:
+    """The thread to which the JVM tells its accumulators prints a traceback when the JVM goes: not when it was sent."""
+    server = session.sparkContext._accumulatorServer
+    usual = server.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        if not watch.interrupted:
+            usual(request, client_address)
+
+    vars(server)["handle_error"] = handle_error
+
+
 def forget_session(session: SparkSession) -> None:
     """What pyspark knows of a session whose JVM has gone, without a call to that."""
     from pyspark.sql import SparkSession

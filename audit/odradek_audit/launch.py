@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek_audit.java import Java, find_java
-from odradek_audit.jvm import forget_session, watched_jvm
+from odradek_audit.jvm import forget_session, quiet_accumulators, watched_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +80,7 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
                     )
             except Exception as error:
                 raise SparkFailed(f"Spark did not start with {chosen.source}: {error}\n{_tail(output)}") from error
+            quiet_accumulators(session, watch)
             try:
                 watch.raises = True
                 if watch.interrupted:
