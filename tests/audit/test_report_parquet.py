@@ -83,6 +83,7 @@ def _documented(kind: Any) -> str:
     return names[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_both_engines_write_the_same(

@@ -156,7 +156,9 @@ def test_every_crash_of_a_story_is_recovered_from(name: str, mode: str) -> None:
     assert result.states > 30
 
 
-@pytest.mark.parametrize(("name", "segment_bytes"), [("truncations", 200), ("second_thoughts", 500)])
+@pytest.mark.parametrize(
+    ("name", "segment_bytes"), [pytest.param("truncations", 200, marks=pytest.mark.slow), ("second_thoughts", 500)]
+)
 def test_a_cut_that_is_undone_under_the_next_segment_is_done_again(name: str, segment_bytes: int) -> None:
     """The log is cut inside of a segment and goes on in a new one at once; the power loss takes the cut alone."""
     teller = told(name, LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60))

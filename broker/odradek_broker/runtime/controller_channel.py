@@ -103,6 +103,8 @@ class ControllerChannel:
             if not task.done():
                 task.cancel()
                 await asyncio.wait((task,))
+            if not task.cancelled():
+                task.exception()  # whoever gave up in the moment in which it failed does not want to know
 
     async def call(self, method: str, request_bytes: bytes, timeout_ms: float, *, at_most_once: bool = False) -> bytes:
         """Ask the active controller; `method` is a name of the service, such as `AlterPartition`, or a full path.
