@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,11 @@ def session() -> Iterator[SparkSession]:
     pytest.importorskip("pyspark")
     from odradek_audit.launch import spark_session
 
-    with pytest.MonkeyPatch.context() as environment:
-        # What tests ask of it is over before the second compiler has paid for itself.
-        environment.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
-        with spark_session("local[2]") as spark:
-            yield spark
+    with ExitStack() as stack:
+        with (
+            pytest.MonkeyPatch.context() as environment
+        ):  # of this JVM alone: others say on stderr what they found there
+            # What tests ask of it is over before the second compiler has paid for itself.
+            environment.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+            spark = stack.enter_context(spark_session("local[2]"))
+        yield spark

@@ -11,7 +11,7 @@ SEEDS = 50
 SEEDS_PER_TEST = 5
 FAULTS_MS, SHORT_FAULTS_MS = 3_500, 1_000
 LONG_SEEDS = 10  # the others are shorter, for the sake of those who wait
-OLDEST = Options(faults_ms=FAULTS_MS, truncation_mode="high-watermark")
+OLDEST = Options(faults_ms=SHORT_FAULTS_MS, truncation_mode="high-watermark")
 MOST_OF_ALL = (29, 23, 13)  # kinds of faults, chance points and rare branches: of 34, 25 and 15
 LOSSES = {"lost", "audit-acknowledged-lost"}
 
