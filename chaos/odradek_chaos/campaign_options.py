@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FOUND = 3  # exit code of a run with findings
 MOST_JOBS = 256
 
+Seeds = Annotated[str, typer.Option("--seeds", metavar="A..B", help="The seeds, both ends included.")]
 FaultsSeconds = Annotated[
     float, typer.Option("--faults", metavar="SECONDS", min=0.1, help="How long there are faults, in virtual seconds.")
 ]

@@ -25,6 +25,7 @@ from odradek_chaos.campaign_options import (
     Fsync,
     MinIsr,
     Nemeses,
+    Seeds,
     ShrinkTo,
     Strict,
     Truncation,
@@ -45,7 +46,7 @@ class World(StrEnum):
 
 def run(
     world: Annotated[World, typer.Option("--world", help="Where the clusters run.")] = World.SIMULATED,
-    seeds: Annotated[str, typer.Option("--seeds", metavar="A..B", help="The seeds, both ends included.")] = "1..100",
+    seeds: Seeds = "1..100",
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, max=MOST_JOBS, help="Processes at the same time.")] = 2,
     minutes: Annotated[
         float | None, typer.Option("--minutes", min=0.01, help="Begin no more seeds after so long.")

@@ -13,7 +13,7 @@ from odradek.cli.failures import FAILED, FINE
 from odradek.cli.options import Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen, table
 
-from odradek_chaos.campaign_options import MOST_JOBS, FaultsSeconds, Nemeses, Truncation, options_of, range_of
+from odradek_chaos.campaign_options import MOST_JOBS, FaultsSeconds, Nemeses, Seeds, Truncation, options_of, range_of
 from odradek_chaos.interrupting import terminable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ COLUMNS = ("SEED", "PYTHONHASHSEED", "TRACE HASH", "EVENTS", "VIRTUAL MS", "FIND
 
 
 def pairs(
-    seeds: Annotated[str, typer.Option("--seeds", metavar="A..B", help="The seeds, both ends included.")] = "1..20",
+    seeds: Seeds = "1..20",
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, max=MOST_JOBS, help="Pairs at the same time.")] = 1,
     load: Annotated[
         int, typer.Option("--load", min=0, max=MOST_LOAD, help="Busy processes beside the second run of each pair.")

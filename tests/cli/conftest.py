@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from odradek.cli.main import main
+from odradek_broker.local_cluster import LocalCluster
 
 PATIENCE_S = 100  # for one command on a busy machine; the demo is the longest
 
@@ -34,6 +35,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("ODRADEK_BOOTSTRAP", raising=False)
     monkeypatch.delenv("ODRADEK_DEBUG", raising=False)
     return place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Where a cluster may be; whatever runs there at the end is killed."""
+    directory = tmp_path / "cluster"
+    yield directory
+    if LocalCluster.exists(directory):
+        LocalCluster.load(directory).kill_all()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,13 @@ Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    """A place for a cluster; whatever still runs there at the end is killed."""
-    place = tmp_path / "cluster"
-    yield place
-    if LocalCluster.exists(place):
-        LocalCluster.load(place).kill_all()
-
-
-def test_a_walk_from_up_to_down(odradek_process: Run, directory: Path, home: Path) -> None:
+def test_a_walk_from_up_to_down(odradek_process: Run, place: Path, home: Path) -> None:
     """up, create, produce, consume, status, kill the leader, consume again, restart, down: each does what it says."""
-    up = odradek_process("cluster", "up", "-d", "--data", str(directory), "--json")
+    up = odradek_process("cluster", "up", "-d", "--data", str(place), "--json")
     assert up.code == 0, up
     started = json.loads(up.out)
     assert len(started["brokers"]) == 3
-    assert (home / "current").read_text().strip() == str(directory)
+    assert (home / "current").read_text().strip() == str(place)
 
     assert odradek_process("topic", "create", "orders", "-p", "3").code == 0
     again = odradek_process("topic", "create", "orders")
@@ -52,7 +43,7 @@ def test_a_walk_from_up_to_down(odradek_process: Run, directory: Path, home: Pat
 
     killed = odradek_process("chaos", "kill", "--leader", "orders/0", "--json")
     assert json.loads(killed.out)[0]["broker"] == leader
-    assert not LocalCluster.load(directory).running(leader)
+    assert not LocalCluster.load(place).running(leader)
     more = odradek_process("produce", "orders", "--count", "30", "--json")
     assert json.loads(more.out)["records"] == 30, more
     whole = odradek_process("consume", "orders", "-o", "beginning", "-e", "-f", "%p/%o\n")
@@ -63,7 +54,7 @@ def test_a_walk_from_up_to_down(odradek_process: Run, directory: Path, home: Pat
 
     back = odradek_process("chaos", "restart", "--wait", "--json")
     assert [row["broker"] for row in json.loads(back.out)] == [leader]
-    assert odradek_process("log", "verify", *(str(directory / f"broker-{number}") for number in (1, 2, 3))).code == 0
+    assert odradek_process("log", "verify", *(str(place / f"broker-{number}") for number in (1, 2, 3))).code == 0
 
     wrong = odradek_process("consume", "ordrs", "-e", "-o", "beginning")
     assert wrong.code == 1
@@ -74,17 +65,17 @@ def test_a_walk_from_up_to_down(odradek_process: Run, directory: Path, home: Pat
 
     down = odradek_process("cluster", "down", "--json")
     assert json.loads(down.out)["killed"] == []
-    cluster = LocalCluster.load(directory)
+    cluster = LocalCluster.load(place)
     assert not any(cluster.running(number) for number in cluster.nodes)
     assert odradek_process("topic", "list").code == 4
 
 
-def test_a_pid_of_somebody_else_is_left_alone(directory: Path) -> None:
+def test_a_pid_of_somebody_else_is_left_alone(place: Path) -> None:
     """A recorded process whose start time is another one counts as gone, and gets no signal."""
-    cluster = LocalCluster.create(directory, brokers=1)
+    cluster = LocalCluster.create(place, brokers=1)
     cluster.nodes[1].pid, cluster.nodes[1].started = os.getpid(), "1"
     cluster.save()
-    found = LocalCluster.load(directory)
+    found = LocalCluster.load(place)
     assert not found.running(1)
     assert found.stop_all() == []
     found.kill_all()

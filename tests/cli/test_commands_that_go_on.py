@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,11 @@ PATIENCE_S = 60
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, odradek_process: Run) -> Iterator[LocalCluster]:
+def cluster(place: Path, odradek_process: Run) -> LocalCluster:
     """Three brokers and a topic."""
-    place = tmp_path / "cluster"
-    try:
-        assert odradek_process("cluster", "up", "-d", "--data", str(place)).code == 0
-        assert odradek_process("topic", "create", "orders", "-p", "3").code == 0
-        yield LocalCluster.load(place)
-    finally:
-        if LocalCluster.exists(place):
-            LocalCluster.load(place).kill_all()
+    assert odradek_process("cluster", "up", "-d", "--data", str(place)).code == 0
+    assert odradek_process("topic", "create", "orders", "-p", "3").code == 0
+    return LocalCluster.load(place)
 
 
 def started(home: Path, *words: str, terminal: str = "", output: int = subprocess.PIPE) -> subprocess.Popen[str]:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,6 @@ from odradek_broker.local_cluster import LocalCluster
 
 Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
-    """Where a cluster may be; whatever runs there at the end is killed."""
-    directory = tmp_path / "cluster"
-    yield directory
-    if LocalCluster.exists(directory):
-        LocalCluster.load(directory).kill_all()
 
 
 def test_detached_brokers_stay_when_nobody_reads(shell: Run, place: Path) -> None:
