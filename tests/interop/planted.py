@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek_audit.findings import Finding
-from odradek_audit.planting import KINDS, NEAR_MISSES, NothingToDamage, Planted, plant
+from odradek_audit.planting import KINDS, NEAR_MISSES, NearMiss, NothingToDamage, Planted, plant
+from odradek_audit.planting.places import log_end_of
 from odradek_proto.formats import (
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
@@ -24,6 +25,7 @@ from odradek_proto.topics import TopicPartition
 CHECKPOINTS = (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 WHOLE_DIRECTORY = ("change-cluster-id", "copy-identity")  # these concern a log directory, not one of its partitions
 NEAR = "near-"
+AUTHORITY = "1"  # the replica that the others are compared with
 
 
 @dataclass
@@ -33,8 +35,8 @@ class Plantings:
     replicas: dict[str, Path]
     planted: dict[str, tuple[str, Planted, int]] = field(default_factory=dict)
     """By kind: the replica, what was planted, and the base offset of the batch that holds the offset."""
-    near: dict[str, str] = field(default_factory=dict)
-    """By kind: the replica of its near miss, or "all"."""
+    near: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    """By kind: the partitions in which its near miss was planted."""
 
     def wrong(self, findings: Sequence[Finding]) -> dict[str, list[str]]:
         """By topic (empty: of a whole directory) what was found and should not have been, or was not found."""
@@ -71,7 +73,11 @@ def batch_of(directory: Path, offset: int) -> int:
 
 def plant_all(sources: Mapping[str, Path], partitions: Sequence[TopicPartition], root: Path, seed: int) -> Plantings:
     """Copies with everything planted at once, each kind in its own topic, on the first replica (but replica 1, which
-    the others are compared with) and of the first partition where it can be planted."""
+    the others are compared with) and of the first partition where it can be planted; near misses of each partition.
+
+    Replicas that were killed before they had the end of the log are left as they are: what is planted would be judged
+    with what they lack.
+    """
     made = Plantings({name: root / name for name in sources})
     for name, path in made.replicas.items():
         path.mkdir(parents=True)
@@ -105,14 +111,16 @@ def _plant_kind(
     reasons = []
     target = TopicPartition(kind, 0)
     for partition in partitions:
-        for replica in sorted(set(sources) - {"1"}):
+        for replica in _level(sources, partition):
+            if replica == AUTHORITY:
+                continue
             _copy_partition(sources, partition, replicas, target)
             try:
                 planted = plant(kind, replicas[replica], target, random.Random(f"{kind}-{seed}"))
             except NothingToDamage as error:
                 reasons.append(str(error))
                 continue
-            return replica, planted, batch_of(sources["1"] / str(partition), planted.offset)
+            return replica, planted, batch_of(sources[AUTHORITY] / str(partition), planted.offset)
     raise AssertionError(f"{kind} could not be planted: {reasons}")
 
 
@@ -122,21 +130,45 @@ def _plant_near(
     partitions: Sequence[TopicPartition],
     replicas: Mapping[str, Path],
     seed: int,
-) -> str:
-    near = NEAR_MISSES[kind]
-    reasons = []
-    target = TopicPartition(NEAR + kind, 0)
+) -> list[TopicPartition]:
+    reasons: list[str] = []
+    planted = []
     for partition in partitions:
-        for replica in ("all",) if near.everywhere else sorted(set(sources) - {"1"}):
-            _copy_partition(sources, partition, replicas, target)
-            try:
-                for name in sources if near.everywhere else [replica]:
-                    near.change(replicas[name] / str(target), random.Random(f"{kind}-{seed}"))
-            except NothingToDamage as error:
-                reasons.append(str(error))
-                continue
-            return replica
-    raise AssertionError(f"the near miss of {kind} could not be planted: {reasons}")
+        target = TopicPartition(f"{NEAR}{kind}-{partition.topic}-{partition.partition}", 0)
+        _copy_partition(sources, partition, replicas, target)
+        if _plant_near_miss(NEAR_MISSES[kind], _level(sources, partition), replicas, target, f"{kind}-{seed}", reasons):
+            planted.append(partition)
+    assert planted, f"the near miss of {kind} could not be planted: {reasons}"
+    return planted
+
+
+def _plant_near_miss(
+    near: NearMiss,
+    level: Sequence[str],
+    replicas: Mapping[str, Path],
+    target: TopicPartition,
+    seed: str,
+    reasons: list[str],
+) -> bool:
+    """On the first replica where it can be planted, or on all. A near miss that cannot be planted changes nothing."""
+    if near.everywhere and len(level) < len(replicas):
+        reasons.append(f"{target}: the replicas do not end alike")
+        return False
+    for group in (level,) if near.everywhere else [(name,) for name in level if name != AUTHORITY]:
+        try:
+            for name in group:
+                near.change(replicas[name] / str(target), random.Random(seed))
+        except NothingToDamage as error:
+            reasons.append(str(error))
+            continue
+        return True
+    return False
+
+
+def _level(sources: Mapping[str, Path], partition: TopicPartition) -> list[str]:
+    """The replicas that have the partition's log to its end."""
+    ends = {name: log_end_of(path / str(partition)) for name, path in sources.items()}
+    return sorted(name for name, end in ends.items() if end == max(ends.values()))
 
 
 def _copy_partition(

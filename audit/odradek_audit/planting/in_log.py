@@ -6,15 +6,16 @@ import random
 from itertools import pairwise
 from pathlib import Path
 
-from odradek_proto.records import (
-    HEADER_SIZE,
-)
+from odradek_proto.formats import REPLICATION_OFFSET_CHECKPOINT
+from odradek_proto.records import HEADER_SIZE
 
 from odradek_audit.planting.places import (
     EPOCH_FIELD,
     NothingToDamage,
     Planted,
+    checkpointed,
     drop_indexes,
+    drop_transactions,
     inner_place,
     places_of,
     rewrite,
@@ -124,14 +125,17 @@ def cut_log(directory: Path, rng: random.Random) -> Planted:
     if len(places) < 2:
         raise NothingToDamage(f"{directory.name} has fewer than two batches")
     last = places[-1]
+    if (checkpointed(directory, REPLICATION_OFFSET_CHECKPOINT) or 0) <= last.header.base_offset:
+        raise NothingToDamage(f"{directory.name} has not counted its last batch for its high watermark")
     last.segment.write_bytes(last.segment.read_bytes()[: last.position])
     drop_indexes(last.segment)
+    drop_transactions(directory, last.header.base_offset)
     return Planted(
         "cut-log",
         "checkpoint-order",
         last.header.base_offset,
         places[-2].header.leader_epoch,
-        "replication-offset-checkpoint",
+        REPLICATION_OFFSET_CHECKPOINT,
     )
 
 

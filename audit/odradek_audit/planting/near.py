@@ -37,6 +37,8 @@ from odradek_audit.planting.places import (
     checkpointed,
     drop_indexes,
     drop_snapshots,
+    drop_transactions,
+    first_of,
     log_end_of,
     places_of,
     rewrite_batch,
@@ -106,7 +108,10 @@ def deleted_directory(directory: Path, rng: random.Random) -> None:
 
 def cleaned_batch(directory: Path, rng: random.Random) -> None:
     """Kafka's cleaner has removed a batch below its checkpoint."""
-    first, second = places_of(directory)[:2]
+    places = places_of(directory)
+    if len(places) < 2:
+        raise NothingToDamage(f"{directory.name} has fewer than two batches")
+    first, second = places[:2]
     data = first.segment.read_bytes()
     first.segment.write_bytes(data[: second.position] + data[second.end :])
     drop_indexes(first.segment)
@@ -115,7 +120,10 @@ def cleaned_batch(directory: Path, rng: random.Random) -> None:
 
 def cleaned_records(directory: Path, rng: random.Random) -> None:
     """Kafka's cleaner has removed a record out of a batch below its checkpoint."""
-    place = next(place for place in places_of(directory) if place.header.record_count > 1)
+    place = first_of(
+        (place for place in places_of(directory) if place.header.record_count > 1),
+        f"{directory.name} has no batch of two records",
+    )
 
     def change(batch: bytearray) -> None:
         batch[COUNT_FIELD] = (place.header.record_count - 1).to_bytes(4, "big")
@@ -142,9 +150,17 @@ def no_index(directory: Path, rng: random.Random) -> None:
         drop_indexes(segment)
 
 
+def _filled(directory: Path, suffix: str) -> Path:
+    """The first index with an entry in it. Raises `NothingToDamage`."""
+    return first_of(
+        (path for path in sorted(directory.glob(f"*{suffix}")) if path.read_bytes().rstrip(b"\0")),
+        f"{directory.name} has no {suffix} file with an entry",
+    )
+
+
 def earlier_position(directory: Path, rng: random.Random) -> None:
     """An index entry that points to an earlier batch: slower, and still right, as followers of an older Kafka write."""
-    path = next(path for path in sorted(directory.glob(f"*{OFFSET_INDEX_SUFFIX}")) if path.read_bytes().rstrip(b"\0"))
+    path = _filled(directory, OFFSET_INDEX_SUFFIX)
     data = bytearray(path.read_bytes())
     data[4:8] = bytes(4)
     path.write_bytes(data)
@@ -152,7 +168,7 @@ def earlier_position(directory: Path, rng: random.Random) -> None:
 
 def fewer_time_entries(directory: Path, rng: random.Random) -> None:
     """A time index without its first entry: a look-up begins earlier."""
-    path = next(path for path in sorted(directory.glob(f"*{TIME_INDEX_SUFFIX}")) if path.read_bytes().rstrip(b"\0"))
+    path = _filled(directory, TIME_INDEX_SUFFIX)
     path.write_bytes(path.read_bytes()[TIME_INDEX_ENTRY_SIZE:])
 
 
@@ -172,7 +188,12 @@ def equal_checkpoints(directory: Path, rng: random.Random) -> None:
 
 def deleted_records(directory: Path, rng: random.Random) -> None:
     """DeleteRecords has moved the log start into a segment; the files are as they were."""
-    set_checkpoint(directory, LOG_START_OFFSET_CHECKPOINT, places_of(directory)[1].header.base_offset)
+    places = places_of(directory)
+    if len(places) < 2:
+        raise NothingToDamage(f"{directory.name} has fewer than two batches")
+    start = places[1].header.base_offset
+    set_checkpoint(directory, LOG_START_OFFSET_CHECKPOINT, start)
+    set_checkpoint(directory, REPLICATION_OFFSET_CHECKPOINT, max(start, checkpointed_mark(directory)))
 
 
 def lagging(directory: Path, rng: random.Random) -> None:
@@ -184,6 +205,7 @@ def lagging(directory: Path, rng: random.Random) -> None:
     last.segment.write_bytes(last.segment.read_bytes()[: last.position])
     drop_indexes(last.segment)
     drop_snapshots(directory, start)
+    drop_transactions(directory, start)
     set_checkpoint(directory, REPLICATION_OFFSET_CHECKPOINT, start)
     set_checkpoint(directory, RECOVERY_POINT_CHECKPOINT, start)
 
@@ -265,7 +287,10 @@ def skipped_epochs(directory: Path, rng: random.Random) -> None:
 
 def bumped_producer(directory: Path, rng: random.Random) -> None:
     """A producer with a new epoch, whose sequence numbers begin anew."""
-    place = next(place for place in reversed(places_of(directory)) if place.header.base_sequence > 0)
+    place = first_of(
+        (place for place in reversed(places_of(directory)) if place.header.base_sequence > 0),
+        f"{directory.name} has no batch of an idempotent producer but its first",
+    )
 
     def change(batch: bytearray) -> None:
         batch[PRODUCER_FIELDS.start + 8 : PRODUCER_FIELDS.stop] = (place.header.producer_epoch + 1).to_bytes(

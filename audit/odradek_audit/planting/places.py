@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from crc32c import crc32c
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     decode_offset_checkpoint,
+    decode_transaction_index,
     encode_offset_checkpoint,
+    encode_transaction_index,
 )
 from odradek_proto.records import BatchHeader, iter_batches
 from odradek_proto.topics import TopicPartition, parse_partition_directory
 
+T = TypeVar("T")
 CRC_FIELD = slice(17, 21)
 CRC_START = 21
 EPOCH_FIELD = slice(12, 16)
@@ -62,6 +67,13 @@ def places_of(directory: Path) -> list[Place]:
         for path in sorted(directory.glob("*.log"))
         for position, header in iter_batches(path.read_bytes())
     ]
+
+
+def first_of(found: Iterable[T], otherwise: str) -> T:
+    """The first of what was found. Raises `NothingToDamage` when nothing was."""
+    for each in found:
+        return each
+    raise NothingToDamage(otherwise)
 
 
 def inner_place(
@@ -134,6 +146,13 @@ def _partition(directory: Path) -> TopicPartition:
     partition = parse_partition_directory(directory.name)
     assert partition is not None, directory
     return partition
+
+
+def drop_transactions(directory: Path, end: int) -> None:
+    """Remove what the transaction indexes say of the log from an offset on, as a truncation does (KIP-98)."""
+    for path in directory.glob(f"*{TRANSACTION_INDEX_SUFFIX}"):
+        entries = decode_transaction_index(path.read_bytes())
+        path.write_bytes(encode_transaction_index(entry for entry in entries if entry.last_offset < end))
 
 
 def drop_snapshots(directory: Path, above: int) -> None:
