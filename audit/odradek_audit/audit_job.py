@@ -18,6 +18,7 @@ from odradek_audit.parts import DEFAULT_SPLIT_BYTES
 from odradek_audit.replicas import parse_replicas
 from odradek_audit.report import RESULT_FILES
 from odradek_audit.report.files import write_report
+from odradek_audit.report.losses import loss_sentences
 
 EXIT_USAGE = 2
 
@@ -70,6 +71,8 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         session.stop()
     write_report(report, given.out, html=not given.no_html, parquet=False)
+    for sentence in loss_sentences(report.losses):
+        print(f"LOST: {sentence}")
     print(
         f"{report.verdict} ({len(report.findings)} in all), {report.compared_records} records in "
         f"{report.compared_batches} "

@@ -287,7 +287,11 @@ def _print_table(report: Report, out: Path | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from odradek_audit.report.losses import loss_sentences
+
     console = Console(highlight=False)
+    for sentence in loss_sentences(report.losses):
+        console.print(f"[bold red]LOST[/]: {escape(sentence)}", soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for title in ("partition", "replica", "log start", "HW", "LEO", "epoch", "batches", "records"):
         table.add_column(title, justify="left" if title in ("partition", "replica") else "right", no_wrap=True)
@@ -325,6 +329,13 @@ def _print_table(report: Report, out: Path | None) -> None:
 
 
 def _verdict(report: Report) -> str:
+    from odradek_audit.report.losses import lost_records
+
+    lost = lost_records(report.losses)
+    gone = f"{lost} acknowledged {'record is' if lost == 1 else 'records are'} gone from every one of them"
     if report.findings:
-        return "1 finding." if len(report.findings) == 1 else f"{len(report.findings)} findings."
-    return "Inconclusive." if report.inconclusive else "The replicas agree."
+        found = "1 finding." if len(report.findings) == 1 else f"{len(report.findings)} findings."
+        return f"{found} {gone.replace('every one of them', 'every replica')}." if lost else found
+    if report.inconclusive:
+        return "Inconclusive."
+    return f"The replicas agree, and {gone}." if lost else "The replicas agree."

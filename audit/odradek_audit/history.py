@@ -166,6 +166,8 @@ class PartitionHistory:
     acknowledged_anywhere: list[tuple[bytes, str, int]] = field(default_factory=list)
     """(value, client, line) of acks=all acknowledgements without an offset (duplicates that the broker had seen
     before)."""
+    acknowledged_by_leader: list[tuple[int, bytes, str, int]] = field(default_factory=list)
+    """(offset, value, client, line) of acks=1 acknowledgements: nothing is owed, and people ask."""
     delivered: list[tuple[int, bytes, str, int]] = field(default_factory=list)
     failed: dict[bytes, int] = field(default_factory=dict)
     """Values whose send definitely failed, with the line."""
@@ -249,6 +251,8 @@ class History:
         if event.offset >= 0:
             sent_at = self._send_lines.get((event.topic, digest), line)
             partition.order.append((event.client, event.offset, sent_at, line))
+        if event.acks == ACKS_LEADER and event.offset >= 0:
+            partition.acknowledged_by_leader.append((event.offset, digest, event.client, line))
         if event.acks != ACKS_ALL:
             return
         if event.offset >= 0:

@@ -20,6 +20,7 @@ from odradek_audit.checks.facts import (
     UNREADABLE,
     BatchFacts,
     BatchTable,
+    Loss,
     PartitionInputs,
     PartitionSummary,
     ReplicaSummary,
@@ -210,6 +211,7 @@ def result_from_json(text: str) -> PartitionResult:
     raw: dict[str, Any] = json.loads(text)
     summary = raw["summary"]
     summary["replicas"] = [ReplicaSummary(**replica) for replica in summary["replicas"]]
+    summary["losses"] = [Loss(**loss) for loss in summary["losses"]]
     return PartitionResult(
         [Finding.from_json(json.dumps(finding)) for finding in raw["findings"]],
         [Note(**note) for note in raw["notes"]],

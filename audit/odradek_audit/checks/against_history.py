@@ -13,7 +13,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek_audit.checks.facts import NO_PRODUCER, BatchTable, PartitionInputs, SegmentReader, log_end_offset
+from odradek_audit.checks.facts import NO_PRODUCER, BatchTable, Loss, PartitionInputs, SegmentReader, log_end_offset
+from odradek_audit.checks.losses import losses_of
 from odradek_audit.checks.records import iter_decoded, record_at
 from odradek_audit.findings import FindingSink
 from odradek_audit.history import PartitionHistory, value_digest
@@ -47,19 +48,21 @@ def check_history(
     sent: Mapping[bytes, int],
     reader: SegmentReader,
     sink: FindingSink,
-) -> dict[str, int]:
-    """All checks of one partition against its history; returns what was checked, in numbers."""
+) -> tuple[dict[str, int], list[Loss]]:
+    """All checks of one partition against its history; returns what was checked, in numbers, and what is gone."""
     table = tables[authority]
     log = _read_log(partition, table, authority, history, sent, reader, sink)
     checked = _check_acknowledged(partition, tables, authority, log, history, reader, sink)
     _check_delivered(partition, table, authority, log, history, sink)
     _check_order(partition, authority, history, sink)
-    return {
+    losses = losses_of(partition, tables, authority, history, log.by_offset, log.places, log.undecodable, reader)
+    numbers = {
         "records": log.records,
         "acknowledged": checked,
         "delivered": len(history.delivered),
         "sent": sum(history.sent.values()),
     }
+    return numbers, losses
 
 
 def _read_log(
@@ -73,7 +76,8 @@ def _read_log(
 ) -> _Log:
     """Go through the records once; phantoms, duplicates and visible failures are found on the way."""
     log = _Log()
-    wanted = {offset for offset, *_ in history.acknowledged} | {offset for offset, *_ in history.delivered}
+    told = (history.acknowledged, history.acknowledged_by_leader, history.delivered)
+    wanted = {offset for events in told for offset, *_ in events}
     log_start = partition.replicas[authority].log_start
     for batch in iter_decoded(table, authority, reader):
         if batch.problem:

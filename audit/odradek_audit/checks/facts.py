@@ -297,6 +297,21 @@ class ReplicaSummary:
     """The same as `leader-epoch-checkpoint` says; None without such a file."""
 
 
+@dataclass(frozen=True)
+class Loss:
+    """Records of a partition that were acknowledged with `acks` ("all" or "1") and that no replica has.
+
+    They lie in offsets `first_offset` to `end_offset` (exclusive), not all of which need be lost; -1 when not known.
+    """
+
+    topic: str
+    partition: int
+    acks: str
+    records: int
+    first_offset: int
+    end_offset: int
+
+
 @dataclass
 class PartitionSummary:
     """What was compared in one partition."""
@@ -312,6 +327,7 @@ class PartitionSummary:
     replicas: list[ReplicaSummary] = field(default_factory=list)
     history: dict[str, int] = field(default_factory=dict)
     suppressed: dict[str, int] = field(default_factory=dict)
+    losses: list[Loss] = field(default_factory=list)
 
 
 def problems_before(table: BatchTable) -> Iterator[tuple[int, list[BatchFacts]]]:

@@ -15,6 +15,7 @@ from odradek_audit.checks.facts import (
     SHOWN_EPOCHS,
     BatchTable,
     Bounds,
+    Loss,
     PartitionInputs,
     PartitionSummary,
     ReplicaInputs,
@@ -78,9 +79,10 @@ def check_partition(
     bound = bound_of(partition, bounds)
     compared = check_agreement(partition, tables, authority, bound, reader, sink, settled=settled)
     checked: dict[str, int] = {}
+    losses: list[Loss] = []
     if history is not None:
         try:
-            checked = check_history(partition, tables, authority, history.events, history.sent, reader, sink)
+            checked, losses = check_history(partition, tables, authority, history.events, history.sent, reader, sink)
         except OSError as error:
             sink.note("not-compared", authority, f"the history was not compared: {error}")
     if len(partition.replicas) < 2:
@@ -97,6 +99,7 @@ def check_partition(
         replicas=[summary_of(given.replicas[name], tables[name]) for name in sorted(given.replicas)],
         history=checked,
         suppressed=dict(sorted(sink.suppressed.items())),
+        losses=losses,
     )
     findings = attach_exhibits(partition, tables, reader, sorted_findings(fold(sink.findings)), authority)
     return PartitionResult([with_cause(finding) for finding in findings], sink.notes, summary)

@@ -42,12 +42,17 @@ def record_at(table: BatchTable, offset: int, replica: str, reader: SegmentReade
     for row in range(len(table)):
         if table.base_offset[row] <= offset <= table.last_offset[row]:
             try:
-                file = f"{table.segment[row]:020d}.log"
-                decoded = _decode(reader.read(replica, file, table.position[row], table.size[row]), 0, row)
+                decoded = decoded_row(table, row, replica, reader)
             except OSError:
                 return None
             return next((record for record in decoded.records if record.offset == offset), None)
     return None
+
+
+def decoded_row(table: BatchTable, row: int, replica: str, reader: SegmentReader) -> DecodedBatch:
+    """One batch of a replica with its records. Raises `OSError`."""
+    file = f"{table.segment[row]:020d}.log"
+    return _decode(reader.read(replica, file, table.position[row], table.size[row]), 0, row)
 
 
 def _run_end(table: BatchTable, row: int) -> int:

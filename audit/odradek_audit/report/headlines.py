@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from odradek_audit.exhibit import ACCUSED, Side
 from odradek_audit.findings import Finding, Severity
+from odradek_audit.report.losses import loss_sentences
 from odradek_audit.report.markup import count, plain, plural
 from odradek_audit.report.model import Report
 from odradek_audit.report.records_html import batch_words, wrong_offsets
@@ -31,6 +32,8 @@ GRAVITY = (
 """The gravest first: what is gone, then what is wrong, then what only misleads. Others follow by their severity."""
 
 SURVIVED, FINDINGS, INCONCLUSIVE = "SURVIVED", "FINDINGS", "INCONCLUSIVE"
+LOST = "RECORDS LOST"
+"""No rule is broken, and acknowledged records are gone all the same: nobody would call that survived."""
 VERDICTS = {"fine": SURVIVED, "findings": FINDINGS, "inconclusive": INCONCLUSIVE}
 
 
@@ -40,18 +43,30 @@ def gravity(finding: Finding) -> tuple[bool, int, str, int, str]:
     return (finding.severity is not Severity.CRITICAL, place, finding.check, finding.offset, finding.replica)
 
 
+def verdict_word(report: Report) -> str:
+    """The verdict in capitals."""
+    return LOST if report.losses and report.verdict == "fine" else VERDICTS[report.verdict]
+
+
 def verdict_sentence(report: Report) -> str:
-    """Why the verdict is what it is, in one sentence or two."""
+    """What is gone, if anything is; then why the verdict is what it is, in one sentence or two."""
+    return " ".join([*loss_sentences(report.losses), _reason(report)])
+
+
+def _reason(report: Report) -> str:
     if report.findings:
         partitions = {(finding.topic, finding.partition) for finding in report.findings}
         worst = merge_runs(sorted(report.findings, key=gravity))[0]
         found = f"{plural(len(report.findings), 'finding')} in {plural(len(partitions), 'partition')}."
+        if report.losses and worst.check == "acknowledged-lost":
+            return found  # what is lost has just been said
         return f"{headline(worst)} {found}" if len(report.findings) > 1 else headline(worst)
     compared = f"{plural(report.compared_records, 'record')} compared on {plural(len(report.replicas), 'replica')}"
     if report.inconclusive:
         return f"Too little was compared to say that nothing is wrong ({compared}): {report.inconclusive[0]}."
     acknowledged = sum(partition.history.get("acknowledged", 0) for partition in report.partitions)
-    kept = f", and all {count(acknowledged)} acknowledged records are there" if acknowledged else ""
+    owed = "records acknowledged with acks=all" if report.losses else "acknowledged records"
+    kept = f", and all {count(acknowledged)} {owed} are there" if acknowledged else ""
     return f"{compared}: all are equal{kept}."
 
 

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from odradek_audit.checks.causes import with_cause
-from odradek_audit.checks.facts import PartitionInputs, PartitionSummary
+from odradek_audit.checks.facts import Loss, PartitionInputs, PartitionSummary
 from odradek_audit.checks.identity import check_directories
 from odradek_audit.checks.partition import PartitionResult
 from odradek_audit.evidence_file import BrokerEvents, explain
 from odradek_audit.findings import Finding, Note, Severity, sorted_findings
-from odradek_audit.history import History
+from odradek_audit.history import ACKS_ALL, ACKS_LEADER, History, PartitionHistory
 from odradek_audit.layout import METADATA_TOPIC, Layout
 
 FINDINGS_FILE = "findings.jsonl"
@@ -37,6 +37,8 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     partitions: list[PartitionSummary] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    """Acknowledged records that no replica has, whether they were owed or not."""
     inconclusive: list[str] = field(default_factory=list)
     """Why nothing can be concluded; empty when enough was compared."""
     seconds: float = 0.0
@@ -79,6 +81,7 @@ class Report:
             "engine": self.engine,
             "replicas": self.replicas,
             "seconds": round(self.seconds, 3),
+            "losses": [asdict(loss) for loss in self.losses],
             "findings": len(self.findings),
             "findings_by_check": dict(sorted(Counter(finding.check for finding in self.findings).items())),
             "compared_batches": self.compared_batches,
@@ -112,9 +115,12 @@ def finish(
         report.findings.extend(result.findings)
         report.notes.extend(result.notes)
         report.partitions.append(result.summary)
+        report.losses.extend(result.summary.losses)
     report.findings = sorted_findings([*report.findings, *_directory_findings(layout)])
     if history is not None:
-        report.findings.extend(_lost_partitions(layout.partitions, history, topics))
+        gone = _lost_partitions(layout.partitions, history, topics)
+        report.findings.extend(_lost_partition(events) for events in gone if _owed(events))
+        report.losses.extend(loss for events in gone for loss in _losses(events))
     report.events = {name: each.events for name, each in layout.directories.items() if each.events is not None}
     report.findings = [finding if finding.cause else with_cause(finding) for finding in report.findings]
     report.findings = explain(report.findings, report.events)
@@ -143,31 +149,54 @@ def _directory_findings(layout: Layout) -> list[Finding]:
 
 def _lost_partitions(
     partitions: tuple[PartitionInputs, ...], history: History, topics: Iterable[str] | None
-) -> list[Finding]:
-    """Partitions with acknowledged acks=all records of which no replica was found at all."""
+) -> list[PartitionHistory]:
+    """What is known of partitions that the history names and of which no replica was found at all."""
     present = {(partition.topic, partition.partition) for partition in partitions}
     wanted = None if topics is None else frozenset(topics)
-    findings = []
-    for key in sorted(history.partitions):
-        events = history.partitions[key]
-        count = len(events.acknowledged) + len(events.acknowledged_anywhere)
-        if key in present or not count or (wanted is not None and key[0] not in wanted):
-            continue
-        findings.append(
-            Finding(
-                "acknowledged-lost",
-                Severity.CRITICAL,
-                topic=key[0],
-                partition=key[1],
-                replica="",
-                sentence=f"{key[0]}-{key[1]}: {count} records were acknowledged with acks=all, and no replica "
-                f"has the partition",
-                offset=min((offset for offset, *_ in events.acknowledged), default=-1),
-                end_offset=events.acknowledged_end,
-                evidence={"records": count},
-            )
+    return [
+        history.partitions[key]
+        for key in sorted(history.partitions)
+        if key not in present and (wanted is None or key[0] in wanted)
+    ]
+
+
+def _owed(events: PartitionHistory) -> int:
+    """How many records were acknowledged with acks=all."""
+    return len(events.acknowledged) + len(events.acknowledged_anywhere)
+
+
+def _lost_partition(events: PartitionHistory) -> Finding:
+    count = _owed(events)
+    return Finding(
+        "acknowledged-lost",
+        Severity.CRITICAL,
+        topic=events.topic,
+        partition=events.partition,
+        replica="",
+        sentence=f"{events.topic}-{events.partition}: {count} records were acknowledged with acks=all, and no replica "
+        f"has the partition",
+        offset=min((offset for offset, *_ in events.acknowledged), default=-1),
+        end_offset=events.acknowledged_end,
+        evidence={"records": count},
+    )
+
+
+def _losses(events: PartitionHistory) -> list[Loss]:
+    """All that was acknowledged in a partition that nobody has."""
+    by_leader = events.acknowledged_by_leader
+    counted = ((ACKS_ALL, _owed(events), events.acknowledged), (ACKS_LEADER, len(by_leader), by_leader))
+    return [
+        Loss(
+            events.topic,
+            events.partition,
+            str(acks),
+            records,
+            min((offset for offset, *_ in known), default=-1),
+            max((offset for offset, *_ in known), default=-2) + 1,
         )
-    return findings
+        for acks, records, known in counted
+        if records
+    ]
 
 
 def _reasons(report: Report, layout: Layout, history: History | None) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from odradek_audit.findings import Finding
 from odradek_audit.report.cards import card, first_list
-from odradek_audit.report.headlines import VERDICTS, gravity, verdict_sentence
+from odradek_audit.report.headlines import LOST, gravity, verdict_sentence, verdict_word
 from odradek_audit.report.markup import Safe, join, name, plural, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
 from odradek_audit.report.runs import merge_runs, weight
@@ -46,7 +46,7 @@ def page(report: Report) -> str:
         tag("meta", name="referrer", content="no-referrer"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("link", rel="icon", href="data:,"),
-        tag("title", f"{VERDICTS[report.verdict]}: audit of {plural(len(report.replicas), 'replica')}"),
+        tag("title", f"{verdict_word(report)}: audit of {plural(len(report.replicas), 'replica')}"),
         Safe(f"<style>{style_sheet()}</style>"),
     )
     return f"<!doctype html>\n{tag('html', head, _body(report), lang='en')}\n"
@@ -89,12 +89,13 @@ def _body(report: Report) -> Safe:
 
 
 def _verdict(report: Report) -> Safe:
-    word = VERDICTS[report.verdict]
+    word = verdict_word(report)
+    look = "findings" if word == LOST else report.verdict
     return tag(
         "section",
-        tag("div", _SIGNS[report.verdict], class_="sign", aria_hidden="true"),
+        tag("div", _SIGNS[look], class_="sign", aria_hidden="true"),
         tag("div", tag("p", word, class_="word"), tag("p", shown(verdict_sentence(report), 900), class_="why")),
-        class_=f"verdict {report.verdict}",
+        class_=f"verdict {look}",
         aria_label="Verdict",
     )
 

@@ -1,0 +1,129 @@
+"""Acknowledged records that no replica has: said first and in one sentence, whatever was owed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from odradek_audit.checks.facts import Loss
+from odradek_audit.commands import app
+from odradek_audit.history import ACK, ACKS_ALL, ACKS_LEADER, SEND, Event, History, encode_event
+from odradek_audit.local import audit
+from odradek_audit.report.headlines import verdict_sentence
+from odradek_audit.report.page import page
+from odradek_audit.sample import SampleLog, SamplePartition
+from typer.testing import CliRunner
+
+WriteCluster = Callable[..., dict[str, Path]]
+VALUES = [b"a", b"b", b"c", b"d", b"e"]
+
+
+def told(acks: str | int, topic: str = "t") -> list[Event]:
+    """Five records of one partition, all of them acknowledged."""
+    return [
+        event
+        for offset, value in enumerate(VALUES)
+        for event in (Event(SEND, topic, 0, value, acks=acks), Event(ACK, topic, 0, value, offset, acks, client="w"))
+    ]
+
+
+def log_of(*values: bytes, epoch: int = 0) -> SampleLog:
+    log = SampleLog()
+    for value in values:
+        log.append([value], epoch=epoch, producer_id=5)
+    return log
+
+
+def words(html: str) -> str:
+    """The page's text after its style, in one line."""
+    body = html[html.index("<body") :]
+    return " ".join(re.sub(r"<[^>]+>", " ", body).split())
+
+
+@pytest.mark.parametrize(("acks", "exit_code"), [(ACKS_ALL, 3), (ACKS_LEADER, 0)])
+def test_records_gone_from_every_replica_are_counted(
+    write_cluster: WriteCluster, acks: str | int, exit_code: int
+) -> None:
+    """How many, where, from which offset; only what was owed is a finding."""
+    short = log_of(*VALUES[:2])
+    report = audit(write_cluster(short, short), history=History(told(acks)))
+    assert report.losses == [Loss("t", 0, str(acks), records=3, first_offset=2, end_offset=5)]
+    assert report.exit_code == exit_code
+    assert json.loads(json.dumps(report.summary()))["losses"] == [
+        {"topic": "t", "partition": 0, "acks": str(acks), "records": 3, "first_offset": 2, "end_offset": 5}
+    ]
+
+
+def test_record_that_another_replica_has_is_not_gone(write_cluster: WriteCluster) -> None:
+    """The former leader still has offset 3: lost to the cluster, and not gone from every replica."""
+    leader = SamplePartition(log_of(*VALUES[:2]).append([b"x"], epoch=4, producer_id=6))
+    former = SamplePartition(log_of(*VALUES[:4]), high_watermark=2)
+    report = audit(write_cluster(leader, former), history=History([*told(ACKS_LEADER), Event(SEND, "t", 0, b"x")]))
+    assert [(loss.records, loss.first_offset, loss.end_offset) for loss in report.losses] == [(1, 4, 5)]
+
+
+def test_record_that_stands_elsewhere_is_not_gone(write_cluster: WriteCluster) -> None:
+    """A producer that sends again after a failover may have its record at another offset than it was told."""
+    moved = log_of(b"a", b"b", b"d", b"c", b"e")
+    assert audit(write_cluster(moved, moved), history=History(told(ACKS_LEADER))).losses == []
+
+
+def test_records_below_the_log_start_are_not_gone(write_cluster: WriteCluster) -> None:
+    """Retention took them, which is what it is for."""
+    kept = SamplePartition(log_of(*VALUES), log_start=2)
+    assert audit(write_cluster(kept, kept), history=History(told(ACKS_LEADER))).losses == []
+
+
+def test_partition_without_any_replica_is_gone_as_a_whole(write_cluster: WriteCluster) -> None:
+    """acks=1 records of a partition whose directory no replica has."""
+    whole = log_of(*VALUES)
+    report = audit(write_cluster(whole, whole), history=History([*told(ACKS_ALL), *told(ACKS_LEADER, "other")]))
+    assert report.losses == [Loss("other", 0, "1", records=5, first_offset=0, end_offset=5)]
+
+
+@pytest.mark.parametrize(
+    ("acks", "word", "owed"),
+    [
+        (ACKS_ALL, "FINDINGS", "1 finding in 1 partition"),
+        (ACKS_LEADER, "RECORDS LOST", "acks=1 promises only the leader's copy, so no promise was broken."),
+    ],
+)
+def test_page_says_it_before_anything_else(write_cluster: WriteCluster, acks: str | int, word: str, owed: str) -> None:
+    """Number, partition, offset and that no replica has them are the first sentence under the verdict's word."""
+    short = log_of(*VALUES[:4])
+    report = audit(write_cluster(short, short), history=History(told(acks)))
+    first = f"1 record of t-0 that was acknowledged with acks={acks} is gone, offset 4: no replica has it."
+    assert verdict_sentence(report).startswith(first)
+    said = words(page(report))
+    assert f"{word} {first}" in said
+    assert owed.replace("'", "&#39;") in said.replace("'", "&#39;").replace("&#x27;", "&#39;")
+
+
+def test_command_says_it_first_and_in_its_last_line(write_cluster: WriteCluster, tmp_path: Path) -> None:
+    """Above the table and in the verdict, so that neither the top nor the end of the output hides it."""
+    short = log_of(*VALUES[:2])
+    replicas = write_cluster(short, short)
+    history = tmp_path / "history.jsonl"
+    history.write_text("".join(encode_event(event) + "\n" for event in told(ACKS_LEADER)))
+    options = [part for name, path in replicas.items() for part in ("--replica", f"{name}={path}")]
+    ran = CliRunner().invoke(app, ["run", *options, "--history", str(history)], env={"COLUMNS": "300"})
+    lines = ran.output.strip().splitlines()
+    assert lines[0].startswith(
+        "LOST: 3 records of t-0 that were acknowledged with acks=1 are gone, from offset 2 to 4: no replica has them."
+    )
+    assert lines[-1].startswith("The replicas agree, and 3 acknowledged records are gone from every one of them.")
+    assert ran.exit_code == 0
+
+
+def test_many_losses_are_added_up(write_cluster: WriteCluster) -> None:
+    """Three partitions are named, the largest loss first; the others are one number."""
+    whole = log_of(*VALUES)
+    events = told(ACKS_ALL)
+    for number in range(6):
+        events += told(ACKS_LEADER, f"gone{number}")[: 2 + 2 * min(number, 4)]
+    said = verdict_sentence(audit(write_cluster(whole, whole), history=History(events)))
+    assert said.startswith("5 records of gone4-0 that were acknowledged with acks=1 are gone")
+    assert "6 more records of 3 other partitions are on no replica either." in said
