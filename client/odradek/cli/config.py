@@ -8,6 +8,7 @@ import typer
 
 from odradek.cli.cluster import ask
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
+from odradek.cli.min_isr import warnings_for_brokers, warnings_for_topic
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
 from odradek.cli.screen import Screen
@@ -88,12 +89,17 @@ def alter(
     if not values and not unset:
         raise CommandFailed("nothing to change", hint="KEY=VALUE, or --delete KEY", exit_code=USAGE)
 
+    warnings: list[str] = []
+
     async def work(admin: Admin) -> None:
         await _check(admin, kind, name)
         await admin.incremental_alter_configs(kind, name, set=values, unset=unset, validate_only=dry_run)
+        warn = warnings_for_topic(admin, name, values) if kind == "topic" else warnings_for_brokers(admin, values)
+        warnings.extend(await warn)
 
     ask(bootstrap, timeout, work)
     screen = Screen(output, as_json, quiet)
+    screen.say_each(warnings)
     if not screen.for_people:
         changed = {"resource": kind, "name": name or "default", "set": values, "unset": unset, "dry_run": dry_run}
         screen.show(changed, str)

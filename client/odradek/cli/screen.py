@@ -34,6 +34,11 @@ class Screen:
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
+    def say_each(self, lines: Iterable[str]) -> None:
+        """Several lines of talk."""
+        for line in lines:
+            self.say(line)
+
     def show(self, data: Mapping[str, Any], text: Callable[[], str]) -> None:
         """One object: as JSON, or as the text that people read."""
         if self.for_people:

@@ -8,6 +8,7 @@ import typer
 
 from odradek.cli.cluster import ask
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
+from odradek.cli.min_isr import MIN_ISR, default_min_isr, min_isr_warning
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
 from odradek.cli.screen import Screen
@@ -61,10 +62,13 @@ def create(
 
     rows: list[dict[str, Any]] = []
     left = list(names)
+    min_isr = settings.get(MIN_ISR, "")
 
     async def work(admin: Admin) -> None:
         from odradek import NewTopic, broker_errors
 
+        nonlocal min_isr
+        min_isr = min_isr or await default_min_isr(admin)
         while left:
             name = left.pop(0)
             wanted = NewTopic(
@@ -87,20 +91,23 @@ def create(
         ask(bootstrap, timeout, work)
     except Exception:
         if rows:  # those stay, whatever became of the next one
-            _show_created(screen, rows, dry_run)
+            _show_created(screen, rows, dry_run, min_isr)
         if left:
             screen.say(f"not tried: {', '.join(left)}")
         raise
-    _show_created(screen, rows, dry_run)
+    _show_created(screen, rows, dry_run, min_isr)
 
 
-def _show_created(screen: Screen, rows: list[dict[str, Any]], dry_run: bool) -> None:
+def _show_created(screen: Screen, rows: list[dict[str, Any]], dry_run: bool, min_isr: str) -> None:
+    warnings = [min_isr_warning(row["topic"], row["replication_factor"], min_isr) for row in rows]
     if not screen.for_people:
+        screen.say_each(filter(None, warnings))
         screen.show_rows(rows, {})
         return
     for row in rows:
         verb = "could be created" if dry_run else "created"
         screen.say(f"{row['topic']} {verb}: partitions {row['partitions']}, replicas {row['replication_factor']}")
+    screen.say_each(filter(None, warnings))
 
 
 @app.command("list")

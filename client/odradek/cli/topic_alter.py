@@ -8,6 +8,7 @@ import typer
 
 from odradek.cli.cluster import ask
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
+from odradek.cli.min_isr import warnings_for_topic
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
 from odradek.cli.screen import Screen
@@ -45,17 +46,21 @@ def alter(
     if dry_run and partitions is not None:
         raise CommandFailed("--dry-run asks about settings, not about --partitions", exit_code=USAGE)
 
+    warnings: list[str] = []
+
     async def work(admin: Admin) -> None:
         known = await admin.list_topics()
         if name not in known:
             raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}")
         if values or unset:
             await admin.incremental_alter_configs("topic", name, set=values, unset=unset, validate_only=dry_run)
+            warnings.extend(await warnings_for_topic(admin, name, values))
         if partitions is not None:
             await admin.create_partitions(name, partitions, timeout=timeout)
 
     ask(bootstrap, timeout, work)
     screen = Screen(output, as_json, quiet)
+    screen.say_each(warnings)
     if not screen.for_people:
         changed = {"topic": name, "set": values, "unset": unset, "partitions": partitions, "dry_run": dry_run}
         screen.show(changed, str)

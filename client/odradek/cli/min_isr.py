@@ -1,0 +1,74 @@
+"""A warning that Kafka does not give: with more min.insync.replicas than replicas, acks=all is refused for ever.
+
+It is no error, as in Kafka: whoever plans to add replicas may say so in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from odradek import Admin
+
+MIN_ISR: Final = "min.insync.replicas"
+TOPIC_SOURCE: Final = "DYNAMIC_TOPIC_CONFIG"
+NAMED_TOPICS: Final = 5
+
+
+def min_isr_warning(topic: str, replicas: int, min_isr: str) -> str:
+    """The warning for a topic of so many replicas; empty where acks=all can be acknowledged."""
+    if not min_isr.isdecimal() or int(min_isr) <= replicas:
+        return ""
+    has = "1 replica" if replicas == 1 else f"{replicas} replicas"
+    return (
+        f"warning: {topic} has {has}, and {MIN_ISR}={min_isr}: "
+        "every write with acks=all is refused (NOT_ENOUGH_REPLICAS)"
+    )
+
+
+async def default_min_isr(admin: Admin) -> str:
+    """What holds for a topic that says nothing of its own, as one broker has it; empty where none can say it now."""
+    from odradek import errors
+
+    try:
+        brokers = [broker for broker in (await admin.describe_cluster()).brokers if not broker.fenced]
+        entries = await admin.describe_configs("broker", str(brokers[0].broker_id)) if brokers else []
+    except errors.OdradekError:  # a warning is not worth a failure
+        return ""
+    return next((entry.value for entry in entries if entry.name == MIN_ISR), "")
+
+
+async def warnings_for_topic(admin: Admin, topic: str, settings: Mapping[str, str]) -> list[str]:
+    """What to say of a topic that is there and gets these settings, one line or none."""
+    if MIN_ISR not in settings:
+        return []
+    replicas = await _replicas(admin, [topic])
+    return [said for name in replicas if (said := min_isr_warning(name, replicas[name], settings[MIN_ISR]))]
+
+
+async def warnings_for_brokers(admin: Admin, settings: Mapping[str, str]) -> list[str]:
+    """What to say when brokers get these settings: topics with a value of their own are not concerned."""
+    if MIN_ISR not in settings:
+        return []
+    said = []
+    for name, count in (await _replicas(admin, await admin.list_topics())).items():
+        warning = min_isr_warning(name, count, settings[MIN_ISR])
+        if not warning:
+            continue
+        entries = await admin.describe_configs("topic", name)
+        if not any(entry.name == MIN_ISR and entry.source == TOPIC_SOURCE for entry in entries):
+            said.append(warning)
+    more = len(said) - NAMED_TOPICS
+    return [*said[:NAMED_TOPICS], f"warning: and so it is with {more} other topics"] if more > 0 else said
+
+
+async def _replicas(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
+    """The fewest replicas that a partition has, by topic."""
+    names = sorted(topics)
+    described = await admin.describe_topics(names) if names else []
+    return {
+        topic.name: min(len(partition.replicas) for partition in topic.partitions)
+        for topic in described
+        if topic.partitions
+    }
