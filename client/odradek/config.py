@@ -268,7 +268,28 @@ def _require_codec(codec: Codec) -> None:
         raise ConfigError(f"compression_type: {sentence}", hint=install) from None
 
 
-def _unknown(kind: type[ClientConfig], name: str, names: list[str]) -> ConfigError:
-    close = difflib.get_close_matches(name, names, n=1)
+def _unknown(kind: type[ClientConfig], name: str, names: Sequence[str]) -> ConfigError:
+    """The error for a name that is none of `names`, always with a hint: nobody knows all settings by heart."""
     who = kind.__name__.removesuffix("Config").lower()
-    return ConfigError(f"unknown {who} setting {name!r}", hint=f"did you mean {close[0]!r}?" if close else "")
+    owners = [owner for owner, other in _OWNERS.items() if dotted(name) in map(dotted, _names_of(other))]
+    if owners and dotted(name) not in map(dotted, names):  # else it is the right name in the other form
+        hint = f"{name!r} is a setting of {' and '.join(owners)}"
+    else:
+        nearest = _nearest(name, names)
+        hint = f"did you mean {nearest!r}?" if nearest else "docs/client.md lists all settings"
+    return ConfigError(f"unknown {who} setting {name!r}", hint=hint)
+
+
+def _names_of(kind: type[ClientConfig]) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    """The name that looks most like this one, or the shortest that has it inside; empty when there is neither."""
+    close = difflib.get_close_matches(name, names, n=1)
+    longer = sorted((other for other in names if dotted(name) in dotted(other)), key=len)
+    return next(iter(close or longer), "")
+
+
+_OWNERS: Final[dict[str, type[ClientConfig]]] = {"producers": ProducerConfig, "consumers": ConsumerConfig}
+"""Whose setting a name may be; what admin clients have, the others have too."""

@@ -69,6 +69,31 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], words: str) -> None:
         build(ProducerConfig, "localhost:1", settings)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "hint"),
+    [
+        (ProducerConfig, "lingerms", "did you mean 'linger_ms'?"),
+        (ProducerConfig, "linger.ms", "did you mean 'linger_ms'?"),
+        (ProducerConfig, "max_in_flight", "did you mean 'max_in_flight_requests_per_connection'?"),
+        (ProducerConfig, "idempotence", "did you mean 'enable_idempotence'?"),
+        (ConsumerConfig, "min_bytes", "did you mean 'fetch_min_bytes'?"),
+        (ConsumerConfig, "linger_ms", "'linger_ms' is a setting of producers"),
+        (ProducerConfig, "auto.offset.reset", "'auto.offset.reset' is a setting of consumers"),
+        (AdminConfig, "acks", "'acks' is a setting of producers"),
+        (AdminConfig, "allow_auto_create_topics", "is a setting of producers and consumers"),
+        (ProducerConfig, "sasl_mechanism", "docs/client.md lists all settings"),
+    ],
+)
+def test_an_unknown_setting_always_has_a_hint(kind: Any, name: str, hint: str) -> None:
+    """The nearest name, or whose setting it is, or where all of them are, in both forms of names alike."""
+    with pytest.raises(ConfigError) as caught:
+        build(kind, "localhost:1", {name: 1})
+    assert hint in caught.value.hint
+    with pytest.raises(ConfigError) as caught:
+        from_dotted(kind, {"bootstrap.servers": "localhost:1", f"x{dotted(name)}": 1})
+    assert caught.value.hint
+
+
 @pytest.mark.parametrize("servers", ["", "localhost", "localhost:http", ":9092", []])
 def test_bootstrap_servers_are_checked(servers: Any) -> None:
     """An address is host:port."""
