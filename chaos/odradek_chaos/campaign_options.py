@@ -39,6 +39,14 @@ Core = Annotated[
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Report what is not owed under the faults, too.")]
+Checks = Annotated[
+    str | None,
+    typer.Option("--checks", metavar="NAME,...", help="Only these checks count, and end a run. Default: all."),
+]
+FastRestart = Annotated[
+    bool,
+    typer.Option("--fast-restart-keeps-isr", help="odradek.legacy.fast.restart.keeps.isr of the brokers."),
+]
 ShrinkTo = Annotated[
     Path | None,
     typer.Option("--shrink", metavar="FILE", help="Make a failing seed small and write what is left of it to a file."),
@@ -55,6 +63,8 @@ def options_of(
     chance: str = "drawn",
     core: str = "drawn",
     strict: bool = False,
+    checks: str | None = None,
+    fast_restart: bool = False,
 ) -> Options:
     """Raises `CommandFailed` for what there is not."""
     from odradek_chaos.worlds.simulated.options import Options
@@ -70,6 +80,8 @@ def options_of(
             chance=chance,
             core=core,
             strict=strict,
+            fast_restart_keeps_isr=fast_restart,
+            checks=tuple(checks.split(",")) if checks else (),
         )
     except ValueError as error:
         raise CommandFailed(str(error), hint="docs/simulation.md describes them", exit_code=USAGE) from error

@@ -20,7 +20,9 @@ from odradek_chaos.campaign_options import (
     MOST_JOBS,
     Acks,
     Chance,
+    Checks,
     Core,
+    FastRestart,
     FaultsSeconds,
     Fsync,
     MinIsr,
@@ -60,6 +62,8 @@ def run(
     chance: Chance = "drawn",
     core: Core = "drawn",
     strict: Strict = False,
+    checks: Checks = None,
+    fast_restart: FastRestart = False,
     shrink: ShrinkTo = None,
     ledger: Annotated[
         Path | None, typer.Option("--ledger", metavar="FILE", help="Append one line about this campaign to a file.")
@@ -74,7 +78,11 @@ def run(
     from odradek_chaos.worlds.simulated.campaign import run_campaign
 
     screen = Screen(output, as_json, quiet)
-    options = options_of(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict)
+    options = options_of(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict, checks, fast_restart)
+    if checks is not None and ledger is not None:
+        raise CommandFailed(
+            "--ledger adds up campaigns in which every check counts", hint="leave --checks out", exit_code=USAGE
+        )
     first, last = range_of(seeds)
     progress = Progress(sys.stderr, last - first + 1, enabled=screen.for_people and not quiet)
     digest, commit = core_digest(), commit_here()  # of what runs, whatever becomes of it meanwhile

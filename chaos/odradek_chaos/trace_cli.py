@@ -17,7 +17,9 @@ from odradek_chaos.campaign_options import (
     FOUND,
     Acks,
     Chance,
+    Checks,
     Core,
+    FastRestart,
     FaultsSeconds,
     Fsync,
     MinIsr,
@@ -47,6 +49,8 @@ def trace(
     chance: Chance = "drawn",
     core: Core = "drawn",
     strict: Strict = False,
+    checks: Checks = None,
+    fast_restart: FastRestart = False,
     to_the_end: Annotated[bool, typer.Option("--to-the-end", help="Go on after a finding.")] = False,
     shrink: ShrinkTo = None,
     script: Annotated[
@@ -65,11 +69,11 @@ def trace(
     from odradek_chaos.worlds.simulated.script import Script
 
     screen, replayed = Screen(output, as_json, quiet), None
-    options = options_of(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict)
+    options = options_of(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict, checks, fast_restart)
     if script is not None:
         try:
             replayed, given = Script.load(script.read_text())
-            options = type(options)(**{**given, "nemeses": tuple(given.get("nemeses", ()))})
+            options = type(options)(**{**given, **{name: tuple(given.get(name, ())) for name in ("nemeses", "checks")}})
         except (TypeError, ValueError) as error:
             raise CommandFailed(str(error), hint="--shrink writes such files", exit_code=USAGE) from error
     if shrink is not None:

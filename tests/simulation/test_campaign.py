@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from odradek_chaos.worlds.simulated.campaign import run_campaign
 from odradek_chaos.worlds.simulated.options import Options
@@ -40,6 +42,18 @@ def test_truncation_to_the_high_watermark_is_caught_losing_records() -> None:
     else:
         pytest.fail(f"{SEEDS} seeds lost nothing with truncation to the high watermark")
     assert result.command in result.report()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "checks", [("skipped", "lost"), ("log-matching", "audit-log-matching")], ids=lambda each: each[0]
+)
+def test_each_failure_of_the_oldest_protocol_is_caught_by_name(checks: tuple[str, ...]) -> None:
+    """Loss and divergence, each alone, when a broker that comes back at once keeps its place in the ISR (L-12)."""
+    options = Options(truncation_mode="high-watermark", fast_restart_keeps_isr=True, core="never", checks=checks)
+    found = next((result for result in map(partial(run_seed, options=options), range(SEEDS)) if result.findings), None)
+    assert found is not None
+    assert {finding.check for finding in found.findings} <= {*checks}
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from odradek.cli.failures import CommandFailed
 from odradek_chaos.campaign_ledger import Entry, append, commit_here, core_digest, entry_of, read, sums
 from odradek_chaos.campaign_progress import Progress, clock
 from odradek_chaos.commands import app
@@ -102,6 +103,14 @@ def test_the_command_writes_a_line_and_adds_it_up(tmp_path: Path) -> None:
     assert (row["seeds"], row["present"], row["core"]) == (1, True, core_digest())
     file.write_text(entry("another").line() + "\n")
     assert "the core has changed since" in CliRunner().invoke(app, ["ledger", str(file)]).output
+
+
+def test_a_campaign_of_some_checks_is_no_line_of_the_ledger(tmp_path: Path) -> None:
+    """It would be added up with campaigns in which all of them counted."""
+    file = tmp_path / "campaigns.jsonl"
+    given = ["run", "--seeds", "1", "--checks", "lost", "--ledger", str(file)]
+    assert isinstance(CliRunner().invoke(app, given).exception, CommandFailed)
+    assert not file.exists()
 
 
 def test_a_terminal_shows_how_far_it_is_and_a_file_nothing() -> None:

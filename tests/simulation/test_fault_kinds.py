@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from odradek_chaos.worlds.simulated.checks.names import check_names
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES
 from odradek_chaos.worlds.simulated.faults.damage import Damage
@@ -80,6 +82,14 @@ def test_every_kind_has_a_class_and_is_described() -> None:
     page = (ROOT / "docs/simulation.md").read_text()
     assert CLASSES.keys() == KINDS.keys()
     assert [name for name in (*KINDS, *POINTS, *BRANCHES) if f"`{name}`" not in page] == []
+
+
+def test_every_name_that_is_reported_is_known() -> None:
+    """Whatever a source of the world reports by name can be given as one of the checks that count."""
+    sources = [path.read_text() for path in sorted((ROOT / "chaos/odradek_chaos/worlds/simulated").rglob("*.py"))]
+    reported = {name for source in sources for name in re.findall(r'\breport\(\s*"([a-z-]+)"', source)}
+    assert len(reported) > 10
+    assert reported <= {*check_names()}
 
 
 def test_every_chance_point_of_the_product_is_in_the_table() -> None:

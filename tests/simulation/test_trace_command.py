@@ -41,3 +41,20 @@ def test_a_finding_stands_in_the_json_of_a_trace(capsys: pytest.CaptureFixture[s
     checks = [finding["check"] for finding in found["findings"]]
     assert checks
     assert checks == [event["event"][1:] for event in found["events"] if event["event"].startswith("?")]
+
+
+def test_checks_that_do_not_count_are_told_and_end_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that looks for one check alone goes on past the others, which stand in its trace as not counted."""
+    found = json.loads(printed(capsys, 0, *LOSES, "--checks", "phantom", "--json"))
+    said = [event for event in found["events"] if event["event"].startswith("?")]
+    assert {event["event"] for event in said} >= {"?truncate-safe"}
+    assert all("not_counted" in event["facts"] for event in said)
+    assert found["findings"] == []
+
+
+def test_a_check_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the names that there are."""
+    assert main([*RUN, "--checks", "log-matching,lots"]) == 2
+    said = capsys.readouterr().err
+    assert "no check is called 'lots'" in said
+    assert "log-matching" in said

@@ -12,6 +12,7 @@ from random import Random
 from odradek_broker.core.partition.messages import TruncationMode
 from odradek_broker.settings import BrokerSettings
 
+from odradek_chaos.worlds.simulated.checks.names import check_names
 from odradek_chaos.worlds.simulated.kinds import ALL_NEMESES, KINDS, SAFE_NEMESES, Owed
 
 AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
@@ -46,6 +47,7 @@ class Options:
     chance: str = "drawn"  # which chance points of the product strike: those that the seed draws, all or none
     core: str = "drawn"  # whether one machine stays broken while the others must be well: drawn, always or never
     strict: bool = False  # report what is not owed, too
+    checks: tuple[str, ...] = ()  # the checks whose findings count, and end a run; empty: all
     metadata_snapshots: str = "drawn"  # small: every few records, so that nodes are sent one; drawn, small or never
     elr: str = "drawn"  # eligible leader replicas (KIP-966): drawn, on or off
 
@@ -53,6 +55,9 @@ class Options:
         unknown = [name for name in self.nemeses if name not in ALL_NEMESES]
         if unknown:
             raise ValueError(f"no nemesis is called {unknown[0]!r}; there are {', '.join(ALL_NEMESES)}")
+        unknown = [name for name in self.checks if name not in check_names()]
+        if unknown:
+            raise ValueError(f"no check is called {unknown[0]!r}; there are {', '.join(check_names())}")
         modes = tuple(mode.value for mode in TruncationMode)
         if self.truncation_mode not in modes:
             raise ValueError(f"no truncation mode is called {self.truncation_mode!r}; there are {', '.join(modes)}")

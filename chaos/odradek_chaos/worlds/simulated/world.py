@@ -220,6 +220,10 @@ class World:
         if check in self.tolerated:
             return
         self._reported.add(key)
+        counted = self.plan.options.checks
+        if counted and check not in counted:
+            self.note(f"?{check}", broker_id, partition, not_counted=sentence)
+            return
         if check in LOSSES and not self.promises.keeps_records:
             self.costs[check] += 1
             self.note(f"?{check}", broker_id, partition, not_owed=sentence)
