@@ -278,6 +278,20 @@ def test_a_full_disk_in_the_middle_of_a_run_takes_all_of_it_back(bench: LogBench
     assert bench.read_all() == written + run
 
 
+def test_what_a_full_disk_took_is_gone_for_good(bench: LogBench) -> None:
+    """A power loss must not bring it back below what comes in its place. Where nothing came, nothing is flushed."""
+    bench.fill(3)
+    before = bench.disk.fsyncs
+    bench.disk.quota = bench.disk.used + 200
+    with pytest.raises(DiskFull):
+        bench.log.append([read_header(batch(3)), read_header(batch(4))], [batch(3), batch(4)])
+    assert bench.disk.fsyncs == before + 1
+    bench.disk.quota = bench.disk.used
+    with pytest.raises(DiskFull):
+        bench.log.append([read_header(batch(3))], [batch(3)])
+    assert bench.disk.fsyncs == before + 1
+
+
 def test_a_failed_write_takes_the_directory_offline(bench: LogBench) -> None:
     """Any error but a full disk means that the disk cannot be trusted."""
     bench.fill(2)

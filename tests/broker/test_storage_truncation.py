@@ -9,10 +9,11 @@ from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.errors import LogDirectoryFailed
 from odradek_broker.storage.settings import LogSettings
+from odradek_chaos.worlds.simulated.inodes import Inode
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import read_header
 
-from tests.broker.log_bench import LogBench, batch, offsets
+from tests.broker.log_bench import DIRECTORY, LogBench, batch, offsets
 
 
 @pytest.fixture
@@ -227,6 +228,39 @@ def test_a_truncation_that_must_last_is_flushed() -> None:
     bench.new_files()
     bench.open(clean=False)
     assert bench.read_all() == written[:7]
+
+
+def durable_batches(bench: LogBench) -> bytes:
+    """What the segments hold that survives any power loss."""
+    entries = bench.disk.directory(DIRECTORY).durable
+    segments = [entry for name, entry in sorted(entries.items()) if name.endswith(".log")]
+    return b"".join(bytes(entry.durable()) for entry in segments if isinstance(entry, Inode))
+
+
+@pytest.mark.parametrize("target", [3, 7, 8, 20, 29])
+def test_what_was_cut_is_gone_for_good_before_the_next_append(bench: LogBench, target: int) -> None:
+    """Otherwise it could come back below newer batches, with offsets and epochs that fit."""
+    written = bench.fill(30)
+    bench.flush()
+    assert durable_batches(bench) == b"".join(written)
+    bench.log.truncate(target)
+    assert durable_batches(bench) == b"".join(written[:target])
+
+
+def test_a_cut_that_drops_nothing_flushes_nothing(bench: LogBench) -> None:
+    """To the end, behind it, and within the gap that another cut has left."""
+    bench.fill(3)
+    bench.append(batch(20))
+    bench.flush()
+    before = bench.disk.fsyncs
+    assert bench.log.truncate(21) == 21
+    assert bench.log.truncate(30) == 21
+    assert bench.disk.fsyncs == before
+    assert bench.log.truncate(15) == 15
+    assert bench.disk.fsyncs == before + 1
+    assert bench.log.truncate(10) == 10
+    assert bench.log.truncate(3) == 3
+    assert bench.disk.fsyncs == before + 1
 
 
 def test_a_failed_cut_takes_the_directory_offline(bench: LogBench) -> None:

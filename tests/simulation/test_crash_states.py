@@ -12,6 +12,7 @@ from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
 from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.crash_model import (
     EMPTY,
@@ -267,6 +268,17 @@ def seal_without_a_mark(segment: Segment) -> None:
     segment.time_index.save()
 
 
+def cut_without_fsync(segment: Segment) -> None:
+    segment.file.truncate(segment.size)
+
+
+def remove_without_fsync(segments: Segments, keep: int) -> None:
+    for segment in reversed(segments.all[keep:]):
+        segment.remove()
+    segments.directory_dirty = True
+    segments._replace(segments.all[:keep])
+
+
 flush_files = DurableLog._flush_files
 
 
@@ -281,6 +293,9 @@ def flush_without_directory(log: DurableLog) -> None:
         (Segment, "fsync", do_nothing, "appends_and_rolls", "was promised"),
         (Segment, "fsync", do_nothing, "metadata_snapshots", "was promised"),
         (Segment, "fsync_indexes", do_nothing, "second_thoughts", "the index says"),
+        (Segment, "drop_garbage", cut_without_fsync, "rewritten_ends", "was not written behind the one before it"),
+        (Segment, "drop_garbage", cut_without_fsync, "metadata_rewritten_ends", "was not written behind"),
+        (Segments, "_remove_newest", remove_without_fsync, "rewritten_ends", "was not written behind"),
         (Segment, "seal", seal_without_a_mark, "flushes_before_rolls", "the index says"),
         (DurableLog, "_flush_files", flush_without_directory, "appends_and_rolls", "was promised"),
         (LogDirectory, "_lower_recovery_point", do_nothing, "truncations", "a segment begins at"),
@@ -291,7 +306,7 @@ def flush_without_directory(log: DurableLog) -> None:
 def test_a_missing_precaution_is_noticed(
     owner: type, method: str, mutant: object, name: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No fsync before the recovery point moves, checkpoints that outlive what they speak of, names before contents."""
+    """No fsync before the recovery point moves, or of a cut, checkpoints that outlive what they speak of, and so on."""
     monkeypatch.setattr(owner, method, mutant)
     assert_noticed(name, sentence)
 

@@ -125,8 +125,7 @@ class AppendableLog(DurableLog):
             elif segment is not self._segments.active or segment.size != size:
                 self._segments.cut(place, size, next_offset)
                 self._snapshots.drop(lambda offset: offset > self._end_offset)
-            segment = self._segments.active
-            segment.file.truncate(segment.size)
+            self._segments.active.drop_garbage()
         if not isinstance(error, OSError):
             raise error
         if error.errno in NO_ROOM:

@@ -123,18 +123,23 @@ class Segment:
         self.dirty = True
 
     def cut(self, position: int, next_offset: int) -> None:
-        """Drop the batches from `position` on, where `next_offset` is the end of the batch before it."""
-        self.file.truncate(position)
-        self.dirty = True
+        """Drop the batches from `position` on, where `next_offset` is the end of the batch before it; durably."""
         self.size = position
+        self.drop_garbage()
+        self.dirty = True
         self.index.cut(next_offset)
         self.time_index.cut(next_offset)
         self.load_tail()
 
     def drop_garbage(self) -> None:
-        """Cut the file to `size`. Raises `OSError`."""
+        """Cut the file to `size`, if there is anything behind it. Raises `OSError`.
+
+        Flushed at once: otherwise a power loss could bring back old batches below newer ones that did reach the disk,
+        with offsets and epochs that fit, and nobody could tell.
+        """
         if self.file.size() != self.size:
             self.file.truncate(self.size)
+            self.file.fsync()
 
     def fsync(self) -> None:
         """Make batches durable. Raises `OSError`."""

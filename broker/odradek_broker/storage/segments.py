@@ -3,7 +3,8 @@
 Rules of this module. Segments touch: each begins where the last batch of the one before it ends, so that recovery can
 tell when the end of a segment did not survive (R-239). Files go from the newest to the oldest when a log is cut, and
 from the oldest to the newest when its start moves, with the directory flushed in between: whatever a crash leaves is a
-log without a hole. `all` is replaced, never changed, so that a reader in another thread keeps what it took.
+log without a hole. A cut is durable before anything is appended behind it: what it dropped never comes back below, or
+above, newer batches. `all` is replaced, never changed, so that a reader in another thread keeps what it took.
 """
 
 from __future__ import annotations
@@ -98,15 +99,13 @@ class Segments:
         return place, segment.size, next_offset, offset
 
     def cut(self, place: int, position: int, next_offset: int) -> None:
-        """Remove the segments behind `place`, newest first, and cut that one at `position`."""
+        """Remove the segments behind `place`, newest first, and cut that one at `position`; all of it durably."""
         self._remove_newest(place + 1)
-        segment = self.all[place]
-        segment.cut(position, next_offset)
+        self.all[place].cut(position, next_offset)
 
     def restart(self, base_offset: int, created_ms: int) -> None:
         """Remove everything; one empty segment begins at `base_offset` (R-231)."""
         self._remove_newest(0)
-        self._files.fsync_dir(self.directory)  # or else old segments could come back below the new one
         new = self._create(base_offset, created_ms)
         self._files.fsync_dir(self.directory)  # if only a later one survived, the log would seem to begin there
         self.all = (new,)
@@ -118,13 +117,10 @@ class Segments:
         )
 
     def _remove_newest(self, keep: int) -> None:
-        doomed = self.all[keep:]
-        for segment in reversed(doomed):
+        for segment in reversed(self.all[keep:]):
             segment.remove()
             self._doomed.append((segment, None))
-            if len(doomed) > 1:
-                self._files.fsync_dir(self.directory)
-        self.directory_dirty = self.directory_dirty or bool(doomed)
+            self._files.fsync_dir(self.directory)  # or else it could come back next to what is appended now
         self._replace(self.all[:keep])
 
     def _replace(self, segments: tuple[Segment, ...]) -> None:

@@ -23,7 +23,7 @@ from odradek_proto.formats import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SU
 from odradek_proto.records import BatchHeader, check_batch
 from odradek_proto.transport.ports import Files
 
-from odradek_chaos.worlds.simulated.crash_promises import Batches, Owed, Promises
+from odradek_chaos.worlds.simulated.crash_promises import Batches, Owed, Promises, Written
 from odradek_chaos.worlds.simulated.crash_states import CrashState
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
@@ -88,12 +88,12 @@ def judge(state: CrashState, promises: Promises, owed: Owed, now: int, bench: Be
         return [*found, f"does not open: {error!r}"]
 
 
-def written_by_name(state: CrashState, promises: Promises) -> dict[str, set[bytes]]:
+def written_by_name(state: CrashState, promises: Promises) -> dict[str, Written]:
     """Every batch that was ever written into a directory, by its present name."""
-    return {path.rpartition("/")[2]: promises.written.get(number, set()) for path, number in state.paths()}
+    return {path.rpartition("/")[2]: promises.written.get(number, {}) for path, number in state.paths()}
 
 
-def _check_all(disk: SimDisk, opened: Opened, written: dict[str, set[bytes]], owed: Owed) -> Found:
+def _check_all(disk: SimDisk, opened: Opened, written: dict[str, Written], owed: Owed) -> Found:
     logs, covered = _all_logs(opened), 0
     if opened.quorum is not None:
         covered = opened.quorum.kept[-1].id.end_offset if opened.quorum.kept else 0
@@ -101,7 +101,7 @@ def _check_all(disk: SimDisk, opened: Opened, written: dict[str, set[bytes]], ow
             yield f"{METADATA}: {each}"
     for name, log in logs.items():
         segments = [_batches_of(disk, segment) for segment in log.segments]
-        for each in check_log(log, segments, written.get(name, set()), owed.starts.get(name, 0)):
+        for each in check_log(log, segments, written.get(name, {}), owed.starts.get(name, 0)):
             yield f"{name}: {each}"
         for each in _lost(log, segments, owed.logs.get(name, {}), covered if name == METADATA else 0):
             yield f"{name}: {each}"
@@ -134,19 +134,23 @@ def _batches_of(disk: SimDisk, segment: Segment) -> list[Batch]:
     return found
 
 
-def check_log(log: Log, segments: list[list[Batch]], written: set[bytes], start: int = 0) -> Found:
-    """Batches are whole, in order, and were written; epochs, producers, indexes and offsets say what they say.
+def check_log(log: Log, segments: list[list[Batch]], written: Written, start: int = 0) -> Found:
+    """Batches are whole, in order, and were written there, each behind the same one as now.
 
+    Epochs, producers, indexes and offsets say what they say.
     Epochs may be missing below `start`, where the log was to begin: the checkpoint that says so comes later.
     """
     state, producers, epochs = log.state, ProducerStates(), EpochCache()
-    offset, epoch, seen = log.first_segment_base, -1, 0
+    offset, epoch, seen, before = log.first_segment_base, -1, 0, b""
     for segment, batches in zip(log.segments, segments, strict=True):
         if segment.base_offset != offset:
             yield f"a segment begins at {segment.base_offset}, the one before it ends at {offset}"
         for _, header, batch in batches:
             if batch not in written:
                 yield f"the batch at {header.base_offset} was never written"
+            elif before and before not in written[batch]:
+                yield f"the batch at {header.base_offset} was not written behind the one before it"
+            before = batch
             if header.base_offset != offset or header.leader_epoch < epoch:
                 yield f"offset {header.base_offset} of epoch {header.leader_epoch} follows {offset} of epoch {epoch}"
             offset, epoch, seen = header.next_offset, header.leader_epoch, seen + 1

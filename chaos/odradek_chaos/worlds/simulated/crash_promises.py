@@ -3,6 +3,9 @@
 Of a log: the batches that were flushed, until it is truncated. Between two marks owed is what was owed at both: what is
 promised is owed when it has been said, and what is cut is not owed any more when the cut begins. Of a small file that
 is replaced whole: the content of the last mark or a newer one, never an older one, never a part.
+
+Of each batch it is known below which other one it was written: what a power loss mixes of two pasts of a log may
+have fitting offsets and epochs, and is still no log that there ever was (log matching).
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ WHOLE = frozenset(
 Batches = dict[int, bytes]  # by base offset
 _START = Struct(">qi")  # of a batch: base offset, and the length of what follows these twelve bytes
 Place = tuple[int, str]  # number of a directory, and a name in it
+Written = dict[bytes, set[bytes]]  # batches, each with those that it was written right behind
+NONE_BEFORE = b""  # stands before a batch that began a log
 
 
 class Versions:
@@ -102,7 +107,7 @@ class Promises:
     """Everything that was promised in a recording, and everything that was ever written to its logs."""
 
     def __init__(self, operations: Sequence[Operation], root: str) -> None:
-        self.written: dict[int, set[bytes]] = {}  # batches, by number of the directory
+        self.written: dict[int, Written] = {}  # by number of the directory
         self.versions: dict[Place, Versions] = {}
         self.marks: list[Owed] = []
         self._root = root
@@ -110,6 +115,7 @@ class Promises:
         self._lives: dict[str, int] = {}
         self._segments: dict[int, tuple[int, Batches]] = {}  # by file: how much was read, and the batches in it
         self._holders: dict[int, int] = {}  # of the file of a segment: the directory that it was made in
+        self._last: dict[int, tuple[int, bytes]] = {}  # by file: the last batch that was written, and its end
         for index, operation in enumerate(operations):
             self._model.apply(operation)
             match operation:
@@ -117,6 +123,7 @@ class Promises:
                     self._note_names(index, operation.directory, (step.name for step in operation.steps))
                 case Begin():
                     self._segments.clear()
+                    self._last.clear()
                     for number, directory in self._model.directories.items():
                         gone = {name for (holder, name) in self.versions if holder == number}
                         self._note_names(index, number, sorted(gone.union(directory.current)))
@@ -127,7 +134,7 @@ class Promises:
                     if operation.offset < self._segments.get(operation.file, (0, {}))[0]:
                         self._segments.pop(operation.file, None)
                     if operation.file in self._holders:
-                        self._note_batches(operation.file, operation.data)
+                        self._note_batches(operation.file, operation.offset, operation.data)
                 case Mark():
                     self._mark(index, operation)
                 case _:
@@ -139,7 +146,7 @@ class Promises:
             node = entries.get(name, ABSENT)
             if name.endswith(LOG_SUFFIX) and node != ABSENT and node not in self._holders:
                 self._holders[node] = directory
-                self._note_batches(node, self._model.files[node].current)
+                self._note_batches(node, 0, self._model.files[node].current)
             is_snapshot = parse_snapshot_file_name(name) is not None
             if name not in WHOLE and not is_snapshot:
                 continue
@@ -148,8 +155,35 @@ class Promises:
                 versions = self.versions[directory, name] = Versions(removal_lasts=not is_snapshot)
             versions.add(index, None if node == ABSENT else bytes(self._model.files[node].current))
 
-    def _note_batches(self, node: int, data: bytes | bytearray) -> None:
-        self.written.setdefault(self._holders[node], set()).update(batch for _, batch in whole_batches(data))
+    def _note_batches(self, node: int, start: int, data: bytes | bytearray) -> None:
+        """Batches came to byte `start` of a file, which has them already."""
+        written, before = self.written.setdefault(self._holders[node], {}), None
+        for position, batch in whole_batches(data):
+            if before is None:
+                before = self._before(node, start)
+            written.setdefault(batch, set()).add(before)
+            before = batch
+            self._last[node] = (start + position + len(batch), batch)
+
+    def _before(self, node: int, position: int) -> bytes:
+        """The batch in front of a byte of a segment: at its start the last one of the segment before it."""
+        if position:
+            return self._ends_at(node, position)
+        entries = self._model.directories[self._holders[node]].current
+        below = NONE_BEFORE
+        for name, other in sorted(entries.items()):
+            if other == node:
+                return below
+            if name.endswith(LOG_SUFFIX) and self._model.files[other].current:
+                below = self._ends_at(other, len(self._model.files[other].current))
+        return NONE_BEFORE
+
+    def _ends_at(self, node: int, position: int) -> bytes:
+        last_end, last = self._last.get(node, (-1, NONE_BEFORE))
+        if last_end == position:
+            return last
+        batches = whole_batches(self._model.files[node].current)
+        return next((batch for start, batch in batches if start + len(batch) == position), NONE_BEFORE)
 
     def _mark(self, index: int, mark: Mark) -> None:
         before = self.marks[-1] if self.marks else NOTHING
@@ -194,13 +228,15 @@ class Promises:
             self._segments[node] = (read, batches)
         return batches
 
-    def go_on(self, owed: Owed, written: Mapping[str, set[bytes]]) -> None:
+    def go_on(self, owed: Owed, written: Mapping[str, Written]) -> None:
         """What was owed and written before this recording began, by the names of the partitions' directories."""
         self.marks.insert(0, Owed(0, owed.logs, owed.starts))
         for name, batches in written.items():
             number = self._model.find(f"{self._root}/{name}")
             if number != ABSENT:
-                self.written.setdefault(number, set()).update(batches)
+                mine = self.written.setdefault(number, {})
+                for batch, before in batches.items():
+                    mine.setdefault(batch, set()).update(before)
 
     def owed_at(self, index: int) -> Owed:
         """What is owed after an operation: what was at the last mark, unless the next one says that it was cut."""

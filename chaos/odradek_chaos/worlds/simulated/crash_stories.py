@@ -70,6 +70,26 @@ def second_thoughts(it: LogTeller) -> None:
     it.checkpoint()
 
 
+def rewritten_ends(it: LogTeller) -> None:
+    """What is cut fits, by offsets and epochs, below what is written in its place, and above it."""
+    it.append(4, 0)
+    it.flush()
+    it.checkpoint()
+    it.append(1, 1)
+    it.wait_long()
+    it.truncate(4)
+    it.append(1, 2)
+    it.roll()
+    it.append(1, 4)
+    it.wait_long()
+    it.truncate(4)
+    it.append(1, 3)
+    it.roll()
+    it.append(2, 5)
+    it.flush()
+    it.checkpoint()
+
+
 def flushes_before_rolls(it: LogTeller) -> None:
     """All batches of a segment are on the disk before it is complete; of its indexes an old version is."""
     it.append(12, 0)
@@ -166,6 +186,18 @@ def metadata_truncations(it: QuorumTeller) -> None:
     it.append(2)
 
 
+def metadata_rewritten_ends(it: QuorumTeller) -> None:
+    """As in a log of data; the batch that is cut is the last one of its segment."""
+    it.append(10)
+    it.flush()
+    it.append(1, epoch=1)
+    it.wait_long()
+    it.truncate(10)
+    it.append(3, epoch=2)
+    it.flush()
+    it.append(1, epoch=2)
+
+
 def metadata_snapshots(it: QuorumTeller) -> None:
     it.append(12)
     it.flush()
@@ -197,6 +229,7 @@ LOG_STORIES: tuple[Callable[[LogTeller], None], ...] = (
     rolls_after_flushes,
     truncations,
     second_thoughts,
+    rewritten_ends,
     flushes_before_rolls,
     restarts,
     retention,
@@ -206,6 +239,7 @@ LOG_STORIES: tuple[Callable[[LogTeller], None], ...] = (
 QUORUM_STORIES: tuple[Callable[[QuorumTeller], None], ...] = (
     votes,
     metadata_truncations,
+    metadata_rewritten_ends,
     metadata_snapshots,
     metadata_installs,
 )

@@ -183,7 +183,7 @@ class LogTeller(Teller):
 
 
 class QuorumTeller(Teller):
-    """A metadata log with its snapshots and votes. The record at offset n is `value n`, of epoch n // 10."""
+    """A metadata log with its snapshots and votes. The record at offset n is `value n`, of epoch n // 10 or another."""
 
     def start(self) -> None:
         files = self.new_files()
@@ -204,12 +204,13 @@ class QuorumTeller(Teller):
         write_quorum_state(self.files, f"{ROOT}/{METADATA}", self.vote_state, VOTERS)
         self.mark(f"vote in epoch {epoch}")
 
-    def append(self, count: int) -> None:
+    def append(self, count: int, epoch: int | None = None) -> None:
         state = self.log.state
         for offset in range(state.log_end_offset, state.log_end_offset + count):
-            if state.epochs.assign(offset // 10, offset):
+            of_epoch = offset // 10 if epoch is None else epoch
+            if state.epochs.assign(of_epoch, offset):
                 self.log.carry_out(WriteEpochs(state.epochs.entries), 1, WALL_MS)
-            self.log.carry_out(AppendRecords(offset, offset // 10, (_value(offset),)), 1, WALL_MS)
+            self.log.carry_out(AppendRecords(offset, of_epoch, (_value(offset),)), 1, WALL_MS)
             state.log_end_offset = offset + 1
         self.mark("append")
 
