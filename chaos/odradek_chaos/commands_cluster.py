@@ -49,7 +49,7 @@ def up(
     """Start brokers as processes of this machine.
 
     Every broker is also a controller. Without --detach they run until Ctrl-C, which stops them one after the other in
-    peace. A directory that holds a cluster already is started again with its data.
+    peace, and also when nobody reads the output any more. A directory that holds a cluster already is started again with its data.
     """
     from odradek.cli.current import writable_home
 

@@ -10,7 +10,7 @@ import time
 
 from odradek.cli.current import forget, remember
 from odradek.cli.failures import FAILED, FINE, CommandFailed
-from odradek.cli.screen import Screen
+from odradek.cli.screen import Screen, drop_output
 from odradek_broker.local_cluster import ClusterError, LocalCluster
 
 from odradek_chaos.interrupting import terminable
@@ -31,7 +31,8 @@ class Up:
     def run(self, *, detach: bool) -> int:
         """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind.
 
-        Brokers that nobody watches do not depend on whether somebody reads what is printed.
+        Brokers do not depend on whether somebody reads what is printed: as with any server, a pipe whose reader is gone
+        stops nothing, and only Ctrl-C, SIGTERM, a closed terminal or `cluster down` do.
         """
         self._detached = detach
         with terminable():
@@ -39,7 +40,8 @@ class Up:
                 self._start()
                 remember(self._cluster.directory)
                 if not detach:
-                    self._announce()
+                    self._print_what_is_watched()
+                    self._say_what_is_next()
                     self._watch()
             except KeyboardInterrupt:
                 return self._stop()
@@ -48,13 +50,13 @@ class Up:
                 self._remove_if_temporary()
                 raise
         if detach:
-            self._announce_what_stays()
+            self._print_what_stays()
+            self._say_what_is_next()
         return FINE
 
-    def _announce_what_stays(self) -> None:
+    def _print_what_stays(self) -> None:
         try:
-            self._announce()
-            sys.stdout.flush()
+            self._print_address()
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -63,9 +65,17 @@ class Up:
                 hint="`odradek cluster status` shows them, `odradek cluster down` stops them",
             ) from error
 
-    def _talk(self, text: str) -> None:
-        """Say how far the start is."""
-        with contextlib.suppress(OSError) if self._detached else contextlib.nullcontext():
+    def _print_what_is_watched(self) -> None:
+        try:
+            self._print_address()
+        except OSError as error:
+            drop_output(sys.stdout)
+            if not isinstance(error, BrokenPipeError):
+                self._talk(f"where the brokers are could not be printed: {error.strerror}")
+
+    def _talk(self, text: str = "") -> None:
+        """Say how it goes, if anybody still listens."""
+        with contextlib.suppress(OSError):
             self._screen.say(text)
 
     def _start(self) -> None:
@@ -84,7 +94,8 @@ class Up:
 
         asyncio.run(wait_until_ready(cluster, timeout_s=self._timeout_s, on_progress=on_progress))
 
-    def _announce(self) -> None:
+    def _print_address(self) -> None:
+        """At once, for a program that reads it. Raises `OSError`."""
         cluster = self._cluster
         nodes = [
             {
@@ -105,7 +116,10 @@ class Up:
             "brokers": nodes,
         }
         self._screen.show(facts, lambda: f"export ODRADEK_BOOTSTRAP={cluster.bootstrap}")
-        say = self._screen.say
+        sys.stdout.flush()
+
+    def _say_what_is_next(self) -> None:
+        cluster, say = self._cluster, self._talk
         for node in cluster.nodes.values():
             metrics = f"  http://{node.metrics}/metrics" if node.metrics else ""
             say(f"  broker {node.node_id}  {node.grpc}  pid {node.pid}{metrics}")
@@ -120,7 +134,7 @@ class Up:
 
     def _watch(self) -> None:
         """Until Ctrl-C. Brokers may be killed and restarted from elsewhere; whoever ends is named once."""
-        cluster, screen = self._cluster, self._screen
+        cluster = self._cluster
         gone: set[int] = set()
         while True:
             time.sleep(WATCH_S)
@@ -129,32 +143,31 @@ class Up:
                 if cluster.running(node_id):
                     if node_id in gone:
                         gone.discard(node_id)
-                        screen.say(f"broker {node_id} runs again")
+                        self._talk(f"broker {node_id} runs again")
                 elif node_id not in gone:
                     gone.add(node_id)
                     from odradek_chaos.waiting import obituary
 
-                    screen.say(obituary(cluster, node_id))
-                    screen.say(f"`odradek chaos restart --broker {node_id}` starts it again")
+                    self._talk(obituary(cluster, node_id))
+                    self._talk(f"`odradek chaos restart --broker {node_id}` starts it again")
 
     def _stop(self) -> int:
-        screen = self._screen
-        screen.say("\nstopping the brokers")
+        self._talk("\nstopping the brokers")
         try:
             with contextlib.suppress(ClusterError):
                 self._cluster.refresh()
             killed = self._cluster.stop_all()
         except KeyboardInterrupt:
-            screen.say("killing them")
+            self._talk("killing them")
             self._cluster.kill_all()
             killed = []
         forget(self._cluster.directory)
         for node_id in killed:
-            screen.say(f"broker {node_id} did not stop in time and was killed")
+            self._talk(f"broker {node_id} did not stop in time and was killed")
         if self._remove_if_temporary():
-            screen.say("stopped; the data was temporary and is removed (--data DIR keeps it)")
+            self._talk("stopped; the data was temporary and is removed (--data DIR keeps it)")
         else:
-            screen.say(f"stopped; the data is in {self._cluster.directory}")
+            self._talk(f"stopped; the data is in {self._cluster.directory}")
         return FAILED if killed else FINE
 
     def _remove_if_temporary(self) -> bool:

@@ -70,3 +70,29 @@ def test_what_was_done_is_said_when_the_rest_is_not(shell: Run, home: Path, plac
     assert facts["history"] == str(history)
     assert facts["acknowledged"] == sum(event["type"] == "ack" for event in events)
     assert facts["sent"] == sum(event["type"] == "send" for event in events) > 0
+
+
+@pytest.mark.parametrize("reader_of", ["stdout", "stderr"])
+def test_a_cluster_in_the_foreground_outlives_its_reader(home: Path, place: Path, reader_of: str) -> None:
+    """Nobody reads what it prints, and it runs until it is told to stop; who still reads is told at once."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    gone, kept = writing, subprocess.PIPE
+    running = subprocess.Popen(
+        [sys.executable, "-m", "odradek.cli.main", "cluster", "up", "-n", "1", "--data", str(place)],
+        text=True,
+        env={**os.environ, "ODRADEK_HOME": str(home)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        stdout=gone if reader_of == "stdout" else kept,
+        stderr=gone if reader_of == "stderr" else kept,
+    )
+    os.close(writing)
+    told, last = (running.stderr, "Ctrl-C stops it.") if reader_of == "stdout" else (running.stdout, "export ")
+    assert told is not None
+    assert any(line.startswith(last) for line in told), f"it ended with {running.wait()}"
+    cluster = LocalCluster.load(place)
+    assert cluster.running(1)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=60) == 0
+    assert not cluster.running(1)
+    assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped in peace"

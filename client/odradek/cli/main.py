@@ -79,11 +79,13 @@ def _open_what_is_closed() -> None:
 
 def _give_up_output() -> None:
     """What could not be written is not tried again, with a traceback, when the interpreter ends."""
+    from odradek.cli.screen import drop_output
+
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            drop_output(stream)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from odradek.cli.options import OutputFormat
 
@@ -56,6 +56,13 @@ class Screen:
         else:
             for row in rows:
                 print(as_line(row))
+
+
+def drop_output(stream: TextIO) -> None:
+    """Whoever read this stream has had enough: what is printed from now on goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def can_move_cursor() -> bool:
