@@ -139,7 +139,19 @@ def test_the_command_prints_reasons_and_ends_with_a_code(
     assert odradek(["server", "health", "--ready"]) == 1
     assert capsys.readouterr().err == "not ready: the broker is fenced\n"
     url = alone.metrics_url(1)
+    assert odradek(["server", "health", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"url": alone.metrics_url(1).replace("http", "HTTP"), "asked": "ready", "answer": False,
+                    "reasons": ["the broker is fenced"]}  # fmt: skip
+    assert odradek(["server", "health", "--live", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) | {"url": ""} == {
+        "url": "", "asked": "live", "answer": True, "reasons": [],
+    }  # fmt: skip
     alone.kill(1)
+    assert odradek(["server", "health", "--url", url, "--json"]) == 4
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"url": url, "asked": "ready", "answer": None, "reasons": ["Connection refused"]}
+    assert "no answer from" in err
     assert odradek(["server", "health", "--url", url]) == 4
     assert probe(["--url", url]) == 4
     assert odradek(["server", "health", "--url", "ftp://here"]) == 2

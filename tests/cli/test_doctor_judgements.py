@@ -177,7 +177,7 @@ def test_a_quorum_without_leader_or_with_silent_voters_is_found() -> None:
     assert checks(ClusterFacts(topic([1, 2, 3]), admin_pb2.DescribeQuorumResponse(leader_id=-1))) == ["no-majority"]
     (finding,) = of_cluster.judge(ClusterFacts(topic([1, 2, 3]), quorum(5_001, 20)))
     assert (finding.check, finding.about) == ("voter-silent", "2")
-    assert finding.says == "of 3 controllers 2 do not follow; 0 more may fail"
+    assert finding.says == "controller 2 does not follow; of all 3 no other may fail"
     assert checks(ClusterFacts(topic([1, 2, 3]), quorum(-1, 20))) == ["voter-silent"]
 
 

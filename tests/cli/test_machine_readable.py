@@ -11,7 +11,6 @@ from typer.main import get_command
 
 WITHOUT_JSON = {
     "server run": "it goes on until it is stopped, and what it says is its log",
-    "server health": "a probe: its answer is the exit code, and programs ask /health/ready, which is JSON, themselves",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FAILED, USAGE, FINDINGS = 1, 2, 3
+FINE, FAILED, USAGE, FINDINGS = 0, 1, 2, 3
 
 
 class CommandFailed(Exception):

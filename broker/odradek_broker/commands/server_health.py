@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from odradek_broker.commands.failing import FAILED, USAGE, CommandFailed
+from odradek_broker.commands.failing import FAILED, FINE, USAGE, CommandFailed
 from odradek_broker.commands.probe import (
     DEFAULT_TIMEOUT_S,
     DEFAULT_URL,
@@ -28,10 +30,12 @@ def health(
         str | None, typer.Option("--url", metavar="URL", help=f"Where. Default: {VARIABLE}, else {DEFAULT_URL}.")
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="For all of it.")] = DEFAULT_TIMEOUT_S,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: url, asked, answer, reasons.")] = False,
 ) -> None:
     """Ask a node whether it is ready, by its metrics listener.
 
-    Exit code 0: it is. 1: it is not, and the reasons are printed, a line each. 4: nobody answers.
+    Exit code 0: it is. 1: it is not, and the reasons are printed, a line each. 4: nobody answers; in JSON the answer
+    is null then.
     """
     if live and ready:
         raise CommandFailed("--live and --ready are two questions", hint="ask one at a time", exit_code=USAGE)
@@ -41,10 +45,19 @@ def health(
     except ValueError as error:
         raise CommandFailed(str(error), hint="name the node's listener with --url", exit_code=USAGE) from error
     except NoAnswer as error:
+        if as_json:
+            _print_json(where, word, None, [str(error)])
         hint = "is the node up, and odradek.metrics.listener set?"
         raise CommandFailed(f"no answer from {where}: {error}", hint=hint, exit_code=UNREACHABLE) from error
+    if as_json:
+        _print_json(where, word, not reasons, reasons)
+        raise typer.Exit(FAILED if reasons else FINE)
     for reason in reasons:
         print(f"not {word}: {reason}", file=sys.stderr)
     if reasons:
         raise typer.Exit(FAILED)
     print(word)
+
+
+def _print_json(url: str, asked: str, answer: bool | None, reasons: Sequence[str]) -> None:
+    print(json.dumps({"url": url, "asked": asked, "answer": answer, "reasons": list(reasons)}))

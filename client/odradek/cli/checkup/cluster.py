@@ -105,7 +105,9 @@ def _judge_quorum(facts: ClusterFacts) -> list[Finding]:
         findings.append(
             problem(
                 "voter-silent", ",".join(map(str, silent)),
-                f"of {len(quorum.voters)} controllers {_list(silent)} do not follow; {max(spare, 0)} more may fail",
+                f"{'controller' if len(silent) == 1 else 'controllers'} {_list(silent)} "
+                f"{'does' if len(silent) == 1 else 'do'} not follow; of all {len(quorum.voters)} "
+                f"{f'{spare} more' if spare > 0 else 'no other'} may fail",
                 "start them, or look into their logs",
             )
         )  # fmt: skip
