@@ -48,8 +48,9 @@ def up(
 ) -> None:
     """Start brokers as processes of this machine.
 
-    Every broker is also a controller. Without --detach they run until Ctrl-C, which stops them one after the other in
-    peace, and also when nobody reads the output any more. A directory that holds a cluster already is started again with its data.
+    Every broker is also a controller. Without --detach they run until Ctrl-C, also when nobody reads the output any
+    more; then they are stopped one after the other in peace. A directory that holds a cluster already is started again
+    with its data.
     """
     from odradek.cli.current import writable_home
 
