@@ -22,6 +22,7 @@ from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_broker.config import LoadedConfig
 from odradek_broker.listeners import beyond_loopback, controller_listeners, dialable, parse_listeners
 from odradek_broker.node import Node
+from odradek_broker.open_files import raise_open_files_limit
 from odradek_broker.settings import BrokerSettings, ConfigError
 from odradek_broker.storage.errors import StorageError
 
@@ -56,8 +57,9 @@ def single_node_defaults(settings: BrokerSettings) -> BrokerSettings:
 def run(loaded: LoadedConfig) -> int:
     """Run a node until it is stopped; returns the exit code. Uses uvloop when it is installed. Raises `ConfigError`."""
     settings = single_node_defaults(default_log_directory(loaded.settings))
-    for line in (*loaded.set_by(), *loaded.unheard(), *warnings(settings)):
-        say(line)
+    for line in (*loaded.set_by(), *loaded.unheard(), *warnings(settings), raise_open_files_limit()):
+        if line:
+            say(line)
     try:
         import uvloop
     except ImportError:

@@ -65,10 +65,12 @@ def java(installed: Callable[[str], bool], environment: Mapping[str, str]) -> li
 
 
 def open_files(limit: int | None) -> list[Finding]:
-    """A broker holds three to five files for each partition, and one for each connection."""
+    """A broker holds three to five files for each partition, and one for each connection; it raises its own limit as
+    far as it may."""
     if limit is None or limit >= ENOUGH_FILES:
         return []
-    says, remedy = f"a process may have {limit} files open", "ulimit -n 65536"
+    says = f"a process may have no more than {limit} files open"
+    remedy = "raise the hard limit: `ulimit -n 65536` as root, LimitNOFILE= of systemd, or limits.conf"
     level = problem if limit < FEW_FILES else note
     return [level("open-files", "ulimit -n", f"{says}: too few for a broker with many partitions", remedy)]
 
@@ -106,5 +108,5 @@ def _file_limit() -> int | None:
         import resource
     except ImportError:  # not a POSIX system
         return None
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if hard == resource.RLIM_INFINITY else hard
