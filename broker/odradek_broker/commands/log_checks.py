@@ -14,11 +14,10 @@ from odradek_proto import formats
 from odradek_proto.formats import CorruptFile
 from odradek_proto.headers import BatchHeader, CorruptBatch
 from odradek_proto.records import CodecUnavailable, decode_records
-from odradek_proto.topics import parse_partition_directory
+from odradek_proto.topics import DELETED_PARTITION_SUFFIX, parse_partition_directory
 
 from odradek_broker.commands.log_rows import batches, open_regular, parse_name
 
-DELETED = "-delete"  # the end of the name of a partition that loses its files one by one
 OF_PARTITIONS = (formats.LEADER_EPOCH_CHECKPOINT, formats.PARTITION_METADATA)
 OF_LOG_DIRECTORIES = (
     formats.META_PROPERTIES,
@@ -80,7 +79,7 @@ def _lacks_segments(directory: Path) -> bool:
 
 def _is_partitions(directory: Path) -> bool:
     name = directory.resolve().name
-    if name.endswith(DELETED):
+    if name.endswith(DELETED_PARTITION_SUFFIX):
         return False
     files = directory.glob("*")  # none of a directory that may not be read
     if any(file.name in OF_PARTITIONS or parse_name(file.name) for file in files):

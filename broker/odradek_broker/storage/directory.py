@@ -27,7 +27,12 @@ from odradek_proto.formats import (
     encode_clean_shutdown,
     encode_offset_checkpoint,
 )
-from odradek_proto.topics import TopicPartition, parse_partition_directory, partition_directory
+from odradek_proto.topics import (
+    DELETED_PARTITION_SUFFIX,
+    TopicPartition,
+    parse_partition_directory,
+    partition_directory,
+)
 from odradek_proto.transport.ports import File, Files
 
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, remove_files, replace_file
@@ -40,7 +45,6 @@ from odradek_broker.storage.settings import LogSettings
 
 LOCK = ".lock"
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
-DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 CORRECTION_SUFFIX = ".corrected" + TEMPORARY_SUFFIX  # a thread may be writing the same checkpoint
 NO_BROKER_EPOCH = -1
@@ -129,7 +133,7 @@ class LogDirectory:
         self.log_starts = self._read_checkpoint(LOG_START_OFFSET_CHECKPOINT)
         self._written_recovery_points = dict(self.recovery_points)
         for name in self._files.list(self.path):
-            if name.endswith(DELETE_SUFFIX):
+            if name.endswith(DELETED_PARTITION_SUFFIX):
                 self._doomed.append((f"{self.path}/{name}", wall_ms))
             elif name.endswith(TEMPORARY_SUFFIX):
                 self._files.remove(f"{self.path}/{name}")
@@ -205,7 +209,7 @@ class LogDirectory:
 
         Raises `LogDirectoryFailed`.
         """
-        self._set_aside(log, DELETE_SUFFIX, wall_ms)
+        self._set_aside(log, DELETED_PARTITION_SUFFIX, wall_ms)
 
     def set_aside_stray(self, log: Log, wall_ms: int) -> None:
         """Keep a partition that the metadata does not know, as `topic-partition.<id>-stray`, for people to see."""
@@ -219,7 +223,7 @@ class LogDirectory:
         target = f"{self.path}/{name[: LONGEST_NAME - len(ending)]}{ending}"
         with_delay = wall_ms + log.settings.file_delete_delay_ms
         self._acting("deleting a partition", lambda: self._rename(log.directory, target))
-        if suffix == DELETE_SUFFIX:
+        if suffix == DELETED_PARTITION_SUFFIX:
             self._doomed.append((target, with_delay))
             self.on_deleted()
 
