@@ -43,13 +43,17 @@ class _IndexFile:
         return self._file
 
     def read(self) -> bytes:
-        file = self.open()
-        return file.pread(0, file.size())
+        """All of it. By a handle of its own: readers in several threads may come at once, and leave nothing open."""
+        file = self._files.open(self.path, create=True)
+        try:
+            return file.pread(0, file.size())
+        finally:
+            file.close()
 
-    def settle(self, count: int) -> None:
-        """Say how many entries were read. Kafka pads the index of an active segment with zeros: they go."""
+    def settle(self, count: int, size: int) -> None:
+        """Say how many entries were read from so many bytes. Kafka pads an active segment's index with zeros."""
         self.saved = count
-        if self.open().size() != count * self.entry_size:
+        if size != count * self.entry_size:
             self.cut(count)
 
     def add(self, content: bytes, count: int) -> None:
@@ -90,9 +94,10 @@ class _SparseIndex:
 
     def load(self) -> None:
         """Read the file. Raises `CorruptFile` when it is no index (R-236)."""
-        entries = self._decode(self._file.read())
+        content = self._file.read()
+        entries = self._decode(content)
         self._fill(entries)
-        self._file.settle(len(entries))
+        self._file.settle(len(entries), len(content))
 
     def reset(self) -> None:
         """Forget all entries, in the file too."""

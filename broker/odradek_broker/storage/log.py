@@ -72,6 +72,7 @@ class Log(AppendableLog):
         log = cls(files, directory, opened, settings, wall_ms, cache or RecentBatches())
         log.segment_jitter_ms = segment_jitter_ms
         log.on_recovery_point_lowered = on_recovery_point_lowered
+        log.close_indexes()
         return log
 
     # --- Read ------------------------------------------------------------------------------------------------------
@@ -242,7 +243,7 @@ class Log(AppendableLog):
         """Close the files that nobody reads any more; returns those whose time has come, for `remove`."""
         self._wall_ms = wall_ms
         with self._failing("closing segments"):
-            return self._segments.due(wall_ms, self.recovery_point)
+            return self._segments.due(wall_ms)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove files that were `due`. Blocking, safe in a thread. Raises `LogDirectoryFailed`."""
@@ -257,5 +258,5 @@ class Log(AppendableLog):
         self._unless_closed("flushing the directory", lambda: self._files.fsync_dir(self.directory))
 
     def close_indexes(self) -> None:
-        """Close the indexes that the last flush made durable and that no append needs any more."""
+        """Close the indexes that are durable and that no append needs any more: at the opening, and after a flush."""
         self._segments.close_indexes(self.recovery_point)

@@ -36,7 +36,7 @@ class Segments:
         self.active = self.all[-1]
         self.directory_dirty = True  # names were made or removed since the last flush of the directory
         self._doomed: list[tuple[Segment, int | None]] = []  # removal time; None: only to be closed
-        self._sealed: list[Segment] = []  # complete ones whose indexes may still be open
+        self._sealed = list(segments[:-1])  # complete ones whose indexes may still be open
 
     @property
     def first(self) -> Segment:
@@ -127,7 +127,8 @@ class Segments:
         self.all = segments
         if segments:
             self.active = segments[-1]
-        self._sealed = [each for each in self._sealed if each in segments]
+        kept = set(segments)
+        self._sealed = [each for each in self._sealed if each in kept]
 
     def drop_oldest(self, count: int, due_ms: int) -> int:
         """Give up the first `count` segments: renamed now, to be removed from `due_ms` on. Returns their bytes."""
@@ -148,11 +149,8 @@ class Segments:
         """The wall time at which the first given up segment may be removed; None when none waits."""
         return min((due_ms for _, due_ms in self._doomed if due_ms is not None), default=None)
 
-    def due(self, wall_ms: int, recovery_point: int) -> list[str]:
-        """Close what nobody reads any more; returns the files that have waited for long enough to be removed.
-
-        Indexes of segments below the recovery point are closed: no flush in a thread has to do with them any more.
-        """
+    def due(self, wall_ms: int) -> list[str]:
+        """Close what nobody reads any more; returns the files that have waited for long enough to be removed."""
         paths: list[str] = []
         waiting: list[tuple[Segment, int | None]] = []
         for segment, due_ms in self._doomed:
@@ -163,16 +161,13 @@ class Segments:
             if due_ms is not None:
                 paths.extend(path + DELETED_SUFFIX for path in segment.paths)
         self._doomed = waiting
-        for place, segment in enumerate(self.all[:-1]):
-            if not segment.dirty and self.end_of(place) <= recovery_point:
-                segment.index.close()
-                segment.time_index.close()
         return paths
 
     def close_indexes(self, recovery_point: int) -> None:
-        """After a flush: close the indexes of segments that were completed since, below the recovery point.
+        """Close the indexes of segments that were completed since the last time, below the recovery point.
 
-        They open again when somebody needs them. A log of thousands of small segments would run out of descriptors.
+        No flush in a thread has to do with them any more. They open again when somebody needs them. A log of thousands
+        of small segments would run out of descriptors.
         """
         waiting = []
         for segment in self._sealed:
