@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
 from odradek_broker.runtime import maintenance
+from odradek_broker.runtime.offloading import finish
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.segment import Segment
@@ -25,6 +26,7 @@ from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts
 from odradek_proto.records import read_header
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Files
 
 from tests.broker.log_bench import START_MS, batch
 
@@ -125,6 +127,39 @@ def test_retention_gives_up_one_segment_at_a_time() -> None:
     story.run(told)
 
 
+def test_retention_reads_a_few_cold_segments_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their largest timestamps come from the disk after a start, in the loop: others have their turn in between."""
+    story = Story()
+    reads: list[int] = []
+    load_times = Segment._load_times
+
+    def counted(segment: Segment) -> None:
+        reads[-1] += 1
+        load_times(segment)
+
+    def waited(files: Files, function: Callable[[], object]) -> Awaitable[object]:
+        reads.append(0)
+        return finish(files, function)
+
+    async def told() -> None:
+        story.machine.kill()
+        await story.sleep(10)
+        story.machine.disk.slow_ms = 0
+        story.cluster.start(NODE)
+        await story.until(lambda: TINY in story.cluster.hosted(NODE), limit_ms=5000)
+        for segment in story.cluster.hosted(NODE)[TINY].log.segments[:-1]:
+            segment._times_known = False  # as after a clean stop
+        reads.append(0)
+        monkeypatch.setattr(Segment, "_load_times", counted)
+        monkeypatch.setattr("odradek_broker.runtime.maintenance.finish", waited)
+        await story.as_client(story.retain_nothing)
+        await story.until(lambda: story.segments() == 1, limit_ms=60_000)
+
+    story.run(told)
+    assert sum(reads) > SEGMENTS // 2
+    assert max(reads) <= 4
+
+
 def test_files_of_given_up_segments_are_removed_in_pieces() -> None:
     """One call into a thread removes so many files and no more: a stop waits for its end."""
     story = Story()
@@ -208,6 +243,31 @@ def test_a_flush_lets_go_of_the_indexes_of_complete_segments(tmp_path: Path) -> 
     assert len(files.opened) == 20 + 2
     assert log.truncate(10) == 10
     log.append([read_header(batch(10))], [memoryview(batch(10))])
+    log.close(clean=True)
+    assert not files.opened
+    files.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_was_opened_again_holds_no_indexes_of_complete_segments(tmp_path: Path, clean: bool) -> None:
+    """Nor do readers leave any open; what a recovery has made anew goes with the next flush."""
+    settings = LogSettings(segment_bytes=100)
+
+    def open_log(files: BrokerFiles) -> Log:
+        return Log.open(files, f"{tmp_path}/{TINY}", TINY, settings=settings, clean=clean, wall_ms=START_MS)
+
+    log = open_log(BrokerFiles())
+    for offset in range(20):
+        log.append([read_header(batch(offset))], [memoryview(batch(offset))])
+    log.close(clean=True)
+    files = BrokerFiles()
+    log = open_log(files)
+    assert len(files.opened) <= 20 + (2 if clean else 20 * 2)
+    log.flush()
+    log.close_indexes()
+    log.read(7, 1000, 20)
+    assert log.max_timestamp(20) is not None
+    assert len(files.opened) <= 20 + 2
     log.close(clean=True)
     assert not files.opened
     files.close()

@@ -1,9 +1,8 @@
 """What a broker does by the clock: checkpoints, ISR checks, retention, the removal of deleted files.
 
 Each duty has its own period, Kafka's setting; what was deleted is removed when its own `file.delete.delay.ms` is over.
-A duty that fails on one replica is that replica's failure. Retention and
-removal go in small steps, with the disk's waits in a thread: a log may have thousands of segments, and heartbeats do
-not wait for them.
+A duty that fails on one replica is that replica's failure. Retention and removal go in small steps, with the disk's
+waits in a thread: a log may have thousands of segments, and heartbeats do not wait for them.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import TypeVar
 
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Files
@@ -25,8 +25,9 @@ from odradek_broker.storage.log import Log
 
 MIN_ISR_CHECK_MS = 50  # replica.lag.time.max.ms / 2 is not allowed to become a busy loop
 PURGES_APART_MS = 100  # at least, however short file.delete.delay.ms is: each one looks at every log
-SEGMENTS_AT_ONCE = 64  # of one replica, before it is another one's turn
+SEGMENTS_AT_ONCE = 4  # of one replica, before it is another one's turn: each may have to be read from the disk
 FILES_AT_ONCE = 192  # removed by one call into a thread: a stop waits for its end
+Done = TypeVar("Done")
 
 
 class Maintenance:
@@ -152,22 +153,21 @@ class Maintenance:
             while await finish(self._files, partial(self._directory.remove_some, path, FILES_AT_ONCE)):
                 continue
 
-    async def _remove_due(self, log: Log, wall_ms: int) -> bool:
+    async def _remove_due(self, log: Log, wall_ms: int) -> None:
         due = log.due(wall_ms)
         for place in range(0, len(due), FILES_AT_ONCE):
             await finish(self._files, partial(log.remove, due[place : place + FILES_AT_ONCE]))
-        return False
 
-    async def _doing(self, hosted: HostedReplica, duty: Coroutine[object, object, bool]) -> bool:
-        """What fails on one replica does not keep it from the others (R-86). Returns what the duty did."""
+    async def _doing(self, hosted: HostedReplica, duty: Coroutine[object, object, Done]) -> Done | None:
+        """What fails on one replica does not keep it from the others (R-86). Returns what the duty did, if it could."""
         if not self._is_sound(hosted):
             duty.close()
-            return False
+            return None
         try:
             return await duty
         except StorageError as error:
             self._replicas.storage_failed(hosted, error)
-            return False
+            return None
 
     def _is_sound(self, hosted: HostedReplica) -> bool:
         """Whether this broker still has this replica, and its disk serves it."""
