@@ -28,8 +28,10 @@ ENVIRONMENT, COMMAND_LINE = "environment", "command line"
 RENAMED = {"log.dir": "log.dirs", "log.roll.hours": "log.roll.ms", "log.retention.hours": "log.retention.ms"}
 HOURS = {"log.roll.hours", "log.retention.hours"}
 MINUTES = {"log.retention.minutes": "log.retention.ms"}
-_SIZES = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+UNITS = {"ms": ("milliseconds", _TIMES), "bytes": ("bytes", _SIZES)}
+"""What a setting counts by the last word of its name, and what else its value may be given in."""
 
 
 @dataclass(slots=True)
@@ -164,27 +166,33 @@ def _parse(name: str, text: str, source: str) -> object:
     text = text.strip()
     try:
         if kind == "int":
-            return parse_number(text)
+            return parse_number(text, name)
         if kind == "bool":
             return {"true": True, "false": False}[text.lower()]
     except (ValueError, KeyError) as error:
-        wanted = "a whole number" if kind == "int" else "true or false"
+        wanted = f"a whole number{_units_of(name)}" if kind == "int" else "true or false"
         raise ConfigError(f"{source}: {name} must be {wanted}, not {text!r}") from error
     return text
 
 
-def parse_number(text: str) -> int:
-    """A plain number, or one with a unit: `30s`, `64MiB`. Raises `ValueError`."""
+def parse_number(text: str, name: str) -> int:
+    """A plain number, or one with a unit that the setting of this name may have: `30s` of a time in `.ms`, `64MiB` of
+    a size in `.bytes`. Raises `ValueError`."""
     match = re.fullmatch(r"(-?\d+)\s*([A-Za-z]*)", text)
     if match is None:
         raise ValueError(text)
-    unit = match[2].lower()
-    if not unit:
+    if not match[2]:
         return int(match[1])
-    factor = _TIMES.get(unit) or _SIZES.get(unit)
+    _, units = UNITS.get(name.rpartition(".")[2], ("", {}))
+    factor = next((factor for unit, factor in units.items() if unit.lower() == match[2].lower()), None)
     if factor is None:
         raise ValueError(text)
     return int(match[1]) * factor
+
+
+def _units_of(name: str) -> str:
+    counted, units = UNITS.get(name.rpartition(".")[2], ("", {}))
+    return f" ({counted}, or with {', '.join(units)})" if counted else ""
 
 
 def _nearest(name: str, cutoff: float) -> str:

@@ -50,7 +50,14 @@ def test_toml_tables_and_units(tmp_path: Path) -> None:
     [
         ("min.insync.replcas=2", "did you mean 'min.insync.replicas'"),
         ("odradek.fsnyc=never", "did you mean 'odradek.fsync'"),
-        ("num.partitions=many", "num.partitions must be a whole number"),
+        ("num.partitions=many", "num.partitions must be a whole number, not 'many'"),
+        ("num.partitions=3s", "num.partitions must be a whole number, not '3s'"),
+        ("log.retention.ms=1m", r"log.retention.ms must be a whole number \(milliseconds, or with ms, s, min, h, d\)"),
+        ("log.retention.ms=64MiB", "log.retention.ms must be a whole number"),
+        (
+            "log.segment.bytes=30s",
+            r"log.segment.bytes must be a whole number \(bytes, or with KiB, MiB, GiB, k, m, g\)",
+        ),
         ("auto.create.topics.enable=maybe", "must be true or false"),
         ("odradek.fsync=sometimes", "must be one of never, before-ack"),
         ("log.cleanup.policy=compact", "must be one of delete"),
@@ -275,13 +282,14 @@ def test_topics_are_named_as_images_of_kafka_do() -> None:
 
 def test_numbers_listeners_and_voters() -> None:
     """The small grammars, and what they refuse."""
-    assert [parse_number(text) for text in ("-1", "30s", "64MiB", "5 min")] == [-1, 30_000, 64 << 20, 300_000]
+    assert [parse_number(text, "a.ms") for text in ("-1", "30s", "5 min", "1H")] == [-1, 30_000, 300_000, 3_600_000]
+    assert [parse_number(text, "a.bytes") for text in ("7", "64MiB", "1m", "2 k")] == [7, 64 << 20, 1 << 20, 2 << 10]
     assert parse_listeners("GRPC://:50051,CONTROLLER://[::1]:50061") == {
         "GRPC": "0.0.0.0:50051",
         "CONTROLLER": "[::1]:50061",
     }
     assert parse_voters("1@a:1, 2@b:2") == {1: "a:1", 2: "b:2"}
     with pytest.raises(ValueError, match="12x"):
-        parse_number("12x")
+        parse_number("12x", "a.ms")
     with pytest.raises(ConfigError, match="named twice"):
         parse_listeners("GRPC://a:1,GRPC://b:2")

@@ -24,12 +24,14 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+WITH_UNITS = "Names end in the unit, .ms or .bytes; 30s, 7d, 64MiB are taken too: docs/configuration.md."
 ConfigFile = Annotated[
     Path | None,
     typer.Option("-c", "--config", metavar="FILE", help="Settings: server.properties, as Kafka's, or TOML."),
 ]
 Overrides = Annotated[
-    list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="One setting; wins over the file. May be repeated.")
+    list[str] | None,
+    typer.Option("-X", metavar="KEY=VALUE", help=f"One setting; wins over the file. {WITH_UNITS} May be repeated."),
 ]
 
 

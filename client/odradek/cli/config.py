@@ -9,7 +9,7 @@ import typer
 from odradek.cli.cluster import ask
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 from odradek.cli.min_isr import warnings_for_brokers, warnings_for_topic
-from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
+from odradek.cli.options import DEFAULT_TIMEOUT_S, WITHOUT_UNITS, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
 from odradek.cli.screen import Screen
 
@@ -67,7 +67,9 @@ def describe(
 
 @app.command("alter")
 def alter(
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Set these.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help=f"Set these. {WITHOUT_UNITS}")
+    ] = None,
     topic: OfTopic = None,
     broker: OfBroker = None,
     delete: Annotated[

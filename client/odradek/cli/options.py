@@ -39,8 +39,12 @@ DataDirectory = Annotated[
         "--data", metavar="DIR", help="The cluster's directory. Default: that of the cluster that was started last."
     ),
 ]
+WITH_UNITS: Final = "Names end in the unit, .ms or .bytes; 30s, 7d, 64MiB are taken too: docs/configuration.md."
+WITHOUT_UNITS: Final = "Values are plain numbers of what the name ends in, .ms or .bytes: docs/configuration.md."
 Settings = Annotated[
     list[str] | None,
-    typer.Option("-X", metavar="KEY=VALUE", help="A setting of every broker, with Kafka's name. May be repeated."),
+    typer.Option(
+        "-X", metavar="KEY=VALUE", help=f"A setting of every broker, with Kafka's name. {WITH_UNITS} May be repeated."
+    ),
 ]
 DEFAULT_TIMEOUT_S: Final = 15.0

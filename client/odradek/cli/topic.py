@@ -9,7 +9,7 @@ import typer
 from odradek.cli.cluster import ask
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 from odradek.cli.min_isr import MIN_ISR, default_min_isr, min_isr_warning
-from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
+from odradek.cli.options import DEFAULT_TIMEOUT_S, WITHOUT_UNITS, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
 from odradek.cli.screen import Screen
 from odradek.cli.topic_alter import alter
@@ -41,7 +41,8 @@ def create(
         typer.Option("-r", "--replication-factor", help="[default: default.replication.factor of the brokers]"),
     ] = None,
     config: Annotated[
-        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A topic setting. May be repeated.")
+        list[str] | None,
+        typer.Option("--config", metavar="KEY=VALUE", help=f"A topic setting. {WITHOUT_UNITS} May be repeated."),
     ] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Be content when it is there already.")

@@ -9,7 +9,7 @@ import typer
 from odradek.cli.cluster import ask
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 from odradek.cli.min_isr import warnings_for_topic
-from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
+from odradek.cli.options import DEFAULT_TIMEOUT_S, WITHOUT_UNITS, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
 from odradek.cli.screen import Screen
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def alter(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The topic.")],
     config: Annotated[
-        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Set a setting. May be repeated.")
+        list[str] | None,
+        typer.Option("--config", metavar="KEY=VALUE", help=f"Set a setting. {WITHOUT_UNITS} May be repeated."),
     ] = None,
     delete_config: Annotated[
         list[str] | None,
