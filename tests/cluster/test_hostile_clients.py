@@ -22,11 +22,16 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
-MIB = 1024 * 1024
-BOUND_BYTES = 128 * MIB
+KIB, MIB = 1024, 1024 * 1024
+# What one connection may cost: some 48 KiB for itself and its stream, the 64 KiB that HTTP/2 lets it send unread, the
+# message that was made of them and is looked at, its copy, and what the allocator has not given back. As measured it is
+# 120 KiB at the most, and which connections are looked at together is chance. Without a bound each of them would hold
+# megabytes: what it asks for (24 MiB), claims (2 GiB) or sends in one message (16 MiB).
+BYTES_PER_CONNECTION = 256 * KIB
 CONNECTIONS = 1_000
+CONNECTIONS_OF_EACH_KIND = 50
 HONEST_WRITES = 20
-HONEST_DEADLINE_S = 10
+HONEST_DEADLINE_S = 30  # well below the 35 s after which keepalive would cut whoever stands in their way
 TOPIC = "honest"
 DATA_BYTES = 24 * MIB  # what fetches that never read may ask for
 
@@ -200,12 +205,13 @@ def rise_under(broker: Broker, names: Sequence[str], count: int) -> int:
 
 
 def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> None:
-    """Fifty connections of each kind, all standing at the same time, cost less than 128 MiB, and writes go on."""
-    assert rise_under(broker, list(ABUSES), 50) < BOUND_BYTES
+    """Fifty connections of each kind, all standing at the same time, cost little each, and writes go on."""
+    most = CONNECTIONS_OF_EACH_KIND * len(ABUSES) * BYTES_PER_CONNECTION
+    assert rise_under(broker, list(ABUSES), CONNECTIONS_OF_EACH_KIND) < most
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("abuse", ABUSES)
 def test_a_thousand_hostile_clients_of_one_kind_stay_small(broker: Broker, abuse: str) -> None:
-    """A thousand connections that do the same harm cost less than 128 MiB together, and writes go on."""
-    assert rise_under(broker, [abuse], CONNECTIONS) < BOUND_BYTES
+    """A thousand connections that do the same harm cost less than 256 KiB each, and writes go on."""
+    assert rise_under(broker, [abuse], CONNECTIONS) < CONNECTIONS * BYTES_PER_CONNECTION
