@@ -171,8 +171,8 @@ class KillHarness:
 
     async def _round(self, number: int, target: str) -> Round:
         await self._clock.sleep(self._rng.uniform(0, UNIFORM_WINDOW_MS))
-        await self._until(self._enough_in_flight, "records in flight")
         victims, led = await self._victims(target)
+        await self._until(self._enough_in_flight, "records in flight")  # last: they are answered while one asks
         self._ledger.forget_silence()
         in_flight, began_ms = self._ledger.unacknowledged, self._clock.now_ms()
         # What was on its way may have been answered before the blow: only what was sent later shows the recovery.
