@@ -74,7 +74,7 @@ def test_a_frozen_leader_costs_the_session_timeout(cluster: LocalCluster) -> Non
     """A silent stream proves nothing: only the session timeout moves the leadership away."""
     outcome = play(cluster, Plan(rounds=1, seed=5, targets=("leader",), fault="pause"))
     assert outcome.read_back.sound, report(outcome)
-    assert SESSION_TIMEOUT_MS / 2 < outcome.rounds[0].silence_ms < SESSION_TIMEOUT_MS + 4_000
+    assert SESSION_TIMEOUT_MS / 2 < outcome.rounds[0].silence_ms < SESSION_TIMEOUT_MS * 2, report(outcome)
 
 
 @pytest.mark.slow
