@@ -23,7 +23,7 @@ from odradek_proto.transport.reaching import Reached, reach
 
 Run = Callable[..., Any]
 TIMEOUT_MS = 700
-READY_S = 20
+READY_S = 60  # on a busy machine; the condition is what counts
 
 
 def outcome_of(address: str) -> Outcome:
@@ -157,8 +157,10 @@ def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: 
     assert {"broker-down", "advertised-address"} & found  # the others may not have noticed yet
 
     cluster.pause(2)
-    found = found_by(odradek_process, 3)
-    assert {"dead-process", "frozen-process", "no-majority"} <= found
+    wanted = {"dead-process", "frozen-process", "no-majority"}
+    deadline = time.monotonic() + READY_S
+    while not wanted <= (found := found_by(odradek_process, 3)):  # the third may lead until it misses its majority
+        assert time.monotonic() < deadline, found
     people = odradek_process("doctor", "--timeout", "0.5")
     assert people.code == 3
     assert "takes the connection and says nothing" in people.out or "broker 2 is down" in people.out

@@ -89,8 +89,14 @@ def is_whole(partition: PartitionDescription) -> bool:
     return len(partition.isr) == len(partition.replicas)
 
 
-def is_short(partition: PartitionDescription) -> bool:
-    return len(partition.isr) < len(partition.replicas)
+async def registered(bootstrap: str, broker_id: int, *, above: int = -1) -> int:
+    """The broker epoch of a broker that takes part, once it is above another: a new life has a higher one."""
+    async with asyncio.timeout(PATIENCE_S), Admin(bootstrap) as admin:
+        while True:
+            with contextlib.suppress(OdradekError):  # who is asked may have died
+                for broker in (await admin.describe_cluster()).brokers:
+                    if broker.broker_id == broker_id and not broker.fenced and broker.broker_epoch > above:
+                        return broker.broker_epoch
 
 
 def play(world: ComposeWorld, plan: Plan) -> Outcome:
@@ -148,9 +154,9 @@ def test_a_broker_that_dies_by_itself_comes_back(project: Project, world: Compos
     if os.geteuid() != 0:
         pytest.skip("only root may signal a container's process")
     asyncio.run(create_and_write(project.bootstrap, "died"))
-    before = world.place(2)["pid"]
+    before, epoch = world.place(2)["pid"], asyncio.run(registered(project.bootstrap, 2))
     os.kill(int(before), signal.SIGKILL)
-    asyncio.run(until(project.bootstrap, "died", is_short))
+    asyncio.run(registered(project.bootstrap, 2, above=epoch))
     asyncio.run(until(project.bootstrap, "died", is_whole))
     assert world.place(2)["pid"] != before
 
