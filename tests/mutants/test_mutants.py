@@ -72,7 +72,7 @@ def test_generated_mutants_are_drawn_by_their_seed() -> None:
 def test_mutants_are_caught_and_reached(tmp_path: Path) -> None:
     """One of each kind that seeds catch at once: an early acknowledgement, and two leaders of the quorum."""
     names = ["acks-all-answers-at-once", "minority-elects"]
-    words = ["--stages", "seeds", "--seeds", "5", "-j", "1", "--json", str(tmp_path / "verdicts.json")]
+    words = ["--stages", "seeds", "--seeds", "40", "-j", "1", "--json", str(tmp_path / "verdicts.json")]
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutants", *names, *words], cwd=ROOT, capture_output=True, text=True, check=False
     )

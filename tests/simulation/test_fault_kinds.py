@@ -20,7 +20,7 @@ from odradek_chaos.worlds.simulated.world import TOPIC, World
 
 ROOT = Path(__file__).parent.parent.parent
 FAULTS_MS = 3_000
-SEEDS = 4  # until every kind of a family has struck
+SEEDS = 12  # at most, until every kind of a family has struck
 SURVIVED = (Owed.ALWAYS, Owed.CALM)
 FAMILIES = sorted({kind.family for kind in TABLE if kind.owed in SURVIVED})
 

@@ -11,18 +11,20 @@ from odradek_chaos.worlds.simulated.script import Script, Send, Strike
 from odradek_chaos.worlds.simulated.shrink import Shrinker
 
 OLDEST = Options(faults_ms=3_500, truncation_mode="high-watermark")
+SEEDS = 50  # nearly all of them fail under the oldest protocol; which ones, hangs on every draw of a seed
 MOST_FAULTS, MOST_RECORDS, MOST_LINES = 15, 20, 50
 
 
 @pytest.mark.slow
 def test_a_failing_seed_shrinks_to_a_few_faults_and_records() -> None:
     """Truncation to the high watermark: a kill and one or two records are enough to show it."""
-    shrunk = Shrinker(1, OLDEST).run()
+    seed = next(seed for seed in range(1, SEEDS) if run_seed(seed, OLDEST).findings)
+    shrunk = Shrinker(seed, OLDEST).run()
     assert shrunk is not None
     assert len(shrunk.script.strikes) <= MOST_FAULTS
     assert 0 < len(shrunk.script.sends or ()) <= MOST_RECORDS
     script, options = Script.load(shrunk.script.dump(asdict(shrunk.result.plan.options)))
-    again = run_seed(1, Options(**{**options, "nemeses": tuple(options["nemeses"])}), script=script)
+    again = run_seed(seed, Options(**{**options, "nemeses": tuple(options["nemeses"])}), script=script)
     assert again.trace_hash == shrunk.result.trace_hash
     assert [str(each) for each in again.findings] == [str(each) for each in shrunk.result.findings]
     first = again.findings[0]
