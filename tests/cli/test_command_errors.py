@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -81,16 +82,6 @@ def test_a_remembered_cluster_that_is_gone_is_named(odradek: Run, home: Path) ->
     assert "/nowhere/at/all" in outcome.err
 
 
-def test_nobody_listens_at_the_address(odradek: Run) -> None:
-    """An address where nobody listens is named with its cause, code 4."""
-    with socket.socket() as placeholder:
-        placeholder.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused, nobody can take it
-        address = f"127.0.0.1:{placeholder.getsockname()[1]}"
-        outcome = odradek("topic", "list", "-b", address, "--timeout", "30")
-    assert outcome.code == failures.UNREACHABLE, outcome
-    assert address in outcome.err
-
-
 def test_a_deadline_ends_with_its_own_code(odradek: Run) -> None:
     """--timeout that is over ends with code 5 and says so."""
     with socket.socket() as deaf:
@@ -168,26 +159,40 @@ ASKS_THE_CLUSTER_OF_THIS_MACHINE = [
 ]  # fmt: skip
 
 
-def test_nobody_listens(home: Path) -> None:
-    """Every command that asks a cluster ends with the same code when none can be reached; each waits for seconds."""
+FORKS = """
+import json, os, sys
+
+from odradek.cli.main import app, main
+from odradek.cli.reference import commands
+from typer.main import get_command
+
+loaded = list(commands(get_command(app), ("odradek",)))
+running = {}
+for words in json.loads(sys.argv[1]):
+    running[words] = os.fork()
+    if not running[words]:
+        os.dup2(os.open(f"{sys.argv[2]}/{words.replace(' ', '-')}", os.O_WRONLY | os.O_CREAT), 2)
+        os._exit(main([*words.split(), "-b", sys.argv[3]]))
+print(json.dumps({words: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for words, pid in running.items()}))
+"""
+
+
+def test_nobody_listens(home: Path, tmp_path: Path) -> None:
+    """Every command that asks a cluster ends with the same code when none can be reached, and names the address.
+
+    Each waits for seconds, so all run at the same time: forks of one process that has loaded them all.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-        running = {
-            words: subprocess.Popen(
-                [sys.executable, "-m", "odradek.cli.main", *words.split(), "-b", address],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for words in ASKS_A_CLUSTER
-        }
-        said = {words: process.communicate(timeout=100)[1] for words, process in running.items()}
-    assert {words: process.returncode for words, process in running.items()} == dict.fromkeys(
-        ASKS_A_CLUSTER, failures.UNREACHABLE
-    ), said
+        command = [sys.executable, "-c", FORKS, json.dumps(ASKS_A_CLUSTER), str(tmp_path), address]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=True
+        )
+    said = {words: (tmp_path / words.replace(" ", "-")).read_text() for words in ASKS_A_CLUSTER}
+    assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(ASKS_A_CLUSTER, failures.UNREACHABLE), said
     assert not [words for words, lines in said.items() if "Traceback" in lines]
+    assert all(address in lines for words, lines in said.items() if words != "doctor"), said  # it says so in its table
 
 
 @pytest.mark.parametrize("words", ASKS_THE_CLUSTER_OF_THIS_MACHINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -9,12 +10,15 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from odradek import Admin, NewTopic
+from odradek.cli.current import remember
 from odradek_broker.local_cluster import LocalCluster
+from odradek_chaos.waiting import wait_until_ready
 
 Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
@@ -22,12 +26,30 @@ pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
 PATIENCE_S = 60
 
 
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers and a topic for all tests of this module: each leaves them as it found them, but for records."""
+    made = LocalCluster.create(tmp_path_factory.mktemp("brokers") / "cluster", brokers=3)
+    try:
+        made.start_all()
+        asyncio.run(wait_until_ready(made, timeout_s=PATIENCE_S))
+        asyncio.run(create_topic(made.bootstrap))
+        yield made
+    finally:
+        made.kill_all()
+
+
+async def create_topic(bootstrap: str) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topics([NewTopic("orders", 3, 3)])
+
+
 @pytest.fixture
-def cluster(place: Path, odradek_process: Run) -> LocalCluster:
-    """Three brokers and a topic."""
-    assert odradek_process("cluster", "up", "-d", "--data", str(place)).code == 0
-    assert odradek_process("topic", "create", "orders", "-p", "3").code == 0
-    return LocalCluster.load(place)
+def cluster(brokers: LocalCluster, home: Path) -> LocalCluster:
+    """The brokers, all there, as the cluster that was started last."""
+    remember(brokers.directory)
+    asyncio.run(wait_until_ready(brokers, timeout_s=PATIENCE_S))
+    return brokers
 
 
 def started(home: Path, *words: str, terminal: str = "", output: int = subprocess.PIPE) -> subprocess.Popen[str]:
