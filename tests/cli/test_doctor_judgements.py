@@ -189,12 +189,13 @@ def test_a_quorum_without_leader_or_with_silent_voters_is_found() -> None:
         (topic([1, 2], [1, 2, 3]), "2", ["under-replicated"]),
         (topic([1], [1, 2]), "2", ["under-min-isr", "under-replicated"]),
         (topic([1, 2, 3]), "4", ["min-isr-above-replicas"]),
+        (topic([1, 2], [1, 2, 3]), "4", ["min-isr-above-replicas", "under-min-isr"]),
     ],
 )
 def test_partitions_that_are_not_well_are_found(
     metadata: pb.MetadataResponse, min_isr: str, expected: list[str]
 ) -> None:
-    """No leader, too few in sync to write, fewer in sync than assigned, and what can never be written."""
+    """No leader, too few in sync to write, fewer in sync than assigned, and a minimum that cannot be reached."""
     facts = ClusterFacts(metadata, quorum(20, 20), {"orders": entries(min_insync_replicas=min_isr)})
     assert checks(facts) == expected
 

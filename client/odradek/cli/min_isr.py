@@ -1,6 +1,7 @@
-"""A warning that Kafka does not give: with more min.insync.replicas than replicas, acks=all is refused for ever.
+"""A warning that Kafka does not give: min.insync.replicas above the number of replicas counts as that number (R-11).
 
-It is no error, as in Kafka: whoever plans to add replicas may say so in any order.
+So acks=all is acknowledged, against what the number says: by one copy where there is one, and where there are more only
+while every one of them is in sync. It is no error, as in Kafka: whoever plans to add replicas may say so in any order.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ NAMED_TOPICS: Final = 5
 
 
 def min_isr_warning(topic: str, replicas: int, min_isr: str) -> str:
-    """The warning for a topic of so many replicas; empty where acks=all can be acknowledged."""
+    """The warning for a topic of so many replicas; empty where there are enough."""
     if not min_isr.isdecimal() or int(min_isr) <= replicas:
         return ""
     has = "1 replica" if replicas == 1 else f"{replicas} replicas"
-    return (
-        f"warning: {topic} has {has}, and {MIN_ISR}={min_isr}: "
-        "every write with acks=all is refused (NOT_ENOUGH_REPLICAS)"
+    means = (
+        "acks=all stands on one copy"
+        if replicas == 1
+        else "acks=all is refused (NOT_ENOUGH_REPLICAS) while one of them is out of sync"
     )
+    return f"warning: {topic} has {has}, so {MIN_ISR}={min_isr} counts as {replicas}: {means}"
 
 
 async def default_min_isr(admin: Admin) -> str:

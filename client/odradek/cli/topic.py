@@ -197,7 +197,7 @@ def describe(
         for row in _partition_rows(topic)
         if not under_replicated or len(row["isr"]) < len(row["replicas"])
         if not unavailable or row["leader"] < 0
-        if not under_min_isr or len(row["isr"]) < minimum[topic.name]
+        if not under_min_isr or len(row["isr"]) < min(minimum[topic.name], len(row["replicas"]))
     ]
     headings = {"topic": "TOPIC", "partition": "PARTITION", "leader": "LEADER", "leader_epoch": "EPOCH",
                 "replicas": "REPLICAS", "isr": "ISR"}  # fmt: skip

@@ -138,17 +138,18 @@ def _min_isr(entries: Sequence[admin_pb2.ConfigEntry]) -> int:
 
 
 def _judge_replicas(topic: pb.TopicMetadata, min_isr: int) -> list[Finding]:
+    findings = []
     factor = min((len(each.replicas) for each in topic.partitions), default=0)
     if topic.partitions and factor < min_isr:
-        return [
-            problem(
+        has = "1 replica" if factor == 1 else f"{factor} replicas"
+        findings.append(
+            note(
                 "min-isr-above-replicas", topic.topic,
-                f"{topic.topic}: {MIN_ISR}={min_isr}, but only {factor} replicas: acks=all is always refused",
+                f"{topic.topic}: {has}, so {MIN_ISR}={min_isr} counts as {factor}",
                 f"give it {min_isr} replicas, or set {MIN_ISR} lower",
             )
-        ]  # fmt: skip
-    under = [each.partition for each in topic.partitions if 0 < len(each.isr) < min_isr]
-    findings = []
+        )  # fmt: skip
+    under = [each.partition for each in topic.partitions if 0 < len(each.isr) < min(min_isr, len(each.replicas))]
     if under:
         findings.append(
             problem(
