@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,11 @@ STATE_FILE = "cluster.json"
 METRICS_SETTING = "odradek.metrics.listener"
 MALLOC_ARENAS = "2"  # of glibc: one for each of gRPC's threads wastes a fifth of the memory under load
 TAIL_BYTES = 65_536  # of a node's output, to show its last lines
+
+
+def _up(directory: Path) -> str:
+    """The command that starts the cluster there, as a shell takes it."""
+    return f"odradek cluster up --data {shlex.quote(str(directory))}"
 
 
 class ClusterError(Exception):
@@ -77,9 +83,7 @@ class LocalCluster:
         """Lay out a new cluster on free ports; starts nothing. Raises `ClusterError` when one is there already."""
         directory = directory.absolute()
         if cls.exists(directory):
-            raise ClusterError(
-                f"{directory} already holds a cluster", hint=f"`odradek cluster up --data {directory}` starts it"
-            )
+            raise ClusterError(f"{directory} already holds a cluster", hint=f"`{_up(directory)}` starts it")
         try:
             directory.mkdir(parents=True, exist_ok=True)
             if any(directory.iterdir()):
@@ -123,9 +127,7 @@ class LocalCluster:
             cluster._move_in()
             return cluster
         except (FileNotFoundError, NotADirectoryError):
-            raise ClusterError(
-                f"there is no cluster in {directory}", hint=f"`odradek cluster up --data {directory}` starts one"
-            ) from None
+            raise ClusterError(f"there is no cluster in {directory}", hint=f"`{_up(directory)}` starts one") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ClusterError(f"{path} cannot be read ({error})", hint="was it edited? A copy may help") from error
 

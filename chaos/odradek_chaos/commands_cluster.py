@@ -6,6 +6,7 @@ the broker too.
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,7 +81,7 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
     if all(cluster.running(node_id) for node_id in cluster.nodes):
         raise CommandFailed(
             f"the cluster in {directory} runs already, at {cluster.bootstrap}",
-            hint=f"`odradek cluster down --data {directory}` stops it",
+            hint=f"`odradek cluster down --data {shlex.quote(str(directory))}` stops it",
         )
     cluster.settings |= extra
     cluster.place_metrics()

@@ -46,8 +46,7 @@ class Up:
             except KeyboardInterrupt:
                 return self._stop()
             except BaseException:
-                self._cluster.kill_all()
-                self._remove_if_temporary()
+                self._cluster.kill_all()  # what they said stays: the error names the files
                 raise
         if detach:
             self._print_what_stays()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from odradek.cli import failures
+from odradek_broker.local_cluster import LocalCluster
 
 Run = Callable[..., Any]
 
@@ -50,6 +51,10 @@ Run = Callable[..., Any]
         (("server", "run"), "node.id"),
         (("server", "config", "-c", "/nowhere/server.properties"), "cannot read /nowhere/server.properties"),
         (("chaos", "kill"), "--leader"),
+        (("up",), "`odradek cluster up`"),
+        (("status", "--watch"), "`odradek cluster status`"),
+        (("health",), "`odradek cluster health` or `odradek server health`"),
+        (("kill",), "`odradek chaos kill`"),
         (("chaos", "kill", "--controller", "--broker", "1"), "one of"),
     ],
 )
@@ -127,6 +132,25 @@ def test_a_taken_port_stops_a_node_with_a_sentence(odradek_process: Run, tmp_pat
     assert outcome.code == failures.FAILED, outcome
     assert mine in outcome.err
     assert "Traceback" not in outcome.err
+
+
+def test_a_hint_can_be_pasted_into_a_shell(odradek: Run, tmp_path: Path) -> None:
+    """A directory with a space in its name stands in quotes."""
+    outcome = odradek("cluster", "down", "--data", str(tmp_path / "my data"))
+    assert f"`odradek cluster up --data '{tmp_path / 'my data'}'` starts one" in outcome.err
+
+
+@pytest.mark.cluster
+def test_a_start_that_fails_leaves_the_logs_that_it_names(
+    odradek_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of a temporary directory; the brokers do not stay."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    outcome = odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "0.001")
+    assert outcome.code == 1
+    named = Path(outcome.err.rpartition("what they say: ")[2].strip())
+    assert named.is_file(), outcome.err
+    assert not LocalCluster.load(named.parent).running(1)
 
 
 def test_down_without_a_cluster_says_so(odradek: Run, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ about, says and remedy.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ def of_local_cluster(directory: Path) -> list[Facts]:
     dead = [node_id for node_id in cluster.nodes if not cluster.running(node_id)]
     if dead:
         which = "no broker runs" if len(dead) == len(cluster.nodes) else f"broker {_list(dead)} does not run"
-        remedy = f"`odradek cluster up --data {directory}` starts what is missing; the ends of broker-N.log say why"
+        up = f"odradek cluster up --data {shlex.quote(str(directory))}"
+        remedy = f"`{up}` starts what is missing; the ends of broker-N.log say why"
         found.append(_fact("problem", "dead-process", str(directory), f"the cluster in {directory}: {which}", remedy))
     frozen = [node_id for node_id in cluster.nodes if cluster.paused(node_id)]
     if frozen:

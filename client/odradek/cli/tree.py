@@ -7,6 +7,7 @@ made from `SUMMARIES`, and a test holds it against what the commands say of them
 
 from __future__ import annotations
 
+import contextlib
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,12 +69,22 @@ class CommandTree(TyperGroup):
         """Raises `CommandFailed` with the nearest name for one that is not there."""
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
+            below = self._groups_with(ctx, args[0])
             raise CommandFailed(
-                f"there is no command {args[0]!r}{did_you_mean(args[0], known)}",
-                hint="`odradek --help` lists all",
+                f"there is no command {args[0]!r}" + ("" if below else did_you_mean(args[0], known)),
+                hint=" or ".join(f"`odradek {group} {args[0]}`" for group in below) or "`odradek --help` lists all",
                 exit_code=USAGE,
             )
         return super().resolve_command(ctx, args)
+
+    def _groups_with(self, ctx: Any, name: str) -> list[str]:
+        """The groups that have a command of this name; what cannot be loaded here has none."""
+        found = []
+        for group in self.list_commands(ctx):
+            with contextlib.suppress(CommandFailed):
+                if name in getattr(self.get_command(ctx, group), "commands", ()):
+                    found.append(group)
+        return found
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The commands with one line each, none of them loaded."""
