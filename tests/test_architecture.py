@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("architecture")  # in one process, so that each file is parsed once
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = {
     "odradek_proto": ROOT / "proto/odradek_proto",
