@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import pytest
+from _pytest.mark import ParameterSet
 from odradek_broker.runtime.quorum_node import QuorumNode, QuorumSettings
 from odradek_chaos.worlds.simulated.clock import SimClock
 from odradek_chaos.worlds.simulated.fabric import SimFabric
@@ -25,6 +26,14 @@ OBSERVER = 4
 ROUNDS = 40
 KEPT = 40  # records of a snapshot
 PAUSES_MS = (2, 20, 100, 500, 2_000)
+SEEDS_OF_EVERY_DAY = 6  # of the twelve of each kind
+
+
+def seeds(first: int) -> list[ParameterSet]:
+    return [
+        pytest.param(first + number, marks=pytest.mark.slow if number >= SEEDS_OF_EVERY_DAY else ())
+        for number in range(2 * SEEDS_OF_EVERY_DAY)
+    ]
 
 
 class Told(NamedTuple):
@@ -263,7 +272,7 @@ async def story(world: World) -> None:
     world.check()
 
 
-@pytest.mark.parametrize("seed", range(12, 24))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_nodes_agree_on_what_is_committed_and_lose_nothing_acknowledged(seed: int) -> None:
     """Kills, power losses, pauses and cut links; in the end all nodes are alive and equal."""
     world = World(seed)
@@ -271,7 +280,7 @@ def test_nodes_agree_on_what_is_committed_and_lose_nothing_acknowledged(seed: in
     assert len(world.acknowledged) > 10, "a history that acknowledged little proves little"
 
 
-@pytest.mark.parametrize("seed", range(100, 112))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_nodes_agree_while_their_logs_are_cut_behind_small_snapshots(seed: int) -> None:
     """A snapshot after every few batches and tiny segments: whoever was away for long has to be sent one."""
     world = World(seed, snapshot_max_bytes=600, retention_bytes=1_500, segment_bytes=400, fetch_max_bytes=150)
