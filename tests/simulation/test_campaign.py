@@ -14,8 +14,8 @@ SEEDS_PER_TEST = 5
 FAULTS_MS, SHORT_FAULTS_MS = 3_500, 1_000
 LONG_SEEDS = 10  # the others are shorter, for the sake of those who wait
 OLDEST = Options(faults_ms=SHORT_FAULTS_MS, truncation_mode="high-watermark")
-# Kinds of faults, chance points and rare branches: as a rule 39, 24 and 14 are met. The rarest are met two or three times
-# in sixty seeds, so that any change of the product may make it some more or fewer.
+# Kinds of faults, chance points and rare branches: as a rule all of 39, 24 of 25 and 14 of 15. The rarest are met
+# two or three times in sixty seeds, so that any change of the product may make it some more or fewer.
 MOST_OF_ALL = (30, 20, 11)
 LOSSES = {"lost", "audit-acknowledged-lost"}
 
