@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -130,7 +131,8 @@ class Writer:
     on_send: Callable[[str, int], None] | None = None  # told (writer, partition) before each record
     sent: dict[int, int] = field(default_factory=dict)
     _stopping: bool = False
-    _waiting: set[asyncio.Task[None]] = field(default_factory=set)
+    _waiting: int = 0  # records that were handed over and have no outcome yet
+    _settled: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """Write until `stop` or the limit; returns when nothing is on its way any more."""
@@ -153,15 +155,15 @@ class Writer:
         except OdradekError as error:  # never left: certainly not written
             self._failed(partition, value, error, definite=True)
             return False
-        task = asyncio.get_running_loop().create_task(self._await(partition, value, delivery, room))
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        self._waiting += 1
+        delivery.add_done_callback(partial(self._told, partition, value, room))
         return True
 
     async def settle(self) -> None:
         """Returns when every record that was handed over has its outcome."""
-        if self._waiting:
-            await asyncio.wait(self._waiting)
+        while self._waiting:
+            self._settled.clear()
+            await self._settled.wait()
 
     async def _write(self, partition: int) -> None:
         room = asyncio.Semaphore(self.in_flight)
@@ -175,16 +177,20 @@ class Writer:
             elif self.pause_ms:
                 await self.clock.sleep(self.pause_ms)
 
-    async def _await(self, partition: int, value: bytes, delivery: Delivery, room: asyncio.Semaphore | None) -> None:
+    def _told(self, partition: int, value: bytes, room: asyncio.Semaphore | None, delivery: Delivery) -> None:
         try:
-            metadata = await delivery
-        except OdradekError as error:
-            self._failed(partition, value, error, definite=False)
-        else:
-            self.ledger.ack(self.topic, partition, value, self.name, self.acks, metadata.offset)
+            error = delivery.exception()
+            if error is not None:
+                self._failed(partition, value, error, definite=False)
+            else:
+                offset = delivery.result().offset
+                self.ledger.ack(self.topic, partition, value, self.name, self.acks, offset)
         finally:
             if room is not None:
                 room.release()
+            self._waiting -= 1
+            if not self._waiting:
+                self._settled.set()
 
     def _failed(self, partition: int, value: bytes, error: OdradekError, *, definite: bool) -> None:
         self.ledger.error(self.topic, partition, value, self.name, definite=definite)
