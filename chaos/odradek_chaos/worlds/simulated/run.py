@@ -62,9 +62,37 @@ def run_seed(
     """Run one seed to its end, or to its first finding. Same seed and options, same result and trace hash.
 
     With a script its strikes and sends take the place of those that the seed would draw. `prepare` is shown the world
-    before anything happens in it.
+    before anything happens in it. Nothing of the world is left when this returns but the result.
     """
     _set_aside_what_is_loaded()
+    with _collected_at_the_end():
+        return _run(seed, options, to_the_end=to_the_end, script=script, prepare=prepare)
+
+
+@contextlib.contextmanager
+def _collected_at_the_end() -> Iterator[None]:
+    """The collector finds next to nothing while a world lives, and all of it, whose parts know each other, afterwards.
+
+    So it looks once, then; during long runs the loop has it look now and then, too.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+        gc.collect()
+
+
+def _run(
+    seed: int,
+    options: Options | None,
+    *,
+    to_the_end: bool,
+    script: Script | None,
+    prepare: Callable[[World], None] | None,
+) -> SeedResult:
     plan = expand(SimLoop(seed).fork_rng("plan"), options or Options())
     loop = SimLoop(seed if script is None or not script.salt else f"{seed}+{script.salt}")
     world = World(loop, plan)
@@ -90,6 +118,8 @@ def run_seed(
     result.strikes, result.sends, result.costs = tuple(world.strikes), tuple(load.sends), dict(world.costs)
     result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
     loop.close()
+    world.forget()
+    load.ledger.events.clear()
     return result
 
 

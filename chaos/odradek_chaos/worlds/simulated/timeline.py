@@ -59,6 +59,11 @@ class Timeline:
         self.tails: dict[int, Tail] = {}
         self._incarnations: dict[int, int] = {}
 
+    def close(self) -> None:
+        """Nothing more happens: keep what was written down, and let go of the disks."""
+        self.tails.clear()
+        del self._cluster
+
     def note(
         self, event: str, broker_id: int = WORLD, partition: str = "", facts: Mapping[str, object] | None = None
     ) -> None:

@@ -190,6 +190,11 @@ class World:
                 machine.resume()
                 self.start(broker_id)
 
+    def forget(self) -> None:
+        """The run is over. The timeline goes on without the cluster, and most of what was gathered goes at once."""
+        self.timeline.close()
+        self.watcher.now.histories.clear()
+
     # --- checks
 
     def watch(self) -> None:
