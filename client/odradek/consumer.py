@@ -190,14 +190,20 @@ class Consumer(ConsumerAssignment, Generic[K, V]):
     ) -> None:
         if condition():
             return
+        if timeout is None:
+            await self._come_true(condition, ends)
+            return
         try:
             async with asyncio.timeout(timeout):
-                while not condition():
-                    if ends is None or not await self._look_at_ends(ends):
-                        await self._ready_engine().news()
-                        await self._prepare()
+                await self._come_true(condition, ends)
         except TimeoutError:
             raise RequestTimeout(f"no {what} within {timeout} s") from None
+
+    async def _come_true(self, condition: Callable[[], bool], ends: Goal | None) -> None:
+        while not condition():
+            if ends is None or not await self._look_at_ends(ends):
+                await self._ready_engine().news()
+                await self._prepare()
 
     def _take(self, limit: int, ends: Goal | None) -> list[ConsumerRecord[K, V]] | None:
         found = self._ready_engine().take(limit, ends)

@@ -110,47 +110,51 @@ class FetchLink:
 
     async def _write(self, stream: Stream) -> None:
         while self._ended is None:
+            self._bell.silence()
             message = self._next_message()
-            if message is None:
-                self._bell.silence()
-                await self._bell.wait()
-            else:
-                await stream.send(message)
+            if message is not None:
+                await stream.send(message)  # what it leaves unsaid is news that rings
+            await self._bell.wait()
         raise self._ended
 
     def _next_message(self) -> bytes | None:
         """Name what may be fetched, take back what may not; None when there is nothing to say."""
-        config, now_ms = self._config, self._cluster.clock.now_ms()
+        now_ms = self._cluster.clock.now_ms()
+        wanted: dict[TopicPartition, None] = {}
+        to_name: list[FetchState] = []
+        for state in self._states():
+            if state.outstanding is not None and state.outstanding[0] == self.broker_id:
+                wanted[state.name] = None
+            elif state.may_fetch_from(self.broker_id, now_ms):
+                to_name.append(state)
+                wanted[state.name] = None
+        forgotten = [name for name in self._named if name not in wanted]
+        self._named = wanted
+        if not to_name and not forgotten and self._credit_back * CREDIT_STEP < self._config.fetch_max_bytes:
+            return None
+        if wanted and self._asked_at_ms is None:
+            self._asked_at_ms = now_ms
+            if self._silence is None:
+                self._silence = self._cluster.clock.call_later(SILENCE_MS, self._on_silence)
+        return self._message(to_name, forgotten)
+
+    def _message(self, to_name: list[FetchState], forgotten: list[TopicPartition]) -> bytes:
+        config = self._config
+        little = chance("consumer-fetches-little", 0.1)
         header = pb.FetchHeader(
             replica_id=-1,
             replica_epoch=-1,
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
-            max_bytes=min(config.fetch_max_bytes, ANSWER_BYTES),
+            max_bytes=1 if little else min(config.fetch_max_bytes, ANSWER_BYTES),
             read_committed=config.isolation_level == "read_committed",
+            credit_bytes=self._credit_back,
         )
-        wanted: dict[TopicPartition, None] = {}
-        if chance("consumer-fetches-little", 0.1):
-            header.max_bytes = 1
-        for state in self._states():
-            if state.outstanding is not None and state.outstanding[0] == self.broker_id:
-                wanted[state.name] = None
-            elif state.may_fetch_from(self.broker_id, now_ms):
-                self._name(header, state)
-                wanted[state.name] = None
-        for name in [*self._named]:
-            if name not in wanted:
-                header.forgotten.add(topic=name.topic, partition=name.partition)
-        self._named = wanted
-        credit = self._credit_back
-        if not header.partitions and not header.forgotten and credit * CREDIT_STEP < config.fetch_max_bytes:
-            return None
-        header.credit_bytes = credit
         self._credit_back = 0
-        if wanted and self._asked_at_ms is None:
-            self._asked_at_ms = now_ms
-            if self._silence is None:
-                self._silence = self._cluster.clock.call_later(SILENCE_MS, self._on_silence)
+        for state in to_name:
+            self._name(header, state)
+        for name in forgotten:
+            header.forgotten.add(topic=name.topic, partition=name.partition)
         return pack_frame(header.SerializeToString(), [])
 
     def _name(self, header: pb.FetchHeader, state: FetchState) -> None:

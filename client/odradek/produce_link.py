@@ -116,16 +116,17 @@ class ProduceLink:
             room = self._credit - self._unanswered
             if chance("produce-request-small", 0.1):
                 room = min(room, 1)
+            self._bell.silence()
             batches, effects = sender.drain(self.broker_id, clock.now_ms(), room, self._credit)
             if effects:
                 self._carry_out(effects)
-            if not batches:
-                self._bell.silence()
-                await self._bell.wait()
-                continue
-            await stream.send(self._frame(batches))
-            if not self._acks:
-                self._carry_out(sender.on_sent(batches))
+            if batches:
+                await stream.send(self._frame(batches))
+                if not self._acks:
+                    self._carry_out(sender.on_sent(batches))
+                if sender.queues.has_work(self.broker_id):
+                    continue  # what did not fit into this message, or came meanwhile
+            await self._bell.wait()
         raise self._ended
 
     def _frame(self, batches: list[Batch]) -> bytes:
