@@ -161,3 +161,38 @@ def test_a_cut_takes_the_producers_back() -> None:
     assert view.producers == {PRODUCER: (0, 1)}
     view.cut(1)
     assert view.producers == {PRODUCER: (0, 0)}
+
+
+def test_a_new_process_with_the_same_bytes_is_not_read_again() -> None:
+    """What was judged stands, and what comes behind it is read and compared as ever."""
+    history, mine = PartitionHistory(DIRECTORY), disk(C, segment=2, found=disk(A, B))
+    assert look(history, FIRST, mine, 3, 3) is None
+    known = list(history.view(FIRST).batches)
+    history.begin(FIRST, mine)
+    assert all(new is old for new, old in zip(history.view(FIRST).batches, known, strict=True))
+    assert look(history, SECOND, disk(A, B, C, batch(3, 1, b"d")), 4, 4) is None
+    disk(C, batch(3, 1, b"x"), segment=2, found=mine)
+    assert look(history, FIRST, mine, 4, 4) is not None
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [("first segment", 0), ("second segment", 2), ("another file", 2), ("first segment gone", 0)],
+)
+def test_a_new_process_is_read_anew_from_the_first_segment_that_changed(changed: str, kept: int) -> None:
+    """Batches, producers and what was held against the first-commit table go back to there."""
+    history, mine = PartitionHistory(DIRECTORY), disk(C, segment=2, found=disk(A, B))
+    assert look(history, FIRST, mine, 3, 3) is None
+    first, second = f"{DIRECTORY}/{0:020d}.log", f"{DIRECTORY}/{2:020d}.log"
+    if changed == "first segment":
+        mine.flip(first, len(A) + 20)
+    elif changed == "second segment":
+        mine.flip(second, 20)
+    else:
+        SimFiles(mine, SimLoop(1), random.Random(2)).remove(second if changed == "another file" else first)
+        if changed == "another file":
+            disk(C, segment=2, found=mine)
+    history.begin(FIRST, mine)
+    view = history.view(FIRST)
+    assert (len(view.batches), view.committed) == (kept, kept)
+    assert (look(history, FIRST, mine, 3, 3) is None) == changed.startswith(("another", "first segment gone"))

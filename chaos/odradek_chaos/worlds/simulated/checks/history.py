@@ -1,8 +1,9 @@
 """The logs of one partition on all simulated disks, read as they grow, and what was ever committed of them.
 
 The bytes are read by a reader of the checker's own: the accused does not lend his books to the auditor. Each batch is
-read once for each replica; a cut drops what was cut, and a new incarnation is read anew from its first byte. Of a cut
-that nobody spoke of the last batch tells: it does not stand where it stood, and all is read anew.
+read once for each replica; a cut drops what was cut, and of what a new incarnation opens everything is read anew from
+the first segment on that is not the same bytes. Of a cut that nobody spoke of the last batch tells: it does not stand
+where it stood, and all is read anew.
 
 The first-commit table is the cheapest and best detector that a simulator has: the first replica that puts a batch
 below its high watermark writes it into the table, and every replica that does so later is compared with it.
@@ -12,10 +13,11 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from functools import partial
 from typing import NamedTuple
 
 from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.inodes import Directory, Inode
+from odradek_chaos.worlds.simulated.inodes import Directory, Entry, Inode
 
 # base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and max timestamp, producer id
 # and epoch, base sequence
@@ -37,9 +39,25 @@ class Batch(NamedTuple):
     segment: Inode | None = None
     end_position: int = 0
 
-    @property
-    def identity(self) -> tuple[int, int, int, int]:
-        return self[:4]
+
+_new_batch = partial(tuple.__new__, Batch)  # no Python in between
+
+
+class Reading:
+    """What was read of one segment: its file, the bytes from its first one on, and the index of its first batch."""
+
+    __slots__ = ("base", "content", "file", "first", "name")
+
+    def __init__(self, base: int, file: Inode, first: int) -> None:
+        self.base = base
+        self.name = f"{base:020d}.log"
+        self.file = file
+        self.first = first
+        self.content = bytearray()
+
+    def stands(self, entries: dict[str, Entry]) -> bool:
+        """Whether all that was read is still there, in the same file, byte for byte."""
+        return entries.get(self.name) is self.file and self.file.data.startswith(self.content)
 
 
 class LogView:
@@ -50,9 +68,8 @@ class LogView:
         self.producers: dict[int, tuple[int, int]] = {}
         self.committed = 0  # how many of the batches were held against the first-commit table
         self._directory = directory
-        self._segment: Inode | None = None
-        self._position = 0
-        self._bases: list[int] = []  # of the segments that were read
+        self._readings: list[Reading] = []
+        self._position = 0  # in the last of them
 
     @property
     def end_offset(self) -> int:
@@ -66,12 +83,29 @@ class LogView:
         while batches and batches[-1].next_offset > offset:
             batches.pop()
         self.committed = min(self.committed, len(batches))
-        self._segment, self._position = (batches[-1].segment, batches[-1].end_position) if batches else (None, 0)
-        while self._bases and (not batches or self._bases[-1] > batches[-1].base_offset):
-            self._bases.pop()
+        self._position = batches[-1].end_position if batches else 0
+        while self._readings and self._readings[-1].first >= len(batches):
+            self._readings.pop()
+        if self._readings:
+            del self._readings[-1].content[self._position :]
         self.producers.clear()
         for batch in batches:
             self._remember(batch)
+
+    def compare(self, disk: SimDisk) -> None:
+        """A new process has opened the log: forget what does not stand there as it was read, and what follows that.
+
+        The rest need not be taken apart again: the same bytes were judged before, and what they were held against
+        only grows.
+        """
+        readings, entries = self._readings, self._entries(disk)
+        standing = 0
+        if readings and self.first_base(disk) == readings[0].base:
+            while standing < len(readings) and readings[standing].stands(entries):
+                standing += 1
+        if standing < len(readings) or not readings:
+            first = readings[standing].first if readings else 0
+            self.cut(self.batches[first - 1].next_offset if first else -1)
 
     def read(self, disk: SimDisk, log_end_offset: int, *, ahead: bool = False) -> list[Batch] | str:
         """The batches that came since, up to the replica's log end; or what is wrong with them.
@@ -87,6 +121,7 @@ class LogView:
         while end < log_end_offset:
             data = self._next_data(disk, log_end_offset)
             if data is None:
+                self._keep()
                 if ahead or (not batches and self.first_base(disk) >= log_end_offset):
                     break
                 return f"nothing at offset {end}, below its log end offset {log_end_offset}"
@@ -94,6 +129,7 @@ class LogView:
                 data, self._position
             )
             if batches and base != end:
+                self._keep()
                 return f"a batch of offset {base} where {end} should be"
             self._position += PREFIX_BYTES + length
             end = base + delta + 1
@@ -101,9 +137,10 @@ class LogView:
             if pid >= 0:
                 last = (sequence + delta) % SEQUENCES
                 self.producers[pid] = (pepoch, last)
-            batch = Batch(base, end, epoch, crc, pid, pepoch, last, self._segment, self._position)
+            batch = _new_batch((base, end, epoch, crc, pid, pepoch, last, self._readings[-1].file, self._position))
             batches.append(batch)
             new.append(batch)
+        self._keep()
         return new
 
     def at(self, offset: int) -> Batch | None:
@@ -115,17 +152,27 @@ class LogView:
     def _stands(self, disk: SimDisk) -> bool:
         """Whether the last batch that was read is still where it was, in the file that has the name."""
         last, before = self.batches[-1], self.batches[-2] if len(self.batches) > 1 else None
-        segment = last.segment
-        if segment is None:
+        if last.segment is None:
             return True
-        directory = disk.find(self._directory)
-        if not isinstance(directory, Directory) or not self._bases:
+        if not self._readings:
             return False
-        if directory.entries.get(f"{self._bases[-1]:020d}.log") is not segment or len(segment.data) < last.end_position:
+        reading = self._readings[-1]
+        file = reading.file
+        if self._entries(disk).get(reading.name) is not file or len(file.data) < last.end_position:
             return False
-        start = before.end_position if before is not None and before.segment is segment else 0
-        base, _, epoch, _, crc, *_ = HEADER.unpack_from(segment.data, start)
+        start = before.end_position if before is not None and before.segment is file else 0
+        base, _, epoch, _, crc, *_ = HEADER.unpack_from(file.data, start)
         return (base, epoch, crc) == (last.base_offset, last.leader_epoch, last.crc)
+
+    def _entries(self, disk: SimDisk) -> dict[str, Entry]:
+        directory = disk.find(self._directory)
+        return directory.entries if isinstance(directory, Directory) else {}
+
+    def _keep(self) -> None:
+        """Keep the bytes that were read."""
+        if self._readings:
+            reading = self._readings[-1]
+            reading.content += memoryview(reading.file.data)[len(reading.content) : self._position]
 
     def _remember(self, batch: Batch) -> None:
         if batch.producer_id >= 0:
@@ -133,27 +180,23 @@ class LogView:
 
     def first_base(self, disk: SimDisk) -> int:
         """Where the files begin; an empty log has its end there."""
-        directory = disk.find(self._directory)
-        names = directory.entries if isinstance(directory, Directory) else ()
-        return int(min((name for name in names if name.endswith(".log")), default="0.log")[:-4])
+        return int(min((name for name in self._entries(disk) if name.endswith(".log")), default="0.log")[:-4])
 
     def _next_data(self, disk: SimDisk, log_end_offset: int) -> bytearray | None:
         """The bytes in which the next batch stands, at `_position`."""
-        segment = self._segment
-        if segment is not None and self._position + HEADER.size <= len(segment.data):
-            return segment.data
-        directory = disk.find(self._directory)
-        if not isinstance(directory, Directory):
-            return None
+        if self._readings:
+            data = self._readings[-1].file.data
+            if self._position + HEADER.size <= len(data):
+                return data
         base = self.end_offset if self.batches else self.first_base(disk)
         if base >= log_end_offset:
             return None  # an empty log that begins later
-        name = f"{base:020d}.log"
-        found = directory.entries.get(name)
+        found = self._entries(disk).get(f"{base:020d}.log")
         if not isinstance(found, Inode) or len(found.data) < HEADER.size:
             return None
-        self._segment, self._position = found, 0
-        self._bases.append(base)
+        self._keep()  # of the file before
+        self._readings.append(Reading(base, found, len(self.batches)))
+        self._position = 0
         return found.data
 
 
@@ -177,8 +220,12 @@ class PartitionHistory:
             found = self.views[replica] = LogView(self._directory)
         return found
 
+    def begin(self, replica: int, disk: SimDisk) -> None:
+        """A new process has opened this replica: read anew what is not there as it was."""
+        self.view(replica).compare(disk)
+
     def forget(self, replica: int) -> None:
-        """Read this replica anew: it comes from a disk that crashed, or was damaged."""
+        """Read this replica anew from its first byte: it was damaged, or replaced."""
         self.views.pop(replica, None)
 
     def append(self, replica: int, disk: SimDisk, log_end_offset: int, *, ahead: bool = False) -> str | None:

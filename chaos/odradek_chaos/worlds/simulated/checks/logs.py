@@ -23,7 +23,7 @@ class LogMatching(Invariant):
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         history = now.history(seen.partition)
         if before is None:
-            history.forget(seen.broker_id)
+            history.begin(seen.broker_id, now.disks[seen.broker_id])
         if before is None or before.log_end_offset != seen.log_end_offset:
             problem = history.append(seen.broker_id, now.disks[seen.broker_id], seen.log_end_offset)
             if problem is not None:
@@ -92,7 +92,7 @@ class MetadataLogMatching(Invariant):
         history = now.history(partition)
         if before is None:
             self._installing.pop(seen.broker_id, None)
-            history.forget(seen.broker_id)
+            history.begin(seen.broker_id, now.disks[seen.broker_id])
         elif seen.log_start_offset > before.high_watermark:
             self._installing[seen.broker_id] = seen.log_start_offset  # own snapshots lie below the high watermark
         if seen.broker_id in self._installing:
