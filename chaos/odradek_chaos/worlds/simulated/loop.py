@@ -170,7 +170,11 @@ class SimLoop(TimedLoop):
         The world's own timers go first, nothing else being able to run yet.
         """
         self._trace.mix(self.now_us)
-        now_us = self._next_us()
+        timers, world, pop = self._timers, self._world, heapq.heappop
+        if timers and timers[0][2] is None:  # a timer of the world cannot be cancelled
+            now_us: int | None = timers[0][0]
+        else:
+            now_us = self._next_us()
         if now_us is None:
             raise Deadlock(f"nothing can run and no timer is set at {self.now_us} us\n{self.dump()}")
         if self._limit_us is not None and now_us > self._limit_us:
@@ -178,7 +182,6 @@ class SimLoop(TimedLoop):
         if now_us < self.now_us:
             now_us = self.now_us
         self.now_us = now_us
-        timers, world, pop = self._timers, self._world, heapq.heappop
         while timers and timers[0][0] <= now_us:
             _, _, process, what = pop(timers)
             if process is None:

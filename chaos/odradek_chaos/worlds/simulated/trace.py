@@ -23,12 +23,10 @@ class Trace:
 
     def mix(self, now_us: int) -> None:
         """Make what happened at this instant part of the trace."""
-        self._value = self._mixed(now_us)
-        self.steps.clear()
-
-    def _mixed(self, now_us: int) -> int:
-        return hash((self._value, now_us, *self.steps))
+        steps = self.steps
+        self._value = hash((self._value, now_us, *steps))
+        steps.clear()
 
     def digest(self, now_us: int) -> str:
         """16 hexadecimal digits for all that happened until now; to look at them changes nothing."""
-        return f"{self._mixed(now_us) & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+        return f"{hash((self._value, now_us, *self.steps)) & 0xFFFF_FFFF_FFFF_FFFF:016x}"
