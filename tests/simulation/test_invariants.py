@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
@@ -20,6 +19,7 @@ from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.inodes import Inode
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.timeline import Moment
+from odradek_proto.values import replace
 
 T = "t-0"
 LEADER = ReplicaSeen(1, 1, T, 5, 10, 8, is_leader=True, leader=1, isr=(1, 2), maximal_isr=(1, 2))
@@ -314,21 +314,21 @@ OF_ITS_EPOCH = Answered(1, T, "FetchStream", 5, 5, 5, is_refused=False)
 def other_epoch(broken: bool) -> list[Violation]:
     """Of an older epoch than the broker's, or of a newer one; what became old while it waited was not."""
     invariant, now = requests.OtherEpochsRefused(), everything()
-    for fine in (OF_ITS_EPOCH._replace(asked=-1), OF_ITS_EPOCH._replace(known_then=6)):
+    for fine in (replace(OF_ITS_EPOCH, asked=-1), replace(OF_ITS_EPOCH, known_then=6)):
         assert not list(invariant.on_answered(now, fine))
-    old, new = OF_ITS_EPOCH._replace(asked=4, is_refused=not broken), OF_ITS_EPOCH._replace(asked=6, known_then=6)
+    old, new = replace(OF_ITS_EPOCH, asked=4, is_refused=not broken), replace(OF_ITS_EPOCH, asked=6, known_then=6)
     found = list(invariant.on_answered(now, old))
-    assert bool(found) == bool(list(invariant.on_answered(now, new._replace(known_then=5 if broken else 6))))
+    assert bool(found) == bool(list(invariant.on_answered(now, replace(new, known_then=5 if broken else 6))))
     return found
 
 
 @case(requests.StaleIncarnationRefused)
 def stale_sender(broken: bool) -> list[Violation]:
     invariant, now = requests.StaleIncarnationRefused(), everything()
-    from_now = OF_ITS_EPOCH._replace(sender_id=2, sender_epoch=11, newest_epoch=11)
-    for fine in (from_now, from_now._replace(sender_epoch=-1), from_now._replace(sender_epoch=12)):
+    from_now = replace(OF_ITS_EPOCH, sender_id=2, sender_epoch=11, newest_epoch=11)
+    for fine in (from_now, replace(from_now, sender_epoch=-1), replace(from_now, sender_epoch=12)):
         assert not list(invariant.on_answered(now, fine))
-    return list(invariant.on_answered(now, from_now._replace(sender_epoch=10, is_refused=not broken)))
+    return list(invariant.on_answered(now, replace(from_now, sender_epoch=10, is_refused=not broken)))
 
 
 @case(requests.EndOffsetsNeverFall)

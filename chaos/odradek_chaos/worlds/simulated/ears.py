@@ -21,6 +21,8 @@ from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, 
 from odradek_chaos.worlds.simulated.checks.seen import METADATA
 
 if TYPE_CHECKING:
+    from odradek_broker.runtime.hosted import HostedReplica
+
     from odradek_chaos.worlds.simulated.world import World
 
 LATEST = -1
@@ -58,8 +60,12 @@ class BrokerEars:
         quorum = self._cluster.nodes[self.broker_id].quorum
         return NONE if quorum is None else quorum.epoch
 
+    @property
+    def hosted(self) -> dict[TopicPartition, HostedReplica]:
+        return self._cluster.hosted(self.broker_id)
+
     def role(self, key: tuple[str, int]) -> Role | None:
-        hosted = self._cluster.hosted(self.broker_id).get(TopicPartition(*key))
+        hosted = self.hosted.get(TopicPartition(*key))
         return None if hosted is None else hosted.role
 
     def newest_epoch_of(self, broker_id: int) -> int:
@@ -93,9 +99,11 @@ class FetchEar:
         if self._sender >= 0:
             self._newest = self._ears.newest_epoch_of(self._sender)
         is_old = 0 <= self._sender_epoch < self._newest
+        hosted = self._ears.hosted
         for item in header.partitions:
-            key, asked = (item.topic, item.partition), item.current_leader_epoch
-            role = self._ears.role(key)
+            key, asked = TopicPartition(item.topic, item.partition), item.current_leader_epoch
+            replica = hosted.get(key)
+            role = None if replica is None else replica.role
             known = NONE if role is None else role.leader_epoch
             if is_old or asked != known:
                 self._odd[key] = (asked, known)

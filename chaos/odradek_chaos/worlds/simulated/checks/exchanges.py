@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from odradek_proto.values import Value
 
 
-class Answered(NamedTuple):
+class Answered(Value, frozen=True):
     """One answer that was due to a sender's epoch, or to its incarnation. -1 is an epoch that nobody named or knows.
 
     `known` is what the broker knew when it took the request, `known_then` when it answered: an epoch never falls, so
@@ -24,7 +24,7 @@ class Answered(NamedTuple):
     newest_epoch: int = -1  # and of the newest one that the broker knew when it took the request
 
 
-class EndTold(NamedTuple):
+class EndTold(Value, frozen=True):
     """An end offset that a leader told to a client. `epoch_start` is where its leadership began."""
 
     broker_id: int
@@ -35,7 +35,7 @@ class EndTold(NamedTuple):
     by_fetch: bool  # the high watermark in an answer to a fetch
 
 
-class EndHeard(NamedTuple):
+class EndHeard(Value, frozen=True):
     """An end offset that arrived at a client. `floor` is the largest that had arrived there when it asked."""
 
     client: str

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import Struct
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.core.partition.producers import ProducerStates
+from odradek_proto.values import Value
 
 from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
 from odradek_chaos.worlds.simulated.disk import SimDisk
@@ -17,16 +19,15 @@ from odradek_chaos.worlds.simulated.disk import SimDisk
 METADATA = "__cluster_metadata-0"
 
 
-class RemoteSeen(NamedTuple):
+class RemoteSeen(Value, frozen=True):
     """What a leader knows of one follower."""
 
     log_end_offset: int
     broker_epoch: int
 
 
-@dataclass(slots=True)
-class ReplicaSeen:
-    """One replica on a running broker that has a role. `leader_epoch` is that of its role."""
+class ReplicaSeen(Struct):
+    """One replica on a running broker that has a role. `leader_epoch` is that of its role. Made by the thousand."""
 
     broker_id: int
     incarnation: int
@@ -40,7 +41,7 @@ class ReplicaSeen:
     maximal_isr: tuple[int, ...] = ()
     partition_epoch: int = -1
     min_isr: int = 1
-    remotes: dict[int, RemoteSeen] = field(default_factory=dict)
+    remotes: dict[int, RemoteSeen] = {}
     producers: ProducerStates | None = None
 
 
