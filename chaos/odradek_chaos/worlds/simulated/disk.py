@@ -14,12 +14,18 @@ import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from odradek_chaos.worlds.simulated.inodes import SECTOR, Directory, Entry, Inode
 from odradek_chaos.worlds.simulated.recording import Recorder
 
 Operation = Literal["read", "write", "fsync"]
+
+
+@lru_cache(maxsize=1024)  # looked up at every step of a broker
+def _names_in(path: str) -> tuple[str, ...]:
+    return tuple(name for name in path.split("/") if name)
 
 
 def error(code: int, path: str) -> OSError:
@@ -91,11 +97,10 @@ class SimDisk:
 
     def find(self, path: str) -> Inode | Directory | None:
         entry: Inode | Directory | None = self.root
-        for name in path.split("/"):
-            if name:
-                if not isinstance(entry, Directory):
-                    return None
-                entry = entry.entries.get(name)
+        for name in _names_in(path):
+            if type(entry) is not Directory:
+                return None
+            entry = entry.entries.get(name)
         return entry
 
     def file(self, path: str) -> Inode:

@@ -24,6 +24,7 @@ from odradek_chaos.worlds.simulated.inodes import Directory, Entry, Inode
 HEADER = struct.Struct(">qiibIhiqqqhi")
 PREFIX_BYTES = 12  # base offset and length, which the length does not count
 SEQUENCES = 1 << 31
+NEAR = 3  # batches from the end that are looked at before a log is searched
 
 
 class Batch(NamedTuple):
@@ -112,12 +113,12 @@ class LogView:
 
         With `ahead` the log end may be ahead of what was written.
         """
-        if log_end_offset < self.end_offset:
+        batches, new = self.batches, list[Batch]()
+        if batches and log_end_offset < batches[-1].next_offset:
             self.cut(log_end_offset)
-        if self.batches and not self._stands(disk):
+        if batches and not self._stands(disk):
             self.cut(-1)
-        new: list[Batch] = []
-        batches, end = self.batches, self.end_offset
+        end = batches[-1].next_offset if batches else -1
         while end < log_end_offset:
             data = self._next_data(disk, log_end_offset)
             if data is None:
@@ -144,9 +145,13 @@ class LogView:
         return new
 
     def at(self, offset: int) -> Batch | None:
-        """The batch that contains an offset."""
-        place = bisect_right(self.batches, offset, key=_base_offset) - 1
-        found = self.batches[place] if place >= 0 else None
+        """The batch that contains an offset: most often one of the last."""
+        batches = self.batches
+        for near in batches[: -NEAR - 1 : -1]:
+            if near.base_offset <= offset:
+                return near if near.next_offset > offset else None
+        place = bisect_right(batches, offset, key=_base_offset) - 1
+        found = batches[place] if place >= 0 else None
         return found if found is not None and found.next_offset > offset else None
 
     def _stands(self, disk: SimDisk) -> bool:

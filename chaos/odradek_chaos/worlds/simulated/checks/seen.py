@@ -6,6 +6,7 @@ Invariants look at these and at nothing else, so that a test can make them by ha
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -17,6 +18,12 @@ from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
 from odradek_chaos.worlds.simulated.disk import SimDisk
 
 METADATA = "__cluster_metadata-0"
+
+
+@lru_cache(maxsize=256)
+def _parts_of(partition: str) -> tuple[str, int]:
+    topic, _, number = partition.rpartition("-")
+    return topic, int(number)
 
 
 class RemoteSeen(Value, frozen=True):
@@ -85,9 +92,9 @@ class Everything:
         return found.committed_end if found is not None else 0
 
     def registration(self, partition: str) -> PartitionRegistration | None:
-        topic, _, number = partition.rpartition("-")
+        topic, number = _parts_of(partition)
         found = self.image.topics.get(topic)
-        return found.partitions.get(int(number)) if found is not None else None
+        return found.partitions.get(number) if found is not None else None
 
     def is_newest(self, seen: ReplicaSeen) -> bool:
         """Whether nobody has ever known a newer leader epoch than this replica is in."""
