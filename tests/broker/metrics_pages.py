@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 LISTENER = {"odradek.metrics.listener": "HTTP://127.0.0.1:0"}
 PACE_S = 0.02  # between two looks
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 parse_openmetrics = cast(Callable[[str], Iterable[Metric]], openmetrics.text_string_to_metric_families)
 

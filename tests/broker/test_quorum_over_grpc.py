@@ -121,7 +121,7 @@ async def commit_everywhere(leader: Member, members: Sequence[Member], record: b
 async def elect_commit_replace(directory: Path) -> None:
     files = OsFiles(8)
     voters = dict(zip((1, 2, 3), free_addresses(3), strict=True))
-    async with asyncio.timeout(20), AsyncExitStack() as stack:
+    async with asyncio.timeout(60), AsyncExitStack() as stack:
         members = []
         for node_id, address in voters.items():
             network = GrpcNetwork()

@@ -58,7 +58,7 @@ def real_world(story: Story) -> None:
     async def main() -> None:
         client, server = TidyNetwork(), TidyNetwork()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await story(client, server)
         finally:
             for listening in server.servers + client.servers:

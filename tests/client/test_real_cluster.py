@@ -25,7 +25,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     made.start_all()
 
     async def registered() -> None:
-        async with Admin(made.bootstrap, bootstrap_timeout_ms=15_000) as admin, asyncio.timeout(15):
+        async with Admin(made.bootstrap, bootstrap_timeout_ms=60_000) as admin, asyncio.timeout(60):
             # A fenced broker is no member of a new partition's ISR, and then the next kill may take the only one.
             while sum(not broker.fenced for broker in (await admin.describe_cluster()).brokers) < 3:
                 pass
@@ -58,7 +58,7 @@ def test_killed_leaders_cost_nothing_but_time(cluster: LocalCluster) -> None:
                 await producer.send("orders", str(written), partition=0)
                 written += 1
                 cluster.start(leader)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while len((await admin.describe_topics(["orders"]))[0].partitions[0].isr) < 3:
                         pass
             seen = [int(record.value or b"") async for record in consumer.records(until="end")]

@@ -162,7 +162,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 async def fill(bootstrap: str) -> None:
     """Wait for the broker, make the topic, and give the hostile fetches something to fetch."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 async with Admin(bootstrap) as admin:

@@ -9,7 +9,7 @@ from odradek_broker.testing import AsyncCluster, Cluster
 
 ORDERS = TopicPartition("orders", 0)
 SETTINGS = {"min.insync.replicas": 2, "replica.lag.time.max.ms": 2000}
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Writer:
