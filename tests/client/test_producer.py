@@ -198,6 +198,30 @@ def test_leaving_raises_what_nobody_awaited(peers: Any) -> None:
     assert error.__notes__ == ["orders-0: 1 records that nobody awaited"]
 
 
+def test_a_callback_hears_of_its_record(peers: Any) -> None:
+    """Soon after the acknowledgement or the failure, also when that was long ago; and it counts as having been told."""
+    one, two = peers.topic("orders", partitions=2)
+    peers.brokers[2].errors.append((two.name, ErrorCode.INVALID_RECORD))
+    told: list[object] = []
+
+    async def story() -> None:
+        async with producer(peers) as sender:
+            fine = await sender.enqueue("orders", "a", partition=one.name.partition)
+            fine.add_done_callback(lambda delivery: told.append(delivery.result().offset))
+            refused = await sender.enqueue("orders", "b", partition=two.name.partition)
+            refused.add_done_callback(lambda delivery: told.append(isinstance(delivery.exception(), BrokerError)))
+            assert not told
+            await sender.flush()
+            await asyncio.sleep(0)
+            assert sorted(map(str, told)) == ["0", "True"]
+            fine.add_done_callback(told.append)
+            assert fine not in told
+            await asyncio.sleep(0)
+            assert told[-1] is fine
+
+    peers.run(story())
+
+
 def test_leaving_flushes(peers: Any) -> None:
     """Records that linger are sent before the producer ends."""
     [log] = peers.topic("orders")
