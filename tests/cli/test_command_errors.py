@@ -15,6 +15,7 @@ from odradek.cli import failures
 from odradek_broker.local_cluster import LocalCluster
 
 Run = Callable[..., Any]
+SLOW = pytest.mark.slow  # each is a process or two
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,10 @@ def test_a_full_disk_is_named(home: Path, words: str) -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
-@pytest.mark.parametrize("words", ["version", "version --json", "--help", "topic create --help"])
+@pytest.mark.parametrize(
+    "words",
+    ["version --json", "topic create --help", *(pytest.param(each, marks=SLOW) for each in ("version", "--help"))],
+)
 @pytest.mark.parametrize("rest", [">&-", "2>&-", "<&-", "| true", "2>&1 | true"])
 def test_a_closed_output_is_no_failure(shell: Run, words: str, rest: str) -> None:
     """Whoever closes the output, or has read enough of it, gets no error and no traceback."""
