@@ -37,6 +37,7 @@ from odradek_chaos.campaign_options import (
 from odradek_chaos.shrinking import shrink_to
 
 if TYPE_CHECKING:
+    from odradek_chaos.campaign_ledger import Entry
     from odradek_chaos.worlds.simulated.campaign import Campaign, SeedSummary
 
 
@@ -73,7 +74,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run many seeds: three brokers, writers and a reader under several kinds of faults at once."""
-    from odradek_chaos.campaign_ledger import append, commit_here, core_digest, entry_of
+    from odradek_chaos.campaign_ledger import commit_here, core_digest, entry_of
     from odradek_chaos.campaign_progress import Progress
     from odradek_chaos.worlds.simulated.campaign import run_campaign
 
@@ -107,16 +108,21 @@ def run(
     )
     progress.clear()
     if ledger is not None:
-        try:
-            append(ledger, entry_of(campaign, seeds, digest, commit))
-        except OSError as error:
-            raise CommandFailed(
-                f"--ledger: {error}", hint="give a file that can be written", exit_code=USAGE
-            ) from error
+        _enter(ledger, entry_of(campaign, seeds, digest, commit))
     screen.show(_data(world, campaign), lambda: "\n".join(campaign.lines()))
     if shrink is not None and campaign.failed_seeds:
         shrink_to(shrink, campaign.failed_seeds[0], options, screen)
     raise typer.Exit(FOUND if campaign.failed_seeds else 0)
+
+
+def _enter(file: Path, entry: Entry) -> None:
+    """Append a campaign to a ledger. Raises `CommandFailed`."""
+    from odradek_chaos.campaign_ledger import append
+
+    try:
+        append(file, entry)
+    except OSError as error:
+        raise CommandFailed(f"--ledger: {error}", hint="give a file that can be written", exit_code=USAGE) from error
 
 
 def _data(world: World, campaign: Campaign) -> dict[str, object]:
