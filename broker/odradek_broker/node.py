@@ -99,6 +99,7 @@ class Node:
         self.controller: ControllerNode | None = None
         self.broker: Broker | None = None
         self.counters = Counters()
+        self.recent = RecentBatches(settings.odradek_cache_bytes)  # of all logs
         self._clock = clock
         self._files = files
         self._network = network
@@ -147,7 +148,7 @@ class Node:
             cluster_id=settings.cluster_id or None,
             wall_ms=self._clock.wall_ms(),
             rng=self._clock.rng,
-            cache=RecentBatches(settings.odradek_cache_bytes),
+            cache=self.recent,
         )
 
     async def _start_metrics(self) -> None:

@@ -338,6 +338,25 @@ def test_two_logs_share_the_memory_and_the_oldest_leaves() -> None:
     assert cache.used_bytes == 0
 
 
+def test_memory_that_is_cleared_holds_nothing_of_any_log() -> None:
+    """All is read from disk then, and what comes afterwards enters as ever."""
+    cache = RecentBatches()
+    one, two = LogBench(), LogBench()
+    one.open(cache=cache)
+    two.open(cache=cache)
+    written = one.fill(3)
+    two.fill(3)
+    cache.clear()
+    assert cache.used_bytes == 0
+    assert not one.log.is_hot(2)
+    assert not two.log.is_hot(2)
+    assert one.read_all() == written
+    one.fill(1)
+    assert one.log.is_hot(3)
+    assert not one.log.is_hot(2)
+    assert cache.used_bytes == len(batch(3)) + RUN_BYTES
+
+
 def test_a_run_larger_than_the_memory_is_not_kept() -> None:
     """The cache is then empty for this log, since it has to hold the end of it."""
     bench = LogBench()

@@ -51,6 +51,16 @@ class RecentBatches:
         """The place of one log."""
         return Tail(self)
 
+    def clear(self) -> None:
+        """Drop everything of all logs. Whoever is done with them has memory back at once, without a collector."""
+        for run in self._runs:
+            tail = run.tail
+            if tail is not None:
+                tail.forget()
+        self._runs.clear()
+        self._owners.clear()
+        self.used_bytes = 0
+
     def hold(self, run: _Run) -> None:
         owners = self._owners
         used = RUN_BYTES
@@ -130,6 +140,10 @@ class Tail:
         """Drop everything of this log."""
         for run in self._runs[self._head :]:
             self._cache.release(run)
+        self.forget()
+
+    def forget(self) -> None:
+        """Called by the cache, which has let go of the runs or is about to."""
         self._runs.clear()
         self._bases.clear()
         self._head = 0

@@ -91,7 +91,12 @@ class SimCluster:
                     self.crashes.append(Crash(broker_id, ports.incarnation, self.loop.now_us, error))
                 raise
 
-        machine.start(main, after_step=partial(self.after_step, broker_id), on_end=lambda: self.on_end(broker_id))
+        machine.start(main, after_step=partial(self.after_step, broker_id), on_end=lambda: self._ended(broker_id))
+
+    def _ended(self, broker_id: int) -> None:
+        self.on_end(broker_id)
+        if broker_id in self.nodes:
+            self.nodes[broker_id].recent.clear()  # its memory is gone, and the most of it is this
 
     async def _until_failed_or_told(self, node: Node, stop: asyncio.Event) -> None:
         told = asyncio.ensure_future(stop.wait())

@@ -80,9 +80,9 @@ def _collected_at_the_end() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.collect()
         if collecting:
             gc.enable()
-        gc.collect()
 
 
 def _run(
