@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign import Campaign
 
 LEDGER = Path("docs/campaigns.jsonl")
+COMMANDS = "commands"
 DIGEST_LENGTH = 12
 UNKNOWN = "unknown"
 
@@ -65,11 +66,14 @@ class Sum(Value, frozen=True):
 
 
 def core_digest() -> str:
-    """Of the sources of the broker and of the protocol's package, by name and content."""
+    """Of the sources of the broker and of the protocol's package, by name and content; not of the broker's commands,
+    which no simulated cluster runs."""
     digest = hashlib.sha256()
     for package in (odradek_broker, odradek_proto):
         root = Path(package.__path__[0])
         for path in sorted(root.rglob("*.py")):
+            if COMMANDS in path.relative_to(root).parts:
+                continue
             content = path.read_bytes()
             digest.update(f"{root.name}/{path.relative_to(root).as_posix()} {len(content)}\n".encode())
             digest.update(content)
