@@ -10,6 +10,7 @@ from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.options import Options, expand
 from odradek_chaos.worlds.simulated.recovery import EPOCHS_PER_WINDOW, ElectionStorm
 from odradek_chaos.worlds.simulated.run import run_seed
+from odradek_chaos.worlds.simulated.script import Script, Strike
 from odradek_chaos.worlds.simulated.silence import Silences, in_words, percentile
 from odradek_chaos.worlds.simulated.world import TOPIC, World
 
@@ -84,3 +85,14 @@ def test_a_killed_leader_costs_a_silence_that_the_run_tells() -> None:
     result = run_seed(1, Options(faults_ms=2_000, nemeses=("kill",)))
     assert not result.findings, result.report()
     assert result.silences_ms["kill"] > 20
+
+
+def test_a_writer_that_comes_back_as_the_writers_end_ends_with_them() -> None:
+    """A client that crashed just before is told to stop even if it connects after the others were told."""
+    options = Options(faults_ms=1_000, nemeses=("client-crash",), chance="none", core="never")
+    end_us = run_seed(3, options, script=Script(())).faults_began_us + options.faults_ms * 1_000
+    for down_ms in (30, 45, 60, 75):  # around the moment at which the writers are told
+        crash = Strike(end_us - 5_000, "client-crash", {"client": "w1", "down_ms": down_ms})
+        result = run_seed(3, options, script=Script((crash,)))
+        assert not result.findings, f"down for {down_ms} ms\n{result.report()}"
+        assert result.faults["client-crash"] == 1

@@ -140,6 +140,8 @@ class Load:
                 pause_ms=plan.write_pause_ms,
             )
             self.writers.append(writer)
+            if self.ended:  # it came up too late to be told
+                writer.stop()
             writer.on_send = self._note_send
             await (writer.run() if self.script is None else self._follow_script(writer))
 
