@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import run_seed
+from odradek_chaos.worlds.simulated.script import Script, Strike
 
 
 @pytest.mark.parametrize("seed", [2000, 2001, 2002])
@@ -26,3 +27,15 @@ def test_without_flush_a_correlated_power_loss_is_reported() -> None:
     results = (run_seed(seed, options) for seed in range(20))
     found = next((set(result.costs) for result in results if result.costs), set())
     assert found & {"committed-prefix-immutable", "lost", "skipped"}, found
+
+
+def test_nobody_loses_its_power_when_the_faults_are_over() -> None:
+    """A blackout that strikes at the end takes those whose moment comes in time, so that what follows is peace."""
+    options = Options(faults_ms=1_000, nemeses=("blackout",), core="never", fsync="before-ack")
+    end_us = run_seed(1, options, script=Script(())).faults_began_us + options.faults_ms * 1_000
+    off_ms, on_ms = {"1": 10.0, "2": 90.0, "3": 290.0}, {"1": 400, "2": 500, "3": 600}
+    strike = Strike(end_us - 100_000, "blackout", {"off_ms": off_ms, "on_ms": on_ms})
+    result = run_seed(1, options, script=Script((strike,)))
+    assert not result.findings, result.report()
+    back = [each.broker_id for each in result.timeline.moments if each.event == "!start" and each.time_us >= end_us]
+    assert sorted(back) == [1, 2]

@@ -24,7 +24,7 @@ class PowerOne(Power):
 
 
 class Blackout(Nemesis):
-    """All machines lose their power within 300 ms."""
+    """All machines lose their power within 300 ms; who would lose it when the faults are over keeps it."""
 
     name = "blackout"
 
@@ -40,8 +40,12 @@ class Blackout(Nemesis):
         self.world.fault(self.name, **choice)
         for each, off_ms in choice["off_ms"].items():
             broker_id = int(each)
-            self.world.later(off_ms, partial(self.world.power_off, broker_id))
+            self.world.later(off_ms, partial(self._off, broker_id))
             self.world.mend(choice["on_ms"][each], partial(self.world.start, broker_id))
+
+    def _off(self, broker_id: int) -> None:
+        if self.world.faulty:
+            self.world.power_off(broker_id)
 
 
 class LyingFsync(Nemesis):
