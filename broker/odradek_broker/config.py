@@ -9,7 +9,7 @@ reported once, so that real files load.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,29 @@ from odradek_broker.settings import ConfigError as ConfigError
 from odradek_broker.startup_topics import parse_topics
 
 ENVIRONMENT, COMMAND_LINE = "environment", "command line"
-RENAMED = {"log.dir": "log.dirs", "log.roll.hours": "log.roll.ms", "log.retention.hours": "log.retention.ms"}
-HOURS = {"log.roll.hours", "log.retention.hours"}
-MINUTES = {"log.retention.minutes": "log.retention.ms"}
+OTHER_NAMES = {
+    "log.dir": "log.dirs",
+    "log.roll.hours": "log.roll.ms",
+    "log.retention.minutes": "log.retention.ms",
+    "log.retention.hours": "log.retention.ms",
+}
+"""Kafka has several names for some settings; one of them is ours. Within one source our name wins, then the one that
+stands first here, in whatever order the source has them: milliseconds before minutes before hours."""
+OTHER_UNITS = {"hours": 3_600_000, "minutes": 60_000}
+"""Milliseconds in what a setting of another name counts, by the last word of that name."""
 _SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 UNITS = {"ms": ("milliseconds", _TIMES), "bytes": ("bytes", _SIZES)}
 """What a setting counts by the last word of its name, and what else its value may be given in."""
+
+
+@dataclass(slots=True, frozen=True)
+class Written:
+    """What a source says of a setting, and by which of its names."""
+
+    key: str
+    text: str
+    source: str
 
 
 @dataclass(slots=True)
@@ -66,29 +82,30 @@ def load(
     path: Path | None = None, *, environment: Mapping[str, str] | None = None, overrides: Iterable[str] = ()
 ) -> LoadedConfig:
     """Read all sources. `overrides` are `key=value` strings. Raises `ConfigError`."""
-    values: dict[str, str] = {}
-    sources: dict[str, str] = {}
+    values: dict[str, Written] = {}
     unused: list[str] = []
 
-    def take(key: str, value: str, source: str) -> None:
-        name, text = _canonical(key, value)
-        if name in FIELD_BY_KEY:
-            values[name], sources[name] = text, source
-        elif name.startswith(OWN_PREFIX) or not known_to_kafka(name):
-            raise ConfigError(f"{source}: unknown setting {key!r}{_did_you_mean(name)}")
-        else:
-            unused.append(name)
+    def take(pairs: Iterable[tuple[str, str]], source_of: Callable[[str], str]) -> None:
+        """Take all of one source."""
+        found: dict[str, Written] = {}
+        for key, text in pairs:
+            name = OTHER_NAMES.get(key, key)
+            if name in FIELD_BY_KEY:
+                if name not in found or _rank(key) <= _rank(found[name].key):
+                    found[name] = Written(key, text, source_of(key))
+            elif name.startswith(OWN_PREFIX) or not known_to_kafka(name):
+                raise ConfigError(f"{source_of(key)}: unknown setting {key!r}{_did_you_mean(name)}")
+            else:
+                unused.append(name)
+        values.update(found)
 
-    for key, value in (read_file(path) if path is not None else {}).items():
-        take(key, value, str(path))
-    variables = from_environment(environment or {}, also=lambda name: name in RENAMED or name in MINUTES)
-    for key, value in variables.values.items():
-        take(key, value, f"{ENVIRONMENT} {variables.variables[key]}")
-    for key, value in map(_split_override, overrides):
-        take(key, value, COMMAND_LINE)
-    parsed: dict[str, Any] = {FIELD_BY_KEY[name]: _parse(name, text, sources[name]) for name, text in values.items()}
-    settings = BrokerSettings(**parsed)
-    check(settings)
+    take((read_file(path) if path is not None else {}).items(), lambda _: str(path))
+    variables = from_environment(environment or {}, also=OTHER_NAMES.__contains__)
+    take(variables.values.items(), lambda key: f"{ENVIRONMENT} {variables.variables[key]}")
+    take(map(_split_override, overrides), lambda _: COMMAND_LINE)
+    settings = BrokerSettings(**{FIELD_BY_KEY[name]: _parse(name, written) for name, written in values.items()})
+    check(settings, {name: f"{each.key}={each.text}" for name, each in values.items() if each.key != name})
+    sources = {name: written.source for name, written in values.items()}
     return LoadedConfig(settings, sources, sorted(set(unused)), variables.ignored)
 
 
@@ -152,26 +169,23 @@ def _split_override(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _canonical(key: str, value: str) -> tuple[str, str]:
-    """Kafka has several names for some settings; one of them is ours."""
-    if key in HOURS:
-        return RENAMED[key], f"{value}h"
-    if key in MINUTES:
-        return MINUTES[key], f"{value}min"
-    return RENAMED.get(key, key), value
+def _rank(key: str) -> int:
+    """Of two names of a setting in one source the smaller one wins."""
+    return list(OTHER_NAMES).index(key) + 1 if key in OTHER_NAMES else 0
 
 
-def _parse(name: str, text: str, source: str) -> object:
+def _parse(name: str, written: Written) -> Any:
     kind = next(item.type for item in fields(BrokerSettings) if item.name == FIELD_BY_KEY[name])
-    text = text.strip()
+    text = written.text.strip()
     try:
         if kind == "int":
-            return parse_number(text, name)
+            number = parse_number(text, written.key)
+            return number if number == -1 else number * OTHER_UNITS.get(_last_word(written.key), 1)  # -1: unlimited
         if kind == "bool":
             return {"true": True, "false": False}[text.lower()]
     except (ValueError, KeyError) as error:
-        wanted = f"a whole number{_units_of(name)}" if kind == "int" else "true or false"
-        raise ConfigError(f"{source}: {name} must be {wanted}, not {text!r}") from error
+        wanted = f"a whole number{_units_of(written.key)}" if kind == "int" else "true or false"
+        raise ConfigError(f"{written.source}: {written.key} must be {wanted}, not {text!r}") from error
     return text
 
 
@@ -183,15 +197,21 @@ def parse_number(text: str, name: str) -> int:
         raise ValueError(text)
     if not match[2]:
         return int(match[1])
-    _, units = UNITS.get(name.rpartition(".")[2], ("", {}))
+    _, units = UNITS.get(_last_word(name), ("", {}))
     factor = next((factor for unit, factor in units.items() if unit.lower() == match[2].lower()), None)
     if factor is None:
         raise ValueError(text)
     return int(match[1]) * factor
 
 
+def _last_word(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
 def _units_of(name: str) -> str:
-    counted, units = UNITS.get(name.rpartition(".")[2], ("", {}))
+    if _last_word(name) in OTHER_UNITS:
+        return f" of {_last_word(name)}"
+    counted, units = UNITS.get(_last_word(name), ("", {}))
     return f" ({counted}, or with {', '.join(units)})" if counted else ""
 
 
@@ -219,8 +239,9 @@ CHOICES = {
 }
 
 
-def check(settings: BrokerSettings) -> None:
-    """What no single value shows. Raises `ConfigError`."""
+def check(settings: BrokerSettings, written: Mapping[str, str] | None = None) -> None:
+    """What no single value shows. `written` are the settings that were given by another name, as they were given, for
+    the messages. Raises `ConfigError`."""
     for name, allowed in CHOICES.items():
         value = getattr(settings, name)
         if value not in allowed:
@@ -246,7 +267,8 @@ def check(settings: BrokerSettings) -> None:
         try:
             validate_topic_config(name, value)
         except ValueError as error:
-            raise ConfigError(f"{TOPIC_CONFIGS[name].server_name}: {error}") from error
+            key = TOPIC_CONFIGS[name].server_name
+            raise ConfigError(f"{(written or {}).get(key, key)}: {error}") from error
     check_listeners(settings)
     parse_topics(settings.odradek_create_topics)
 

@@ -46,8 +46,46 @@ def test_toml_tables_and_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "retention_ms"),
+    [
+        ("log.retention.hours=-1", -1),
+        ("log.retention.minutes=-1", -1),
+        ("log.retention.ms=60000 log.retention.hours=168", 60_000),
+        ("log.retention.hours=168 log.retention.ms=60000", 60_000),
+        ("log.retention.ms=60000 log.retention.minutes=2", 60_000),
+        ("log.retention.minutes=2 log.retention.hours=168", 120_000),
+        ("log.retention.hours=168 log.retention.minutes=2", 120_000),
+        ("log.retention.minutes=2 log.retention.minutes=3", 180_000),
+    ],
+)
+def test_milliseconds_win_over_minutes_and_minutes_over_hours(tmp_path: Path, lines: str, retention_ms: int) -> None:
+    """Whatever their order in one source, as in Kafka, and -1 is without limit in all of them."""
+    file = tmp_path / "server.properties"
+    file.write_text("\n".join(("node.id=1", *lines.split())))
+    assert load(file).settings.log_retention_ms == retention_ms
+    assert load(overrides=["node.id=1", *lines.split()]).settings.log_retention_ms == retention_ms
+    pairs = (line.split("=") for line in lines.split())
+    environment = {"KAFKA_" + key.upper().replace(".", "_"): value for key, value in pairs}
+    assert load(environment={"KAFKA_NODE_ID": "1", **environment}).settings.log_retention_ms == retention_ms
+
+
+def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
+    """Hours on the command line win over milliseconds in the file."""
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=1\nlog.retention.ms=60000\nlog.roll.ms=5000\nlog.roll.hours=1\nlog.dirs=a\nlog.dir=b\n")
+    loaded = load(file, overrides=["log.retention.hours=2"])
+    assert (loaded.settings.log_retention_ms, loaded.settings.log_roll_ms) == (7_200_000, 5_000)
+    assert loaded.settings.log_dirs == "a"
+    assert loaded.sources["log.retention.ms"] == "command line"
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("log.retention.hours=7d", "log.retention.hours must be a whole number of hours, not '7d'"),
+        ("log.retention.minutes=1h", "log.retention.minutes must be a whole number of minutes, not '1h'"),
+        ("log.retention.hours=-2", "^log.retention.hours=-2: .*at least -1"),
+        ("log.roll.hours=-1", "^log.roll.hours=-1: .*at least 1"),
         ("min.insync.replcas=2", "did you mean 'min.insync.replicas'"),
         ("odradek.fsnyc=never", "did you mean 'odradek.fsync'"),
         ("num.partitions=many", "num.partitions must be a whole number, not 'many'"),
