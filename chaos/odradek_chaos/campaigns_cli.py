@@ -134,7 +134,7 @@ def _data(world: World, campaign: Campaign) -> dict[str, object]:
         "events": campaign.events,
         **{title.replace(" ", "_"): counted for title, counted in campaign.reach().items()},
         "not_reached": campaign.unreached(),
-        "not_owed": dict(sorted(campaign.costs.items())),
+        "not_counted": dict(sorted(campaign.costs.items())),
         "records_acknowledged": campaign.acknowledged,
         "records_compared": campaign.compared,
         "worst_recovery_ms": campaign.worst_recovery_ms,

@@ -42,7 +42,7 @@ class SeedSummary:
     compared: int
     recovered_ms: int
     silences_ms: dict[str, int]
-    costs: tuple[str, ...]  # names of the checks that found what is not owed
+    costs: tuple[str, ...]  # names of the checks that found what is not owed, or that do not count
     checks: tuple[str, ...]  # names of the checks that found something
     report: str  # the failure as a text; empty when there is none
 
@@ -62,7 +62,7 @@ class Campaign:
     faults: Counter[str] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)  # chance points of the product
     branches: Counter[str] = field(default_factory=Counter)  # rare branches of the product
-    costs: Counter[str] = field(default_factory=Counter)  # seeds with what is not owed under their faults
+    costs: Counter[str] = field(default_factory=Counter)  # seeds with what is not owed, or does not count
     checks: Counter[str] = field(default_factory=Counter)
     worst_recovery_ms: int = 0
     silences_ms: dict[str, list[int]] = field(default_factory=dict)  # by kind of fault, the longest of each seed
@@ -122,7 +122,8 @@ class Campaign:
             yield f"longest ms without an acknowledgement, p50/p99/max of the seeds: {in_words(self.silences_ms)}"
         yield f"{self.wall_s:.1f} s, {self.cpu_s:.1f} s of CPU, {self.speed:.1f} times real time per core"
         if self.costs:
-            yield "not owed: " + ", ".join(f"{count} seeds with {name}" for name, count in sorted(self.costs.items()))
+            seeds = ", ".join(f"{count} seeds with {name}" for name, count in sorted(self.costs.items()))
+            yield f"{'not counted' if self.options.checks else 'not owed'}: {seeds}"
         if self.failed_seeds:
             found = ", ".join(f"{count} {name}" for name, count in sorted(self.checks.items()))
             yield f"{len(self.failed_seeds)} seeds with findings ({found}): {', '.join(map(str, self.failed_seeds))}"

@@ -106,8 +106,8 @@ class SimNode:
         return ports
 
     async def wait(self) -> None:
-        """Return when the process that runs now has ended, however it ends."""
-        if self._task is not None:
+        """Return when the process that runs now has returned or raised; at once when none runs."""
+        if self._process is not None and self._task is not None:
             await asyncio.wait((self._task,))
 
     def pause(self) -> None:

@@ -31,7 +31,7 @@ class SeedResult:
     silences_ms: dict[str, int] = field(default_factory=dict)  # longest without an acknowledgement, by kind of fault
     recovered_ms: int = -1  # from the end of the faults to full ISRs and an acknowledgement of every partition
     findings: list[Finding] = field(default_factory=list)
-    costs: dict[str, int] = field(default_factory=dict)  # checks that found what is not owed under these faults
+    costs: dict[str, int] = field(default_factory=dict)  # checks that found what is not owed, or that do not count
     chances: tuple[str, ...] = ()  # chance points that may strike under this seed
     points: dict[str, int] = field(default_factory=dict)  # and how often each did
     branches: dict[str, int] = field(default_factory=dict)  # rare branches of the product that were taken

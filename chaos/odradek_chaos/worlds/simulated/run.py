@@ -197,7 +197,8 @@ async def _core(world: World, load: Load) -> None:
         if world.promises.recovers:
             state = not_well_without(world, broken) or "no acknowledgement"
             world.report("core-not-healthy", f"{limit_ms} ms with b{broken} broken for ever: {state}", broken)
-            raise Stopped from None
+            if world.findings:
+                raise Stopped from None
 
 
 async def _peace(world: World, load: Load, result: SeedResult) -> None:
@@ -214,6 +215,8 @@ async def _peace(world: World, load: Load, result: SeedResult) -> None:
         if world.promises.recovers:
             sentence = f"{limit_ms} ms after the faults ended: {not_in_sync(world) or 'no acknowledgement'}"
             world.report("not-healthy-again", sentence)
-        raise Stopped from None
-    storm.judge()
-    result.recovered_ms = world.now_ms - healed_ms
+        if world.findings or not world.plan.options.checks:
+            raise Stopped from None
+    else:
+        storm.judge()
+        result.recovered_ms = world.now_ms - healed_ms

@@ -54,7 +54,7 @@ class World:
         self.silences = Silences()
         self.strikes: list[Strike] = []
         self.findings: list[Finding] = []
-        self.costs: Counter[str] = Counter()  # checks that found what was not owed
+        self.costs: Counter[str] = Counter()  # checks that found what is not owed, or that do not count here
         # (broker, partition) whose bytes a fault changed, and the last incarnation before the copy was replaced, or -1
         self.damaged: dict[tuple[int, str], int] = {}
         self.tolerated: dict[str, None] = {}  # checks that say what a fault did and the product need not undo
@@ -227,6 +227,7 @@ class World:
         self._reported.add(key)
         counted = self.plan.options.checks
         if counted and check not in counted:
+            self.costs[check] += 1
             self.note(f"?{check}", broker_id, partition, not_counted=sentence)
             return
         if check in LOSSES and not self.promises.keeps_records:
