@@ -294,3 +294,26 @@ def test_a_log_forgets_the_segments_that_it_gave_up(tmp_path: Path) -> None:
     log.purge(START_MS + settings.file_delete_delay_ms)
     assert held() == len(log.segments) < 10
     log.close(clean=True)
+
+
+def test_padded_indexes_that_were_cut_while_reading_are_closed_again(tmp_path: Path) -> None:
+    """Kafka pads the indexes of an active segment with zeros, and a kill leaves them so."""
+    settings = LogSettings(segment_bytes=100)
+    log = Log.open(BrokerFiles(), f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS)
+    for offset in range(20):
+        log.append([read_header(batch(offset))], [memoryview(batch(offset))])
+    log.close(clean=True)
+    indexes = sorted(tmp_path.rglob("*index"))
+    sizes = [path.stat().st_size for path in indexes]
+    for path in indexes:
+        path.write_bytes(path.read_bytes() + bytes(480))
+    files = BrokerFiles()
+    log = Log.open(files, f"{tmp_path}/{TINY}", TINY, settings=settings, clean=True, wall_ms=START_MS)
+    for offset in range(20):
+        log.read(offset, 1000, 20)
+    assert log.max_timestamp(20) is not None
+    assert len(files.opened) <= 20 + 2
+    assert [path.stat().st_size for path in indexes] == sizes
+    log.close(clean=True)
+    assert not files.opened
+    files.close()

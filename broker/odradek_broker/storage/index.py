@@ -51,10 +51,17 @@ class _IndexFile:
             file.close()
 
     def settle(self, count: int, size: int) -> None:
-        """Say how many entries were read from so many bytes. Kafka pads an active segment's index with zeros."""
+        """Say how many entries were read from so many bytes. Kafka pads an active segment's index with zeros.
+
+        By a handle of its own, as `read`: the index may be one of many complete segments that somebody only looks at.
+        """
         self.saved = count
         if size != count * self.entry_size:
-            self.cut(count)
+            file = self._files.open(self.path, create=True)
+            try:
+                file.truncate(count * self.entry_size)
+            finally:
+                file.close()
 
     def add(self, content: bytes, count: int) -> None:
         if content:
