@@ -52,7 +52,10 @@ class RecentBatches:
         return Tail(self)
 
     def clear(self) -> None:
-        """Drop everything of all logs. Whoever is done with them has memory back at once, without a collector."""
+        """Drop everything of all logs, so that their memory is back at once, without a collector.
+
+        Only the simulated world calls it, of brokers that are dead: a real one takes its memory with it.
+        """
         for run in self._runs:
             tail = run.tail
             if tail is not None:
@@ -143,7 +146,7 @@ class Tail:
         self.forget()
 
     def forget(self) -> None:
-        """Called by the cache, which has let go of the runs or is about to."""
+        """Called by the cache and by `clear`, which have let go of the runs or are about to."""
         self._runs.clear()
         self._bases.clear()
         self._head = 0

@@ -152,7 +152,7 @@ class _Opening:
         for place, segment in enumerate(segments.all[:first]):
             segment.next_offset = segments.all[place + 1].base_offset
             # A segment that was flushed to its end before the next one began: its indexes were completed after that.
-            # Or it was cut there: the cut is flushed when the recovery point moves on, and not before.
+            # Or it was cut there, and a kill between the cut and its flush left a cut that a power loss undid later.
             may_be_torn = place + 1 == first and segments.all[first].base_offset == recovery_point
             if may_be_torn:
                 segment.rebuild_indexes(segment.next_offset)

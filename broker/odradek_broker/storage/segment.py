@@ -228,8 +228,8 @@ class Segment:
     def rebuild_indexes(self, end_offset: int | None = None) -> None:
         """Write both indexes anew from the batches, which are trusted, for good: whoever has them believes them.
 
-        What stands at `end_offset` and above goes: it was cut once, the next segment began there, and a power loss
-        undid the cut alone. Raises `LogCorrupted`.
+        What stands at `end_offset` and above goes: it was cut once, and the next segment began there, but the cut never
+        reached the disk: whoever cut was killed before the flush, and then the power went. Raises `LogCorrupted`.
         """
         next_offset = self.next_offset
         self.forget()
