@@ -99,7 +99,7 @@ class Node:
         self.controller: ControllerNode | None = None
         self.broker: Broker | None = None
         self.counters = Counters()
-        self.recent = RecentBatches(settings.odradek_cache_bytes)  # of all logs; an attribute for the simulated world alone
+        self.recent = RecentBatches(settings.odradek_cache_bytes)  # of all logs; the simulated world clears it
         self._clock = clock
         self._files = files
         self._network = network

@@ -11,6 +11,8 @@ from typing import Final
 
 MOST_OPEN_FILES: Final = 1_048_576
 """Never asked for more, also where there is no hard limit: the kernel sizes tables by it, and some refuse more."""
+OPEN_MAX: Final = 10_240
+"""What macOS allows at most, whatever its hard limit says; asked for where more was refused."""
 FEW_OPEN_FILES: Final = 4_096
 """Below this a broker says so at its start: it is reached with about a thousand partitions."""
 
@@ -23,16 +25,18 @@ def raise_open_files_limit() -> str:
         return ""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
-    limit = soft
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            limit = wanted
-        except (OSError, ValueError):  # some systems have a lower limit that they do not tell
-            limit = soft
+    limit, why = soft, "the hard limit, ulimit -Hn"
+    if soft != resource.RLIM_INFINITY:
+        for asked in (wanted, min(wanted, OPEN_MAX)):
+            if asked <= soft:
+                break
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (asked, hard))
+            except (OSError, ValueError):  # some systems have a lower limit that they do not tell
+                why = f"the system refuses {asked}"
+            else:
+                limit = asked
+                break
     if limit != resource.RLIM_INFINITY and limit < FEW_OPEN_FILES:
-        return (
-            f"warning: no more than {limit} files and connections may be open (the hard limit, ulimit -Hn): "
-            "too few for many partitions"
-        )
-    return f"may open {limit} files and connections, not {soft}: the hard limit" if limit != soft else ""
+        return f"warning: no more than {limit} files and connections may be open ({why}): too few for many partitions"
+    return f"may open {limit} files and connections, not {soft}: {why.partition(',')[0]}" if limit != soft else ""

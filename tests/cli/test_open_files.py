@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from odradek.cli.checkup.machine import open_files
 from odradek_broker.local_cluster import LocalCluster
-from odradek_broker.open_files import MOST_OPEN_FILES
+from odradek_broker.open_files import MOST_OPEN_FILES, raise_open_files_limit
 
 resource = pytest.importorskip("resource")
 Run = Callable[..., Any]
@@ -41,6 +41,33 @@ def test_the_soft_limit_becomes_the_hard_one(soft: int, hard: int, then: int, sa
         [sys.executable, "-c", RAISE, str(soft), str(hard)], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == [said, f"{then} {hard}"]
+
+
+@pytest.mark.parametrize(
+    ("soft", "most", "then", "said"),
+    [
+        (256, 10_240, 10_240, "may open 10240 files and connections, not 256: the system refuses 1048576"),
+        (256, 256, 256, "warning: no more than 256 files and connections may be open (the system refuses 10240): "
+                        "too few for many partitions"),
+        (8192, 8192, 8192, ""),
+        (10_240, 10_240, 10_240, ""),
+    ],
+)  # fmt: skip
+def test_a_system_that_refuses_its_hard_limit_is_asked_for_less(
+    monkeypatch: pytest.MonkeyPatch, soft: int, most: int, then: int, said: str
+) -> None:
+    """macOS says that there is no limit, and refuses more than OPEN_MAX; the hard limit is not to blame then."""
+    limits = [soft, resource.RLIM_INFINITY]
+
+    def refuse(_: int, wanted: tuple[int, int]) -> None:
+        if wanted[0] > most:
+            raise ValueError("current limit exceeds maximum limit")
+        limits[:] = wanted
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    assert raise_open_files_limit() == said
+    assert limits == [then, resource.RLIM_INFINITY]
 
 
 @pytest.mark.cluster
