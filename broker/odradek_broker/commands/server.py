@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from odradek_proto.setting_units import WITH_UNITS
 
 from odradek_broker.commands.failing import USAGE, CommandFailed
 from odradek_broker.commands.server_health import health
@@ -24,7 +25,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-WITH_UNITS = "Names end in the unit, .ms or .bytes; 30s, 7d, 64MiB are taken too: docs/configuration.md."
 ConfigFile = Annotated[
     Path | None,
     typer.Option("-c", "--config", metavar="FILE", help="Settings: server.properties, as Kafka's, or TOML."),

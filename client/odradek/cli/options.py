@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
+from odradek_proto.setting_units import WITH_UNITS
 
 
 class OutputFormat(StrEnum):
@@ -39,8 +40,6 @@ DataDirectory = Annotated[
         "--data", metavar="DIR", help="The cluster's directory. Default: that of the cluster that was started last."
     ),
 ]
-WITH_UNITS: Final = "Names end in the unit, .ms or .bytes; 30s, 7d, 64MiB are taken too: docs/configuration.md."
-WITHOUT_UNITS: Final = "Values are plain numbers of what the name ends in, .ms or .bytes: docs/configuration.md."
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from odradek_proto.setting_units import WITHOUT_UNITS
 
 from odradek.cli.cluster import ask
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 from odradek.cli.min_isr import MIN_ISR, default_min_isr, min_isr_warning
-from odradek.cli.options import DEFAULT_TIMEOUT_S, WITHOUT_UNITS, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
+from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
 from odradek.cli.screen import Screen
 from odradek.cli.topic_alter import alter
