@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         session.stop()
     write_report(report, given.out, html=not given.no_html, parquet=False)
-    for sentence in loss_sentences(report.losses):
+    for sentence in loss_sentences(report.losses, len(report.replicas)):
         print(f"LOST: {sentence}")
     print(
         f"{report.verdict} ({len(report.findings)} in all), {report.compared_records} records in "

@@ -290,7 +290,7 @@ def _print_table(report: Report, out: Path | None) -> None:
     from odradek_audit.report.losses import loss_sentences
 
     console = Console(highlight=False)
-    for sentence in loss_sentences(report.losses):
+    for sentence in loss_sentences(report.losses, len(report.replicas)):
         console.print(f"[bold red]LOST[/]: {escape(sentence)}", soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for title in ("partition", "replica", "log start", "HW", "LEO", "epoch", "batches", "records"):
@@ -332,10 +332,13 @@ def _verdict(report: Report) -> str:
     from odradek_audit.report.losses import lost_records
 
     lost = lost_records(report.losses)
-    gone = f"{lost} acknowledged {'record is' if lost == 1 else 'records are'} gone from every one of them"
     if report.findings:
         found = "1 finding." if len(report.findings) == 1 else f"{len(report.findings)} findings."
-        return f"{found} {gone.replace('every one of them', 'every replica')}." if lost else found
+        return f"{found} {_gone(lost, 'every replica that was read')}." if lost else found
     if report.inconclusive:
         return "Inconclusive."
-    return f"The replicas agree, and {gone}." if lost else "The replicas agree."
+    return f"The replicas agree, and {_gone(lost, 'every one of them')}." if lost else "The replicas agree."
+
+
+def _gone(lost: int, whence: str) -> str:
+    return f"{lost} acknowledged {'record is' if lost == 1 else 'records are'} gone from {whence}"

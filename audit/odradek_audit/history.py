@@ -168,6 +168,8 @@ class PartitionHistory:
     before)."""
     acknowledged_by_leader: list[tuple[int, bytes, str, int]] = field(default_factory=list)
     """(offset, value, client, line) of acks=1 acknowledgements: nothing is owed, and people ask."""
+    acknowledged_by_leader_anywhere: list[tuple[bytes, str, int]] = field(default_factory=list)
+    """(value, client, line) of acks=1 acknowledgements without an offset."""
     delivered: list[tuple[int, bytes, str, int]] = field(default_factory=list)
     failed: dict[bytes, int] = field(default_factory=dict)
     """Values whose send definitely failed, with the line."""
@@ -251,14 +253,15 @@ class History:
         if event.offset >= 0:
             sent_at = self._send_lines.get((event.topic, digest), line)
             partition.order.append((event.client, event.offset, sent_at, line))
-        if event.acks == ACKS_LEADER and event.offset >= 0:
-            partition.acknowledged_by_leader.append((event.offset, digest, event.client, line))
-        if event.acks != ACKS_ALL:
+        if event.acks not in (ACKS_ALL, ACKS_LEADER):
             return
+        owed = event.acks == ACKS_ALL
         if event.offset >= 0:
-            partition.acknowledged.append((event.offset, digest, event.client, line))
+            named = partition.acknowledged if owed else partition.acknowledged_by_leader
+            named.append((event.offset, digest, event.client, line))
         else:
-            partition.acknowledged_anywhere.append((digest, event.client, line))
+            unnamed = partition.acknowledged_anywhere if owed else partition.acknowledged_by_leader_anywhere
+            unnamed.append((digest, event.client, line))
 
 
 def _label(value: bytes) -> str:

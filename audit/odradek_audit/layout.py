@@ -1,8 +1,9 @@
 """A log directory as the audit sees it: which partitions are there, their segments, and what the small files say.
 
 Reads directories of odradek and of Kafka alike. Left out, because they are no part of a log: directories that are
-not `topic-partition` (`*-delete`, `*-future`, `*-stray`), files that end in `.deleted`, `.swap`, `.cleaned`. A file
-that cannot be parsed becomes a `FileProblem`; only a directory that cannot be listed is an `OSError`.
+not `topic-partition` (of `*-delete`, `*-future` and `*-stray` only the names are kept), files that end in `.deleted`,
+`.swap`, `.cleaned`. A file that cannot be parsed becomes a `FileProblem`; only a directory that cannot be listed is an
+`OSError`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ from odradek_proto.formats import (
     decode_offset_checkpoint,
     decode_partition_metadata,
 )
-from odradek_proto.topics import TopicPartition, parse_partition_directory, topic_id_to_text
+from odradek_proto.topics import (
+    DELETED_PARTITION_SUFFIX,
+    TopicPartition,
+    parse_partition_directory,
+    topic_id_to_text,
+)
 
 from odradek_audit.checks.facts import EpochEntry, FileProblem, PartitionInputs, ReplicaInputs, SegmentFile
 from odradek_audit.disk import Disk, join
@@ -42,9 +48,13 @@ T = TypeVar("T")
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 METADATA_TOPIC = "__cluster_metadata"
+SET_ASIDE_SUFFIXES = (DELETED_PARTITION_SUFFIX, "-stray", "-future")
+"""Of directories that hold records of a partition and are none of its replicas."""
+LONGEST_NAME = 255  # of a file, on every file system that we know: names of directories set aside are cut to it
 LARGEST_SMALL_FILE = 32 * 1024 * 1024
 """A checkpoint of a million partitions has about this size; a larger one is not read."""
 
+_SET_ASIDE = re.compile(rf"(.+)\.[0-9a-f]{{32}}(?:{'|'.join(SET_ASIDE_SUFFIXES)})", re.ASCII)
 _LOG_FILE = re.compile(r"([0-9]{20})\.log", re.ASCII)
 _OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _LARGEST_OFFSET = (1 << 62) - 1
@@ -66,6 +76,8 @@ class LogDirectory:
     problems: tuple[FileProblem, ...]
     events: BrokerEvents | None = None
     """What the broker wrote down about itself; None without such a file."""
+    set_aside: tuple[str, ...] = ()
+    """Names of directories that were given up and are still there (`orders-0.<id>-delete`)."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,11 @@ class Layout:
     partitions: tuple[PartitionInputs, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Replicas whose directory could not be read, with the reason."""
+
+    def has_aside(self, partition: TopicPartition, suffixes: tuple[str, ...] = SET_ASIDE_SUFFIXES) -> bool:
+        """Whether any broker still has a directory of the partition that it gave up."""
+        names = (name for directory in self.directories.values() for name in directory.set_aside)
+        return any(name.endswith(suffixes) and _is_of(name, partition) for name in names)
 
 
 @dataclass(frozen=True)
@@ -133,6 +150,7 @@ def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:
         partition = parse_partition_directory(name)
         if partition is not None and disk.is_dir(join(path, name)):
             partitions[partition] = join(path, name)
+    aside = tuple(name for name in names if name.endswith(SET_ASIDE_SUFFIXES) and disk.is_dir(join(path, name)))
     return LogDirectory(
         replica=replica,
         path=path,
@@ -145,7 +163,19 @@ def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:
         partitions=partitions,
         problems=tuple(problems),
         events=read_broker_events(disk, path) if EVENTS_FILE in names else None,
+        set_aside=aside,
     )
+
+
+def _is_of(name: str, partition: TopicPartition) -> bool:
+    """Whether a directory that was set aside was this partition's. odradek cuts a long name at its end, Kafka the
+    topic in it."""
+    match = _SET_ASIDE.fullmatch(name)
+    if match is None or len(name) < LONGEST_NAME:
+        return match is not None and match[1] == str(partition)
+    topic, _, number = match[1].rpartition("-")
+    by_kafka = number == str(partition.partition) and partition.topic.startswith(topic)
+    return by_kafka or str(partition).startswith(match[1])
 
 
 def _small_file(

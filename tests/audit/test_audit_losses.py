@@ -95,7 +95,8 @@ def test_page_says_it_before_anything_else(write_cluster: WriteCluster, acks: st
     """Number, partition, offset and that no replica has them are the first sentence under the verdict's word."""
     short = log_of(*VALUES[:4])
     report = audit(write_cluster(short, short), history=History(told(acks)))
-    first = f"1 record of t-0 that was acknowledged with acks={acks} is gone, offset 4: no replica has it."
+    told_to_be = f"1 record of t-0 that was acknowledged with acks={acks} is gone, offset 4"
+    first = f"{told_to_be}: none of the 2 replicas that were read has it."
     assert verdict_sentence(report).startswith(first)
     said = words(page(report))
     assert f"{word} {first}" in said
@@ -112,7 +113,8 @@ def test_command_says_it_first_and_in_its_last_line(write_cluster: WriteCluster,
     ran = CliRunner().invoke(app, ["run", *options, "--history", str(history)], env={"COLUMNS": "300"})
     lines = ran.output.strip().splitlines()
     assert lines[0].startswith(
-        "LOST: 3 records of t-0 that were acknowledged with acks=1 are gone, from offset 2 to 4: no replica has them."
+        "LOST: 3 records of t-0 that were acknowledged with acks=1 are gone, from offset 2 to 4: none of the 2 "
+        "replicas that were read has them."
     )
     assert lines[-1].startswith("The replicas agree, and 3 acknowledged records are gone from every one of them.")
     assert ran.exit_code == 0
@@ -126,4 +128,34 @@ def test_many_losses_are_added_up(write_cluster: WriteCluster) -> None:
         events += told(ACKS_LEADER, f"gone{number}")[: 2 + 2 * min(number, 4)]
     said = verdict_sentence(audit(write_cluster(whole, whole), history=History(events)))
     assert said.startswith("5 records of gone4-0 that were acknowledged with acks=1 are gone")
-    assert "6 more records of 3 other partitions are on no replica either." in said
+    assert "6 more records of 3 other partitions are on none of them either." in said
+
+
+@pytest.mark.parametrize(("acks", "findings"), [(ACKS_ALL, 3), (ACKS_LEADER, 0)])
+def test_records_acknowledged_without_an_offset_are_counted(
+    write_cluster: WriteCluster, acks: str | int, findings: int
+) -> None:
+    """They are looked for by value, on every replica; nobody can say where they stood."""
+    events = [event._replace(offset=-1) for event in told(acks)]
+    short = log_of(*VALUES[:2])
+    report = audit(write_cluster(short, short), history=History(events))
+    assert [finding.check for finding in report.findings] == ["acknowledged-lost"] * findings
+    assert report.losses == [Loss("t", 0, str(acks), records=3, first_offset=-1, end_offset=-1)]
+    said = f"3 records of t-0 that were acknowledged with acks={acks} are gone: none of the 2 replicas"
+    assert verdict_sentence(report).startswith(said)
+
+
+def test_offsets_known_and_unknown_are_told_apart(write_cluster: WriteCluster) -> None:
+    """Of a partition that nobody has, five records with their offsets and two without."""
+    whole = log_of(*VALUES)
+    unnamed = [Event(ACK, "other", 0, value, -1, ACKS_LEADER) for value in (b"y", b"z")]
+    report = audit(write_cluster(whole, whole), history=History([*told(ACKS_LEADER, "other"), *unnamed]))
+    assert report.losses == [Loss("other", 0, "1", 5, 0, 5), Loss("other", 0, "1", 2, -1, -1)]
+
+
+def test_losses_with_others_between_are_not_told_as_a_whole_range(write_cluster: WriteCluster) -> None:
+    """Two of three offsets are gone, and the sentence does not claim the one between."""
+    log = log_of(*VALUES)
+    del log.batches[3], log.batches[1]
+    said = verdict_sentence(audit(write_cluster(log, log), history=History(told(ACKS_LEADER))))
+    assert said.startswith("2 records of t-0 that were acknowledged with acks=1 are gone, between offsets 1 and 3: ")

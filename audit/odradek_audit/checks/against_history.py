@@ -48,21 +48,33 @@ def check_history(
     sent: Mapping[bytes, int],
     reader: SegmentReader,
     sink: FindingSink,
+    *,
+    given: PartitionInputs,
 ) -> tuple[dict[str, int], list[Loss]]:
-    """All checks of one partition against its history; returns what was checked, in numbers, and what is gone."""
+    """All checks of one partition against its history; returns what was checked, in numbers, and what is gone.
+
+    `given` is the partition with all of its checkpoints, also those that cannot be true.
+    """
     table = tables[authority]
     log = _read_log(partition, table, authority, history, sent, reader, sink)
     checked = _check_acknowledged(partition, tables, authority, log, history, reader, sink)
     _check_delivered(partition, table, authority, log, history, sink)
     _check_order(partition, authority, history, sink)
-    losses = losses_of(partition, tables, authority, history, log.by_offset, log.places, log.undecodable, reader)
+    gone = losses_of(given, tables, history, log.by_offset, reader, by_value=_searched_by_value(log))
+    if gone.unknown:
+        sink.note(
+            "losses-unknown",
+            authority,
+            f"whether any replica still has {gone.unknown} acknowledged "
+            f"{'record' if gone.unknown == 1 else 'records'} cannot be told: bytes that may hold them cannot be read",
+        )
     numbers = {
         "records": log.records,
         "acknowledged": checked,
         "delivered": len(history.delivered),
         "sent": sum(history.sent.values()),
     }
-    return numbers, losses
+    return numbers, gone.losses
 
 
 def _read_log(

@@ -299,9 +299,10 @@ class ReplicaSummary:
 
 @dataclass(frozen=True)
 class Loss:
-    """Records of a partition that were acknowledged with `acks` ("all" or "1") and that no replica has.
+    """Records that were acknowledged with `acks` ("all" or "1") and that none of the replicas that were read has.
 
-    They lie in offsets `first_offset` to `end_offset` (exclusive), not all of which need be lost; -1 when not known.
+    They lie in offsets `first_offset` to `end_offset` (exclusive), not all of which need be lost; both are -1 for
+    records that were acknowledged without an offset.
     """
 
     topic: str

@@ -1,72 +1,156 @@
 """Acknowledged records that no replica has any more, whatever was owed: how many, and from which offset.
 
 `acknowledged-lost` judges promises against the log that counts. This answers what the owner of the data asks first: is
-it still anywhere? So records of acks=1 count too, which breaks no promise, and a record that any replica still has at
-its offset, or the authority anywhere, is not gone. Neither is one below the log start offset, nor one in a batch that
-cannot be decoded: nobody knows what that holds.
+it still anywhere? So records of acks=1 count too, which breaks no promise, and a record whose value stands anywhere on
+any replica is not gone.
+
+Rule of this module: it never says that something is gone which may be there, or which was removed on purpose. So it
+leaves out what lies below any replica's log start offset or below where any replica's log was cleaned, and what bytes
+that cannot be read may hold: batches that cannot be decoded, stretches that are no batch, segments that are no
+file. How many records it left out for such bytes it says too.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from odradek_audit.checks.facts import BatchTable, Loss, PartitionInputs, SegmentReader
-from odradek_audit.checks.records import decoded_row
+from odradek_audit.checks.facts import BatchTable, FileProblem, Loss, PartitionInputs, SegmentReader
+from odradek_audit.checks.records import iter_decoded
 from odradek_audit.history import ACKS_ALL, ACKS_LEADER, PartitionHistory, value_digest
 
-Missing = dict[int, set[bytes]]
-"""What the authority lacks: values as digests, by offset."""
+NO_OFFSET = -1
+ANY_OFFSET = (0, 1 << 62)
+Span = tuple[int, int]
+"""Offsets from the first to the second, exclusive."""
+
+
+class Told(NamedTuple):
+    """What one acknowledgement said; `NO_OFFSET` when it named none."""
+
+    acks: str
+    offset: int
+    digest: bytes
+
+
+class Gone(NamedTuple):
+    """What no replica has, and how many other records may be in bytes that cannot be read."""
+
+    losses: list[Loss]
+    unknown: int
 
 
 def losses_of(
     partition: PartitionInputs,
     tables: Mapping[str, BatchTable],
-    authority: str,
     history: PartitionHistory,
     held: Mapping[int, bytes],
-    elsewhere: Collection[bytes],
-    undecodable: Iterable[int],
     reader: SegmentReader,
-) -> list[Loss]:
+    *,
+    by_value: bool,
+) -> Gone:
     """The acknowledged records that no replica has, a `Loss` for each kind of acknowledgement.
 
-    `held` has the authority's values at acknowledged offsets, `elsewhere` all of its values that were sent, and
-    `undecodable` the rows of its table whose records cannot be read. Raises `OSError`.
+    `held` has the values of the log that counts, at acknowledged offsets. `by_value` says that acknowledgements
+    without an offset can be judged, which takes a history with its sends. `partition` is what the directories say,
+    checkpoints that cannot be true included: they may tell of a deletion. Raises `OSError`.
     """
-    table, log_start = tables[authority], partition.replicas[authority].log_start
-    closed = list(undecodable)
-    found = []
-    for acks, acknowledged in ((ACKS_ALL, history.acknowledged), (ACKS_LEADER, history.acknowledged_by_leader)):
-        missing: Missing = {}
-        for offset, digest, *_ in acknowledged:
-            if offset < log_start or held.get(offset) == digest or digest in elsewhere:
-                continue
-            if not any(table.base_offset[row] <= offset <= table.last_offset[row] for row in closed):
-                missing.setdefault(offset, set()).add(digest)
-        for name in sorted(partition.replicas):
-            if missing and name != authority:
-                _strike_out(missing, tables[name], name, reader)
-        if missing:
-            records = sum(len(values) for values in missing.values())
-            found.append(Loss(partition.topic, partition.partition, str(acks), records, min(missing), max(missing) + 1))
-    return found
+    if partition.compacted:
+        return Gone([], 0)
+    removed_to = max((max(each.log_start, each.cleaned_to) for each in partition.replicas.values()), default=0)
+    missing = {
+        told
+        for told in _acknowledged(history, by_value=by_value and removed_to == 0)
+        if (told.offset >= removed_to or told.offset == NO_OFFSET) and held.get(told.offset) != told.digest
+    }
+    if not missing:
+        return Gone([], 0)
+    wanted = {told.digest for told in missing}
+    found: set[bytes] = set()
+    hidden: list[Span] = []
+    for name in sorted(partition.replicas):
+        if any(map(_hides_records, partition.replicas[name].problems)):
+            hidden.append(ANY_OFFSET)
+        hidden += _stretches(tables[name])
+        hidden += _search(tables[name], name, reader, wanted, found)
+    absent = {told for told in missing if told.digest not in found}
+    gone = _outside(absent, _merged(hidden))
+    return Gone(summed(partition.topic, partition.partition, gone), len(absent) - len(gone))
 
 
-def _strike_out(missing: Missing, table: BatchTable, replica: str, reader: SegmentReader) -> None:
-    """Take away what a replica has, and what a batch of it that cannot be decoded may have."""
-    offsets = sorted(missing)
-    for row in range(len(table)):
-        first = bisect_left(offsets, table.base_offset[row])
-        inside = offsets[first : bisect_left(offsets, table.last_offset[row] + 1)]
-        if not inside:
-            continue
-        batch = decoded_row(table, row, replica, reader)
+def summed(topic: str, partition: int, gone: Iterable[Told]) -> list[Loss]:
+    """A `Loss` for each kind of acknowledgement, those without an offset by themselves."""
+    kinds: dict[tuple[str, bool], list[int]] = {}
+    for told in gone:
+        kinds.setdefault((told.acks, told.offset == NO_OFFSET), []).append(told.offset)
+    return [
+        Loss(topic, partition, acks, len(offsets), min(offsets), -1 if unnamed else max(offsets) + 1)
+        for (acks, unnamed), offsets in sorted(kinds.items(), key=lambda kind: (kind[0][0] != ACKS_ALL, kind[0][1]))
+    ]
+
+
+def all_acknowledged(history: PartitionHistory) -> set[Told]:
+    """Every record that was acknowledged with acks=all or acks=1."""
+    return set(_acknowledged(history, by_value=True))
+
+
+def _acknowledged(history: PartitionHistory, *, by_value: bool) -> Iterable[Told]:
+    named = ((ACKS_ALL, history.acknowledged), (ACKS_LEADER, history.acknowledged_by_leader))
+    known: set[bytes] = set()
+    for acks, events in named:
+        for offset, digest, *_ in events:
+            known.add(digest)
+            yield Told(str(acks), offset, digest)
+    unnamed = ((ACKS_ALL, history.acknowledged_anywhere), (ACKS_LEADER, history.acknowledged_by_leader_anywhere))
+    for acks, nowhere in unnamed if by_value else ():
+        for digest, *_ in nowhere:
+            if digest not in known:
+                yield Told(str(acks), NO_OFFSET, digest)
+
+
+def _hides_records(problem: FileProblem) -> bool:
+    """Whether records may be in what could not be read: a partition's directory, or a segment of it."""
+    return problem.file == "." or problem.file.endswith(".log")
+
+
+def _stretches(table: BatchTable) -> Iterable[Span]:
+    """Offsets that bytes which are no batch may hold: from the row before to the row behind them."""
+    for problem in table.problems:
+        first = table.last_offset[problem.row - 1] + 1 if problem.row else 0
+        end = table.base_offset[problem.row] if problem.row < len(table) else ANY_OFFSET[1]
+        yield (first, end) if first <= end else ANY_OFFSET  # one of the two rows says a wrong offset
+
+
+def _search(
+    table: BatchTable, replica: str, reader: SegmentReader, wanted: set[bytes], found: set[bytes]
+) -> Iterable[Span]:
+    """Add to `found` what a replica has of `wanted`; yields the offsets of batches that cannot be decoded."""
+    for batch in iter_decoded(table, replica, reader):
         if batch.problem:
-            for offset in inside:
-                missing.pop(offset, None)
-        for record in batch.records:
-            values = missing.get(record.offset, set())
-            values.discard(value_digest(record.value))
-            if not values:
-                missing.pop(record.offset, None)
+            yield table.base_offset[batch.row], table.last_offset[batch.row] + 1
+        found.update(wanted.intersection(value_digest(record.value) for record in batch.records))
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """The same offsets as spans that do not touch, in order; empty ones left out."""
+    merged: list[Span] = []
+    for first, end in sorted(span for span in spans if span[0] < span[1]):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return merged
+
+
+def _outside(absent: Iterable[Told], hidden: list[Span]) -> set[Told]:
+    """Those that cannot be in any of the spans. A record whose offset nobody named may be in each of them."""
+    firsts = [first for first, _ in hidden]
+
+    def may_hold(offset: int) -> bool:
+        if offset == NO_OFFSET:
+            return bool(hidden)
+        place = bisect_right(firsts, offset) - 1
+        return place >= 0 and offset < hidden[place][1]
+
+    return {told for told in absent if not may_hold(told.offset)}

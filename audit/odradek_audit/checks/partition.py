@@ -82,7 +82,9 @@ def check_partition(
     losses: list[Loss] = []
     if history is not None:
         try:
-            checked, losses = check_history(partition, tables, authority, history.events, history.sent, reader, sink)
+            checked, losses = check_history(
+                partition, tables, authority, history.events, history.sent, reader, sink, given=given
+            )
         except OSError as error:
             sink.note("not-compared", authority, f"the history was not compared: {error}")
     if len(partition.replicas) < 2:

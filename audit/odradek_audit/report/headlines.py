@@ -50,7 +50,7 @@ def verdict_word(report: Report) -> str:
 
 def verdict_sentence(report: Report) -> str:
     """What is gone, if anything is; then why the verdict is what it is, in one sentence or two."""
-    return " ".join([*loss_sentences(report.losses), _reason(report)])
+    return " ".join([*loss_sentences(report.losses, len(report.replicas)), _reason(report)])
 
 
 def _reason(report: Report) -> str:
@@ -164,7 +164,8 @@ def _lost(finding: Finding, where: str) -> str:
     if finding.offset < 0:
         return f"A record {told} is nowhere in the log{where}."
     if finding.evidence.get("records", 0) > 1:
-        return f"{count(finding.evidence['records'])} records {told} are lost{where}: no replica has the partition."
+        what = f"{count(finding.evidence['records'])} records {told} are lost{where}"
+        return f"{what}: no replica that was read has the partition."
     one = weight(finding) == 1
     what = "The record" if one else f"{count(weight(finding))} records"
     record = f"{what} {told} at {_offsets(finding)}{where} {'is' if one else 'are'} lost"

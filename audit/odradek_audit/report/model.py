@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from odradek_proto.formats import LOG_START_OFFSET_CHECKPOINT
+from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition
+
 from odradek_audit.checks.causes import with_cause
-from odradek_audit.checks.facts import Loss, PartitionInputs, PartitionSummary
+from odradek_audit.checks.facts import Loss, PartitionSummary
 from odradek_audit.checks.identity import check_directories
+from odradek_audit.checks.losses import all_acknowledged, summed
 from odradek_audit.checks.partition import PartitionResult
 from odradek_audit.evidence_file import BrokerEvents, explain
 from odradek_audit.findings import Finding, Note, Severity, sorted_findings
-from odradek_audit.history import ACKS_ALL, ACKS_LEADER, History, PartitionHistory
-from odradek_audit.layout import METADATA_TOPIC, Layout
+from odradek_audit.history import History, PartitionHistory
+from odradek_audit.layout import CLEANER_CHECKPOINT, METADATA_TOPIC, Layout
 
 FINDINGS_FILE = "findings.jsonl"
 SUMMARY_FILE = "summary.json"
@@ -38,7 +42,7 @@ class Report:
     notes: list[Note] = field(default_factory=list)
     partitions: list[PartitionSummary] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
-    """Acknowledged records that no replica has, whether they were owed or not."""
+    """Acknowledged records that none of the replicas that were read has, whether they were owed or not."""
     inconclusive: list[str] = field(default_factory=list)
     """Why nothing can be concluded; empty when enough was compared."""
     seconds: float = 0.0
@@ -114,13 +118,14 @@ def finish(
     for result in sorted(results, key=lambda result: (result.summary.topic, result.summary.partition)):
         report.findings.extend(result.findings)
         report.notes.extend(result.notes)
-        report.partitions.append(result.summary)
-        report.losses.extend(result.summary.losses)
+        losses = [loss for loss in result.summary.losses if _can_tell(layout, loss.topic, loss.partition)]
+        report.partitions.append(replace(result.summary, losses=losses))
+        report.losses.extend(losses)
     report.findings = sorted_findings([*report.findings, *_directory_findings(layout)])
     if history is not None:
-        gone = _lost_partitions(layout.partitions, history, topics)
+        gone = _lost_partitions(layout, history, topics)
         report.findings.extend(_lost_partition(events) for events in gone if _owed(events))
-        report.losses.extend(loss for events in gone for loss in _losses(events))
+        report.losses.extend(loss for events in gone for loss in _losses(layout, events))
     report.events = {name: each.events for name, each in layout.directories.items() if each.events is not None}
     report.findings = [finding if finding.cause else with_cause(finding) for finding in report.findings]
     report.findings = explain(report.findings, report.events)
@@ -147,17 +152,29 @@ def _directory_findings(layout: Layout) -> list[Finding]:
     return unreadable + check_directories({name: entry.meta for name, entry in layout.directories.items()})
 
 
-def _lost_partitions(
-    partitions: tuple[PartitionInputs, ...], history: History, topics: Iterable[str] | None
-) -> list[PartitionHistory]:
-    """What is known of partitions that the history names and of which no replica was found at all."""
-    present = {(partition.topic, partition.partition) for partition in partitions}
+def _lost_partitions(layout: Layout, history: History, topics: Iterable[str] | None) -> list[PartitionHistory]:
+    """What is known of partitions that the history names and of which no replica was found at all, nor one that is
+    being deleted."""
+    present = {(partition.topic, partition.partition) for partition in layout.partitions}
     wanted = None if topics is None else frozenset(topics)
     return [
         history.partitions[key]
         for key in sorted(history.partitions)
-        if key not in present and (wanted is None or key[0] in wanted)
+        if key not in present
+        and (wanted is None or key[0] in wanted)
+        and not layout.has_aside(TopicPartition(*key), (DELETED_PARTITION_SUFFIX,))
     ]
+
+
+def _can_tell(layout: Layout, topic: str, partition: int) -> bool:
+    """Whether anything can be said about what nobody has: two replicas were read and none was not, each says what
+    was deleted on purpose, and no directory that a broker gave up may hold the records."""
+    if layout.unreadable or len(layout.directories) < 2:
+        return False
+    unsaid = (LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT)
+    if any(problem.file in unsaid for each in layout.directories.values() for problem in each.problems):
+        return False
+    return not layout.has_aside(TopicPartition(topic, partition))
 
 
 def _owed(events: PartitionHistory) -> int:
@@ -173,30 +190,23 @@ def _lost_partition(events: PartitionHistory) -> Finding:
         topic=events.topic,
         partition=events.partition,
         replica="",
-        sentence=f"{events.topic}-{events.partition}: {count} records were acknowledged with acks=all, and no replica "
-        f"has the partition",
+        sentence=f"{events.topic}-{events.partition}: {count} records were acknowledged with acks=all, and no "
+        f"replica that was read has the partition",
         offset=min((offset for offset, *_ in events.acknowledged), default=-1),
         end_offset=events.acknowledged_end,
         evidence={"records": count},
     )
 
 
-def _losses(events: PartitionHistory) -> list[Loss]:
-    """All that was acknowledged in a partition that nobody has."""
-    by_leader = events.acknowledged_by_leader
-    counted = ((ACKS_ALL, _owed(events), events.acknowledged), (ACKS_LEADER, len(by_leader), by_leader))
-    return [
-        Loss(
-            events.topic,
-            events.partition,
-            str(acks),
-            records,
-            min((offset for offset, *_ in known), default=-1),
-            max((offset for offset, *_ in known), default=-2) + 1,
-        )
-        for acks, records, known in counted
-        if records
-    ]
+def _losses(layout: Layout, events: PartitionHistory) -> list[Loss]:
+    """All that was acknowledged in a partition that nobody has, above the log start offsets that are left of it."""
+    place = TopicPartition(events.topic, events.partition)
+    if not _can_tell(layout, *place):
+        return []
+    starts = [directory.log_starts.get(place, 0) for directory in layout.directories.values()]
+    removed_to = max(starts)
+    gone = (told for told in all_acknowledged(events) if told.offset >= removed_to or not removed_to)
+    return summed(*place, gone)
 
 
 def _reasons(report: Report, layout: Layout, history: History | None) -> list[str]:
