@@ -157,6 +157,17 @@ def test_every_crash_of_a_story_is_recovered_from(name: str, mode: str) -> None:
     assert result.states > 30
 
 
+def cut_without_fsync(segment: Segment) -> None:
+    """Whoever cuts is killed before the flush, each time; and who comes next finds the file as it should be."""
+    if segment.file.size() != segment.size:
+        segment.file.truncate(segment.size)
+
+
+def undo_cuts(name: str, segment_bytes: int, points: int | None) -> Exploration:
+    teller = told(name, LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60))
+    return explore(teller.operations, teller.bench, per_point=4, points=points)
+
+
 @pytest.mark.parametrize(
     ("name", "segment_bytes", "points"),
     [
@@ -166,13 +177,29 @@ def test_every_crash_of_a_story_is_recovered_from(name: str, mode: str) -> None:
     ],
 )
 def test_a_cut_that_is_undone_under_the_next_segment_is_done_again(
-    name: str, segment_bytes: int, points: int | None
+    monkeypatch: pytest.MonkeyPatch, name: str, segment_bytes: int, points: int | None
 ) -> None:
-    """The log is cut inside of a segment and goes on in a new one at once; the power loss takes the cut alone."""
-    teller = told(name, LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60))
-    result = explore(teller.operations, teller.bench, per_point=4, points=points)
+    """The log is cut inside of a segment and goes on in a new one at once; the power loss takes the cut alone.
+
+    So it is only after a kill between the cut and its flush, which comes at once.
+    """
+    monkeypatch.setattr(Segment, "drop_garbage", cut_without_fsync)
+    result = undo_cuts(name, segment_bytes, points)
     assert not result.findings, "\n".join(map(str, result.findings))
     assert result.states > 500
+
+
+def test_a_cut_that_stays_undone_under_the_next_segment_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where a start believes the segment below the recovery point to its end."""
+    rebuild = Segment.rebuild_indexes
+
+    def rebuild_to_the_end(segment: Segment, end_offset: int | None = None) -> None:
+        rebuild(segment)
+
+    monkeypatch.setattr(Segment, "drop_garbage", cut_without_fsync)
+    monkeypatch.setattr(Segment, "rebuild_indexes", rebuild_to_the_end)
+    found = [str(finding) for finding in undo_cuts("second_thoughts", 500, 60).findings]
+    assert any("a segment begins at 4, the one before it ends at 5" in each for each in found), found
 
 
 def test_crashes_of_a_real_run_are_recovered_from() -> None:
