@@ -302,10 +302,6 @@ def seal_without_a_mark(segment: Segment) -> None:
     segment.time_index.save()
 
 
-def cut_without_fsync(segment: Segment) -> None:
-    segment.file.truncate(segment.size)
-
-
 def remove_without_fsync(segments: Segments, keep: int) -> None:
     for segment in reversed(segments.all[keep:]):
         segment.remove()
