@@ -101,6 +101,21 @@ def test_records_beside_a_damaged_batch_are_gone_all_the_same(write_cluster: Wri
     assert [(loss.records, loss.first_offset, loss.end_offset) for loss in report.losses] == [(1, 4, 5)]
 
 
+@pytest.mark.parametrize(("tail", "lost"), [(bytes(5000), 3), (bytes(5000) + b"x", 0), (None, 0)])
+def test_torn_tail_may_hold_records_unless_it_is_zeros(
+    write_cluster: WriteCluster, tail: bytes | None, lost: int
+) -> None:
+    """A power loss leaves half a batch, of which nobody knows what it held, or zeros, which hold nothing."""
+    short = log_of(*VALUES[:2])
+    replicas = write_cluster(short, short)
+    segment = segment_of(replicas["2"])
+    half = log_of(*VALUES[:3]).batches[2].data[:-1]
+    segment.write_bytes(segment.read_bytes() + (half if tail is None else tail))
+    report = audit(replicas, history=History(told(ACKS_LEADER)))
+    assert sum(loss.records for loss in report.losses) == lost
+    assert [note.kind for note in report.notes if note.kind == "losses-unknown"] == ["losses-unknown"] * (not lost)
+
+
 @pytest.mark.parametrize("cleaned", [1, 2])
 def test_record_that_a_cleaner_took_is_not_gone(write_cluster: WriteCluster, cleaned: int) -> None:
     """A compacted log lacks what a later record of its key replaced, also where another replica's cleaner was."""

@@ -16,8 +16,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from odradek_audit.checks.facts import BatchTable, FileProblem, Loss, PartitionInputs, SegmentReader
-from odradek_audit.checks.records import iter_decoded
+from odradek_audit.checks.facts import BatchFacts, BatchTable, FileProblem, Loss, PartitionInputs, SegmentReader
+from odradek_audit.checks.records import READ_BYTES, iter_decoded
 from odradek_audit.history import ACKS_ALL, ACKS_LEADER, PartitionHistory, value_digest
 
 NO_OFFSET = -1
@@ -72,7 +72,7 @@ def losses_of(
     for name in sorted(partition.replicas):
         if any(map(_hides_records, partition.replicas[name].problems)):
             hidden.append(ANY_OFFSET)
-        hidden += _stretches(tables[name])
+        hidden += _stretches(tables[name], name, reader)
         hidden += _search(tables[name], name, reader, wanted, found)
     absent = {told for told in missing if told.digest not in found}
     gone = _outside(absent, _merged(hidden))
@@ -114,12 +114,28 @@ def _hides_records(problem: FileProblem) -> bool:
     return problem.file == "." or problem.file.endswith(".log")
 
 
-def _stretches(table: BatchTable) -> Iterable[Span]:
-    """Offsets that bytes which are no batch may hold: from the row before to the row behind them."""
+def _stretches(table: BatchTable, replica: str, reader: SegmentReader) -> Iterable[Span]:
+    """Offsets that bytes which are no batch may hold: from the row before to the row behind them. Zeros hold none."""
     for problem in table.problems:
+        if _is_zeros(problem.facts, replica, reader):
+            continue
         first = table.last_offset[problem.row - 1] + 1 if problem.row else 0
         end = table.base_offset[problem.row] if problem.row < len(table) else ANY_OFFSET[1]
         yield (first, end) if first <= end else ANY_OFFSET  # one of the two rows says a wrong offset
+
+
+def _is_zeros(facts: BatchFacts, replica: str, reader: SegmentReader) -> bool:
+    """Whether a stretch is a file that grew before its bytes were written, as a power loss leaves it."""
+    end = facts.position + facts.size
+    for start in range(facts.position, end, READ_BYTES):
+        length = min(READ_BYTES, end - start)
+        try:
+            data = reader.read(replica, f"{facts.segment:020d}.log", start, length)
+        except OSError:
+            return False
+        if len(data) != length or data.strip(b"\0"):
+            return False
+    return True
 
 
 def _search(
