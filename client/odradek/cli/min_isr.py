@@ -6,7 +6,9 @@ while every one of them is in sync. It is no error, as in Kafka: whoever plans t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 MIN_ISR: Final = "min.insync.replicas"
 TOPIC_SOURCE: Final = "DYNAMIC_TOPIC_CONFIG"
 NAMED_TOPICS: Final = 5
+ASKED_TOPICS: Final = 100
+PATIENCE_S: Final = 3.0
+"""For what there is to say once the settings are changed."""
 
 
 def min_isr_warning(topic: str, replicas: int, min_isr: str) -> str:
@@ -44,26 +49,49 @@ async def default_min_isr(admin: Admin) -> str:
 
 async def warnings_for_topic(admin: Admin, topic: str, settings: Mapping[str, str]) -> list[str]:
     """What to say of a topic that is there and gets these settings, one line or none."""
-    if MIN_ISR not in settings:
-        return []
-    replicas = await _replicas(admin, [topic])
-    return [said for name in replicas if (said := min_isr_warning(name, replicas[name], settings[MIN_ISR]))]
+    said: list[str] = []
+    if MIN_ISR in settings:
+        with _a_little_while():
+            async with asyncio.timeout(PATIENCE_S):
+                replicas = await _replicas(admin, [topic])
+            said += filter(None, (min_isr_warning(name, replicas[name], settings[MIN_ISR]) for name in replicas))
+    return said
 
 
 async def warnings_for_brokers(admin: Admin, settings: Mapping[str, str]) -> list[str]:
     """What to say when brokers get these settings: topics with a value of their own are not concerned."""
-    if MIN_ISR not in settings:
-        return []
-    said = []
-    for name, count in (await _replicas(admin, await admin.list_topics())).items():
-        warning = min_isr_warning(name, count, settings[MIN_ISR])
-        if not warning:
-            continue
+    said: list[str] = []
+    if MIN_ISR in settings:
+        with _a_little_while():
+            async with asyncio.timeout(PATIENCE_S):
+                await _look_at_all(admin, settings[MIN_ISR], said)
+    return said
+
+
+async def _look_at_all(admin: Admin, min_isr: str, said: list[str]) -> None:
+    """Each topic that may be concerned is asked for, one after the other, until there is enough to say."""
+    replicas = await _replicas(admin, await admin.list_topics())
+    doubtful = {name: warning for name, count in replicas.items() if (warning := min_isr_warning(name, count, min_isr))}
+    for asked, (name, warning) in enumerate(doubtful.items()):
+        if asked == ASKED_TOPICS:
+            said.append(f"warning: {len(doubtful) - asked} other topics with few replicas were not looked at")
+            return
         entries = await admin.describe_configs("topic", name)
-        if not any(entry.name == MIN_ISR and entry.source == TOPIC_SOURCE for entry in entries):
-            said.append(warning)
-    more = len(said) - NAMED_TOPICS
-    return [*said[:NAMED_TOPICS], f"warning: and so it is with {more} other topics"] if more > 0 else said
+        if any(entry.name == MIN_ISR and entry.source == TOPIC_SOURCE for entry in entries):
+            continue
+        if len(said) == NAMED_TOPICS:
+            said.append("warning: and so it is with other topics")
+            return
+        said.append(warning)
+
+
+@contextmanager
+def _a_little_while() -> Iterator[None]:
+    """The settings were changed already: a warning is worth neither a failure nor a long wait."""
+    from odradek import errors
+
+    with suppress(errors.OdradekError, TimeoutError):
+        yield
 
 
 async def _replicas(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
