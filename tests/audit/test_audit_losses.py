@@ -128,7 +128,7 @@ def test_many_losses_are_added_up(write_cluster: WriteCluster) -> None:
         events += told(ACKS_LEADER, f"gone{number}")[: 2 + 2 * min(number, 4)]
     said = verdict_sentence(audit(write_cluster(whole, whole), history=History(events)))
     assert said.startswith("5 records of gone4-0 that were acknowledged with acks=1 are gone")
-    assert "6 more records of 3 other partitions are on none of them either." in said
+    assert "6 more records of 3 partitions are on none of them either." in said
 
 
 @pytest.mark.parametrize(("acks", "findings"), [(ACKS_ALL, 3), (ACKS_LEADER, 0)])

@@ -21,9 +21,10 @@ def loss_sentences(losses: Sequence[Loss], replicas: int) -> list[str]:
     ordered = sorted(losses, key=lambda loss: (-loss.records, loss.topic, loss.partition, loss.acks))
     said = [_sentence(loss, replicas) for loss in ordered[:NAMED_LOSSES]]
     if rest := ordered[NAMED_LOSSES:]:
-        places = len({(loss.topic, loss.partition) for loss in rest})
-        more = plural(sum(loss.records for loss in rest), "more record")
-        said.append(f"{more} of {plural(places, 'other partition')} are on none of them either.")
+        places = plural(len({(loss.topic, loss.partition) for loss in rest}), "partition")
+        more = lost_records(rest)
+        are = "is" if more == 1 else "are"
+        said.append(f"{plural(more, 'more record')} of {places} {are} on none of them either.")
     if losses and all(loss.acks != "all" for loss in losses):
         said.append(LEADER_ONLY)
     return said
