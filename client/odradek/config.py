@@ -227,7 +227,7 @@ def _addresses(servers: BootstrapServers) -> tuple[str, ...]:
 def _coerce(name: str, value: Any, default: Any) -> Any:
     """A value as the field's type, from that type or from text, as property files have it."""
     if name == "acks":
-        return ACKS_ALL if value in ("all", "-1") else _number(name, value, int)
+        return _acks(value)
     if isinstance(default, bool):
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
@@ -239,6 +239,13 @@ def _coerce(name: str, value: Any, default: Any) -> Any:
     if not isinstance(value, str):
         raise ConfigError(f"{name}: {value!r} is not text")
     return value
+
+
+def _acks(value: Any) -> int:
+    try:
+        return ACKS_ALL if value == "all" else int(_number("acks", value, int))
+    except ConfigError:
+        raise ConfigError(f"acks: {value!r} is none of 0, 1, all") from None
 
 
 def _number(name: str, value: Any, kind: type[int] | type[float]) -> int | float:

@@ -135,6 +135,14 @@ def test_other_files_are_refused(odradek: Run, tmp_path: Path) -> None:
     assert "nothing at" in odradek("log", "dump", str(tmp_path / "none")).err
 
 
+def test_a_file_that_is_no_segment_is_named(odradek: Run, tmp_path: Path) -> None:
+    """The path that was given is said."""
+    (other := tmp_path / "passwd").write_text("root:x:0:0\n")
+    outcome = odradek("log", "verify", str(other))
+    assert outcome.code == 1
+    assert f"there is no segment in {other}" in outcome.err
+
+
 def test_a_pipe_among_the_segments_is_reported_and_not_waited_for(odradek: Run, healthy: Path, tmp_path: Path) -> None:
     """verify, dump and diff name a pipe that stands under a segment's name, and end."""
     other = replica(tmp_path / "b2/orders-0", batch(0, [b"a", b"b"]), batch(2, [b"c"], epoch=1))

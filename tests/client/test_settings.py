@@ -51,8 +51,9 @@ def test_dotted_names_are_a_bijection(kind: Any, hints: Any) -> None:
     ("settings", "words"),
     [
         ({"linger": 5}, "did you mean 'linger_ms'"),
-        ({"acks": 3}, "acks: 3"),
-        ({"acks": "some"}, "acks: 'some'"),
+        ({"acks": 3}, "acks: 3 is none of 0, 1, all"),
+        ({"acks": "some"}, "acks: 'some' is none of 0, 1, all"),
+        ({"acks": True}, "acks: True is none of 0, 1, all"),
         ({"batch_size": "many"}, "batch_size: 'many'"),
         ({"batch_size": 1.5}, "batch_size: 1.5"),
         ({"batch_size": True}, "batch_size: True"),

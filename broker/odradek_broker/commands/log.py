@@ -151,7 +151,10 @@ def _partition_directories(paths: list[Path]) -> list[Path]:
     with_segments = {file.parent for file in _files(paths, segments_only=True) if file.suffix == ".log"}
     directories = sorted(with_segments.union(*(without_segments(path) for path in paths if path.is_dir())))
     if not directories:
-        raise CommandFailed("no segments there", hint="name a partition's directory such as data/broker-1/orders-0")
+        places = ", ".join(map(str, paths))
+        raise CommandFailed(
+            f"there is no segment in {places}", hint="name a partition's directory such as data/broker-1/orders-0"
+        )
     return directories
 
 
