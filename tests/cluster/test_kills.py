@@ -17,8 +17,9 @@ from odradek_chaos.worlds.processes import ProcessesWorld
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
-# What the death of a broker may cost writers. Measured are 76 and 243 ms; on a machine with three times the work it can
-# do, one of fifty was 1,842 ms. So a few rounds are spared, if they did not wait for the session timeout.
+# What the death of a broker may cost writers. Measured are 76 ms (median) and 243 ms (worst); on a machine with
+# three times the work it can do, one of fifty was 1,842 ms, little below the limit. So the two worst rounds are spared
+# that limit, and have one of their own, which the session timeout sets.
 MEDIAN_SILENCE_MS, WORST_SILENCE_MS = 1_000, 2_000
 SPARED = 2
 SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms, Kafka's default
@@ -86,9 +87,12 @@ def test_a_frozen_leader_costs_the_session_timeout(cluster: LocalCluster) -> Non
 def test_killing_all_brokers_at_once_loses_nothing(cluster: LocalCluster) -> None:
     """Twenty times all three: the page cache survives, nothing is lost, writes go on within five seconds.
 
-    Measured are 1.6 s at the worst, most of it three starts of Python at the same time; two rounds are spared.
+    Measured are 1.6 s at the worst, most of it three starts of Python at the same time. Five seconds hold in 18 of 20
+    rounds; the two that are spared may wait for a session timeout, but not for two.
     """
     outcome = play(cluster, Plan(rounds=20, seed=2026, targets=("all",)))
     print(report(outcome))
     assert outcome.read_back.sound, report(outcome)
-    assert sorted(outcome.silences())[-1 - SPARED] < 5_000, report(outcome)
+    silences = sorted(outcome.silences())
+    assert silences[-1 - SPARED] < 5_000, report(outcome)
+    assert silences[-1] < 2 * SESSION_TIMEOUT_MS, report(outcome)
