@@ -47,7 +47,8 @@ class Delivery:
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Have `callback(self)` called on this loop, soon after the record is acknowledged or has failed.
 
-        It counts as having been told. Costs less than a task that awaits.
+        It counts as having been told. Costs less than a task that awaits. What the callback raises goes to the loop's
+        exception handler, which logs it; neither the producer nor other callbacks hear of it.
         """
         self._claim()
         call = _Call(self, callback)

@@ -198,6 +198,30 @@ def test_leaving_raises_what_nobody_awaited(peers: Any) -> None:
     assert error.__notes__ == ["orders-0: 1 records that nobody awaited"]
 
 
+def test_what_a_callback_raises_goes_to_the_exception_handler(peers: Any) -> None:
+    """The record, the other callbacks and the producer have nothing to do with it."""
+    partition = peers.topic("orders", partitions=1)[0].name.partition
+    told: list[object] = []
+
+    def fail(delivery: object) -> None:
+        raise ValueError("of the callback")
+
+    async def story() -> None:
+        async with producer(peers) as sender:
+            one = await sender.enqueue("orders", "a", partition=partition)
+            one.add_done_callback(fail)
+            one.add_done_callback(told.append)
+            await sender.flush()
+            assert (await one).offset == 0
+            one.add_done_callback(fail)
+            two = await sender.enqueue("orders", "b", partition=partition)
+            assert (await two).offset == 1
+        assert told == [one]
+
+    peers.loop.run(story())
+    assert [str(context["exception"]) for context in peers.loop.unhandled] == ["of the callback"] * 2
+
+
 def test_a_callback_hears_of_its_record(peers: Any) -> None:
     """Soon after the acknowledgement or the failure, also when that was long ago; and it counts as having been told."""
     one, two = peers.topic("orders", partitions=2)
