@@ -5,12 +5,13 @@ from __future__ import annotations
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 
 import pytest
+from odradek_chaos.worlds.simulated import recovery
 from odradek_chaos.worlds.simulated.faults.links import Cut, both
 from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
 from odradek_chaos.worlds.simulated.load import Load
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.options import Options, expand
-from odradek_chaos.worlds.simulated.recovery import WAYS_TO_BREAK, break_one_for_ever
+from odradek_chaos.worlds.simulated.recovery import WAYS_TO_BREAK, break_one_for_ever, undecided
 from odradek_chaos.worlds.simulated.world import World
 
 TWO = [1, 2]  # one of them breaks when both are away, since the third has the last copy that is well
@@ -61,6 +62,37 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
         assert state_of(world, broken) == BROKEN[way]
         world.heal()
         assert state_of(world, broken) == (True, False, False, False)
+        for machine in (*world.cluster.machines.values(), *world.cluster.clients):
+            machine.kill()
+        await virtual_sleep(0.001)
+
+    loop.run(story(), limit_s=60)
+    loop.close()
+    assert not world.findings
+
+
+def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that hears no majority goes on fencing; what it decided holds when it is heard again."""
+    loop = SimLoop(1)
+    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+
+    async def story() -> None:
+        world.cluster.start_all()
+        await Load(world).create_topic()
+        await virtual_sleep(1)
+        monkeypatch.setattr(recovery, "undecided", lambda world: 1)
+        assert break_one_for_ever(world, "frozen") == 0
+        monkeypatch.undo()
+        assert undecided(world) == 0
+        for broker_id in world.cluster.machines:
+            if broker_id != world.cluster.controller():
+                world.cluster.machines[broker_id].kill()  # it fences them at once, and nobody confirms that
+        await virtual_sleep(0.5)
+        assert undecided(world) > 0
+        world.heal()
+        await virtual_sleep(5)
+        assert undecided(world) == 0
+        assert break_one_for_ever(world, "frozen") > 0
         for machine in (*world.cluster.machines.values(), *world.cluster.clients):
             machine.kill()
         await virtual_sleep(0.001)

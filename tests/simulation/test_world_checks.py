@@ -41,18 +41,23 @@ def test_the_queues_of_a_running_broker_are_looked_at(bound: str, monkeypatch: p
     assert {finding.check for finding in result.findings} == {"queues-bounded"}
 
 
+@pytest.mark.parametrize("undecided", [0, 4])
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_partition_that_elects_again_and_again_is_a_storm(more: int) -> None:
-    """In the first window three epochs, and one for each broker that may come back just now (L7)."""
+def test_a_partition_that_elects_again_and_again_is_a_storm(more: int, undecided: int) -> None:
+    """In a window three epochs, one for each broker that may come back just now, and what was decided before (L7).
+
+    A controller cut off from the others may have elected, and that shows when it is heard again.
+    """
     loop = SimLoop(1)
     world = World(loop, expand(loop.fork_rng("plan"), Options()))
-    allowed = EPOCHS_PER_WINDOW + len(world.cluster.machines)
+    allowed = EPOCHS_PER_WINDOW + len(world.cluster.machines) + undecided
 
     def led_in(epoch: int) -> MetadataImage:
         registration = PartitionRegistration((1, 2, 3), (1, 2), 1, leader_epoch=epoch, partition_epoch=epoch)
         return MetadataImage(offset=epoch, topics={TOPIC: TopicImage(TOPIC, b"id", {0: registration})})
 
     world.watcher.now.image = led_in(4)
+    world.watcher.now.voter_ends[1] = 4 + undecided
     storm = ElectionStorm(world)
     world.watcher.now.image = led_in(4 + allowed + more)
     storm.judge()

@@ -50,17 +50,29 @@ def not_well_without(world: World, broken: int) -> str:
     return ""
 
 
+def undecided(world: World) -> int:
+    """How many metadata records some voter's log holds that nobody knows to be committed.
+
+    A controller that hears no majority goes on deciding: who is fenced, who leads, who is in sync. What comes of that
+    shows when it is heard again, all at once.
+    """
+    now = world.watcher.now
+    known = max(now.image.offset, world.cluster.newest_image().offset)
+    return max(0, max(now.voter_ends.values(), default=0) - known)
+
+
 def break_one_for_ever(world: World, way: str = "") -> int:
     """Heal everything but one machine, which stays dead, frozen, cut off, mute or deaf; returns its id.
 
-    Everybody that holds the last copy of something must stay well: 0 when that leaves nobody to break. Faults that
-    began earlier and end from now on do not mend it. Without a `way` the seed takes one.
+    Everybody that holds the last copy of something must stay well: 0 when that leaves nobody to break, or when it is not
+    decided yet who that is. Faults that began earlier and end from now on do not mend it. Without a `way` the seed
+    takes one.
     """
     rng = world.loop.fork_rng("core")
     expendable = [broker_id for broker_id in world.cluster.machines if can_do_without(world, broker_id)]
     drawn = rng.choice(WAYS_TO_BREAK)
     way = way or drawn
-    if not expendable or world.damaged or world.calm.is_reserved or not world.promises.recovers:
+    if not expendable or undecided(world) or world.damaged or world.calm.is_reserved or not world.promises.recovers:
         return 0
     broken = rng.choice(expendable)
     world.heal(besides=broken)
@@ -112,12 +124,14 @@ class ElectionStorm:
         self._world = world
         self._begun_ms = world.now_ms
         self._epochs = self._leader_epochs()
+        self._undecided = undecided(world)  # elections of before among them, at most one a record
 
     def judge(self) -> None:
         windows = 1 + (self._world.now_ms - self._begun_ms) // WINDOW_MS
         for name, epoch in self._leader_epochs().items():
             rose = epoch - self._epochs.get(name, epoch)
-            allowed = EPOCHS_PER_WINDOW * windows + len(self._world.cluster.machines)  # each may come back just now
+            may_come_back_just_now = len(self._world.cluster.machines)
+            allowed = EPOCHS_PER_WINDOW * windows + may_come_back_just_now + self._undecided
             if rose > allowed:
                 sentence = f"{rose} leader epochs in {self._world.now_ms - self._begun_ms} ms without a fault"
                 self._world.report("election-storm", sentence, partition=name)
