@@ -52,10 +52,13 @@ def cluster(brokers: LocalCluster, home: Path) -> LocalCluster:
     return brokers
 
 
-def started(home: Path, *words: str, terminal: str = "", output: int = subprocess.PIPE) -> subprocess.Popen[str]:
+def started(
+    home: Path, *words: str, terminal: str = "", output: int = subprocess.PIPE, standard_input: int | None = None
+) -> subprocess.Popen[str]:
     """A command as a process that hears Ctrl-C, as one in a terminal does."""
     return subprocess.Popen(
         [sys.executable, "-m", "odradek.cli.main", *words],
+        stdin=standard_input,
         stdout=output,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,6 +88,23 @@ def test_an_endless_produce_can_be_interrupted(cluster: LocalCluster, odradek_pr
     ends = [replica["log_end_offset"] for each in status["partitions"] for replica in each["replicas"]
             if replica["broker"] == each["leader"]]  # fmt: skip
     assert counted["records"] <= sum(ends) <= counted["records"] + counted["unknown"]
+
+
+def test_a_produce_that_waits_for_a_line_can_be_interrupted(cluster: LocalCluster, home: Path) -> None:
+    """At once, with its summary: the thread that waits for standard input keeps Python from nothing."""
+    reading, writing = os.pipe()
+    producing = started(home, "produce", "orders", standard_input=reading)
+    os.close(reading)
+    os.write(writing, b"one\ntwo\nhalf a li")
+    seen = ""
+    while "2 records acknowledged" not in seen:  # its first news, after five seconds
+        assert producing.stderr is not None
+        assert producing.poll() is None, seen
+        seen += producing.stderr.readline()
+    _, err = interrupt(producing)
+    os.close(writing)
+    assert err.startswith("2 records, 6 B in ")
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 from collections.abc import AsyncIterator
+from typing import BinaryIO
 
 import pytest
 from odradek import ConsumerRecord
@@ -97,6 +99,37 @@ def test_long_input_is_cut_into_lines_across_chunks() -> None:
         return [line async for line in lines_of(io.BytesIO(b"\n".join(wanted)))]
 
     assert asyncio.run(work()) == wanted
+
+
+def test_lines_of_a_pipe_without_waiting() -> None:
+    """A pipe that is set to non-blocking is waited for, and its last line needs no newline."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+
+    async def work(file: BinaryIO) -> list[bytes]:
+        lines = lines_of(file)
+        found = asyncio.ensure_future(anext(lines))
+        await asyncio.sleep(0)  # it waits for the pipe
+        os.write(writing, b"one\r\ntw")
+        first = await found
+        os.write(writing, b"o\n" + b"x" * 10_000)
+        os.close(writing)
+        return [first, *[line async for line in lines]]
+
+    with open(reading, "rb") as file:
+        assert asyncio.run(work(file)) == [b"one", b"two", b"x" * 10_000]
+
+
+def test_input_that_cannot_be_read_is_an_error() -> None:
+    """The end of a pipe that is there to be written raises what the system says; nobody waits for a line for ever."""
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    async def work(file: BinaryIO) -> None:
+        await anext(lines_of(file))
+
+    with open(writing, "rb") as file, pytest.raises(OSError, match="Bad file descriptor"):
+        asyncio.run(work(file))
 
 
 def test_keys_stand_before_the_first_separator() -> None:

@@ -10,9 +10,12 @@ import asyncio
 import base64
 import binascii
 import json
+import os
 import queue
+import select
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from odradek.cli.failures import CommandFailed
@@ -32,36 +35,68 @@ class Outgoing(NamedTuple):
 
 
 async def lines_of(file: BinaryIO) -> AsyncIterator[bytes]:
-    """The lines of a file or pipe without their newline; a last line may lack it."""
+    """The lines of a file or pipe without their newline; a last line may lack it. Raises `OSError`."""
     loop = asyncio.get_running_loop()
+    read = _reader(file)
     wishes: queue.SimpleQueue[asyncio.Future[bytes]] = queue.SimpleQueue()
 
-    def settle(wish: asyncio.Future[bytes], chunk: bytes) -> None:
-        if not wish.done():
+    def settle(wish: asyncio.Future[bytes], chunk: bytes | OSError) -> None:
+        if wish.done():
+            return
+        if isinstance(chunk, OSError):
+            wish.set_exception(chunk)
+        else:
             wish.set_result(chunk)
 
     def serve() -> None:
-        read = getattr(file, "read1", file.read)
         while True:
             wish = wishes.get()
-            chunk = read(CHUNK_BYTES)
-            loop.call_soon_threadsafe(settle, wish, chunk)
-            if not chunk:
+            chunk: bytes | OSError
+            try:
+                chunk = read()
+            except OSError as error:
+                chunk = error
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(settle, wish, chunk)
+            if not isinstance(chunk, bytes) or not chunk:
                 return
 
     threading.Thread(target=serve, daemon=True, name="odradek-input").start()
-    rest = b""
+    pieces: list[bytes] = []  # of a line whose end has not been read
     while True:
         wish: asyncio.Future[bytes] = loop.create_future()
         wishes.put(wish)
         chunk = await wish
         if not chunk:
             break
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r")
-    if rest:
+        piece, *more = chunk.split(b"\n")
+        pieces.append(piece)
+        for piece in more:
+            yield b"".join(pieces).removesuffix(b"\r")
+            pieces = [piece]
+    if rest := b"".join(pieces):
         yield rest
+
+
+def _reader(file: BinaryIO) -> Callable[[], bytes]:
+    """What reads the next chunk, empty at the end.
+
+    Where there is a file descriptor it is read past the file object: a thread that waits for a line would hold the
+    object's lock, and Python aborts when it ends and cannot have the lock of standard input.
+    """
+    try:
+        descriptor = file.fileno()
+    except OSError:  # bytes in memory
+        return lambda: file.read(CHUNK_BYTES)
+
+    def read() -> bytes:
+        while True:
+            try:
+                return os.read(descriptor, CHUNK_BYTES)
+            except BlockingIOError:  # somebody else has set the terminal or pipe to non-blocking
+                select.select([descriptor], [], [])
+
+    return read
 
 
 async def records_of_lines(
