@@ -105,6 +105,25 @@ def test_a_clean_end_is_known_once(machine: Machine) -> None:
     assert machine.open().clean is False
 
 
+@pytest.mark.parametrize(("count", "counts_as_clean"), [(3, False), (0, True)])
+def test_a_partition_that_was_removed_meanwhile_makes_a_stop_unclean(
+    machine: Machine, count: int, counts_as_clean: bool
+) -> None:
+    """Whoever lost committed records tells no controller of its clean stop: others are asked first (R-150, R-152)."""
+    directory = machine.open()
+    log = open_log(directory)
+    fill(log, count)
+    log.state.high_watermark = count
+    directory.close(clean=True, broker_epoch=57)
+    machine.files.remove_tree(log.directory)
+    again = machine.open()
+    assert (again.clean, again.previous_broker_epoch) == (True, 57 if counts_as_clean else -1)
+    assert open_log(again).end_offset == 0
+    assert dict(again.lost_since_stop) == ({} if counts_as_clean else {log.topic_partition: count})
+    again.close(clean=True, broker_epoch=58)
+    assert machine.open().previous_broker_epoch == 58
+
+
 def test_a_failure_while_loading_leaves_no_clean_mark(machine: Machine) -> None:
     """The next start must recover (LG-21)."""
     directory = machine.open()

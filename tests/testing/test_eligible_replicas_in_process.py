@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from itertools import permutations
 
 import pytest
@@ -125,6 +126,27 @@ def test_who_was_stopped_in_peace_leads_before_the_last_one_that_was_killed(capf
         capfd.readouterr()
         assert await asyncio.to_thread(main, list(words)) == 0
         return capfd.readouterr().out
+
+    asyncio.run(story())
+
+
+def test_who_lost_its_copy_while_it_was_stopped_does_not_lead_before_the_others() -> None:
+    """Its clean stop says that it has everything, its checkpoint says of what, and the directory is gone."""
+
+    async def story() -> None:
+        async with Cluster(5, settings=SETTINGS) as cluster:
+            tale = Story(cluster)
+            await tale.begin()
+            await tale.write()
+            for broker in REPLICAS:
+                await cluster.stop(broker)
+            shutil.rmtree(cluster.replicas()["3"] / "orders-0")
+            await cluster.start(3)
+            await tale.gone(3)
+            assert await tale.described() == (-1, [], [2], [3])
+            await cluster.start(2)
+            assert await cluster.leader_of("orders") == 2
+            await tale.end()
 
     asyncio.run(story())
 

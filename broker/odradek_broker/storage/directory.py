@@ -132,11 +132,17 @@ class LogDirectory:
         self.recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
         self.log_starts = self._read_checkpoint(LOG_START_OFFSET_CHECKPOINT)
         self._written_recovery_points = dict(self.recovery_points)
+        if any(self._is_missing(partition) for partition, offset in self.high_watermarks.items() if offset > 0):
+            self.previous_broker_epoch = NO_BROKER_EPOCH  # so that the controller asks others first (R-150)
         for name in self._files.list(self.path):
             if name.endswith(DELETED_PARTITION_SUFFIX):
                 self._doomed.append((f"{self.path}/{name}", wall_ms))
             elif name.endswith(TEMPORARY_SUFFIX):
                 self._files.remove(f"{self.path}/{name}")
+
+    def _is_missing(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition has no directory. With committed records, somebody removed it after a clean stop."""
+        return not self._files.is_dir(f"{self.path}/{partition_directory(topic_partition)}")
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint's offsets. A bad one is as good as none: recovery then reads more, and a replica asks more."""
@@ -179,7 +185,8 @@ class LogDirectory:
         """
         assert topic_partition not in self.logs, topic_partition
         path = f"{self.path}/{partition_directory(topic_partition)}"
-        if not self._files.is_dir(path):
+        promised = self.high_watermarks.get(topic_partition, 0)
+        if self._is_missing(topic_partition):
             self._forget_checkpoints(topic_partition)
         self._loading += 1
         high_watermark = self.high_watermarks.pop(topic_partition, 0)
@@ -199,8 +206,8 @@ class LogDirectory:
             on_recovery_point_lowered=self._lower_recovery_point,
         )
         self._loading -= 1
-        if self.clean and high_watermark > log.end_offset:
-            self.lost_since_stop[topic_partition] = high_watermark
+        if self.clean and promised > log.end_offset:
+            self.lost_since_stop[topic_partition] = promised
         self.logs[topic_partition] = log
         return log
 
