@@ -15,8 +15,8 @@ FAULTS_MS, SHORT_FAULTS_MS = 3_500, 1_000
 LONG_SEEDS = 10  # the others are shorter, for the sake of those who wait
 OLDEST = Options(faults_ms=SHORT_FAULTS_MS, truncation_mode="high-watermark")
 CAMPAIGN = 150  # seeds of the slow one, which takes some minutes
-# Kinds of faults (with the ways in which one machine is broken for ever), chance points and rare branches: as it is, all
-# of 40 and 25, and 14 of 15. The rarest are met a few times in so many seeds, and any change may make it some fewer.
+# Kinds of faults (with the ways in which one machine is broken for ever), chance points and rare branches: as it is,
+# all of 40 and 25, and 14 of 15. The rarest are met a few times in so many seeds; any change may make it some fewer.
 MOST_OF_ALL = (37, 24, 13)
 LOSSES = {"lost", "audit-acknowledged-lost"}
 
