@@ -20,3 +20,21 @@ def terminable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Inside, Ctrl-C waits until the end: a process that was just started is not lost before it is noted anywhere."""
+    held = False
+
+    def hold(number: int, frame: object) -> None:
+        nonlocal held
+        held = True
+
+    before = signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)

@@ -9,11 +9,11 @@ import sys
 import time
 
 from odradek.cli.current import forget, remember
-from odradek.cli.failures import FAILED, FINE, CommandFailed
+from odradek.cli.failures import FAILED, FINE, INTERRUPTED, CommandFailed
 from odradek.cli.screen import Screen, drop_output
 from odradek_broker.local_cluster import ClusterError, LocalCluster
 
-from odradek_chaos.interrupting import terminable
+from odradek_chaos.interrupting import terminable, uninterrupted
 
 WATCH_S = 0.2
 
@@ -27,10 +27,12 @@ class Up:
         self._timeout_s = timeout_s
         self._started = time.monotonic()
         self._detached = False
+        self._watching = False
 
     def run(self, *, detach: bool) -> int:
         """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind.
 
+        Ctrl-C is how a cluster that is watched ends. Before that it takes back a start that was asked for, with code 130.
         Brokers do not depend on whether somebody reads what is printed: as with any server, a pipe whose reader is gone
         stops nothing, and only Ctrl-C, SIGTERM, a closed terminal or `cluster down` do.
         """
@@ -40,11 +42,13 @@ class Up:
                 self._start()
                 remember(self._cluster.directory)
                 if not detach:
+                    self._watching = True
                     self._print_what_is_watched()
                     self._say_what_is_next()
                     self._watch()
             except KeyboardInterrupt:
-                return self._stop()
+                code = self._stop()
+                return code if self._watching else INTERRUPTED
             except BaseException:
                 self._cluster.kill_all()  # what they said stays: the error names the files
                 raise
@@ -80,7 +84,8 @@ class Up:
     def _start(self) -> None:
         cluster = self._cluster
         self._talk(f"starting {len(cluster.nodes)} brokers in {cluster.directory}")
-        cluster.start_all()
+        with uninterrupted():
+            cluster.start_all()
         from odradek_chaos.waiting import wait_until_ready  # while the brokers start, this process loads grpc
 
         seen = 0

@@ -107,6 +107,23 @@ def test_a_produce_that_waits_for_a_line_can_be_interrupted(cluster: LocalCluste
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("options", [(), ("-d",)])
+def test_a_start_that_is_interrupted_leaves_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    """It ends with code 130, for there is no cluster; its brokers and its temporary data are gone."""
+    (places := tmp_path / "places").mkdir()
+    monkeypatch.setenv("TMPDIR", str(places))
+    starting = started(home, "cluster", "up", *options)
+    assert starting.stderr is not None
+    assert "starting 3 brokers" in starting.stderr.readline()
+    out, err = interrupt(starting)
+    assert (out, err.splitlines()[-1]) == ("", "stopped; the data was temporary and is removed (--data DIR keeps it)")
+    assert not list(places.iterdir())
+    assert str(places) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert not (home / "current").exists()
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_watched_status_moves_no_cursor_that_is_not_there(
     cluster: LocalCluster, home: Path, is_terminal: bool
