@@ -18,6 +18,7 @@ from odradek_audit.parts import DEFAULT_SPLIT_BYTES
 from odradek_audit.replicas import parse_replicas
 from odradek_audit.report import RESULT_FILES
 from odradek_audit.report.files import write_report
+from odradek_audit.report.guarantees import parse_settings
 from odradek_audit.report.losses import loss_sentences
 
 EXIT_USAGE = 2
@@ -48,12 +49,12 @@ def main(argv: list[str] | None = None) -> int:
     given = arguments.parse_args(argv)
     try:
         replicas = {name: Path(path) for name, path in parse_replicas(given.replica).items()}
+        settings = parse_settings(given.setting)
         history = History.read(given.history) if given.history is not None else None
     except (ValueError, CorruptHistory, OSError) as error:
         arguments.error(str(error))
     if not given.overwrite and any((given.out / name).exists() for name in RESULT_FILES):
         arguments.error(f"{given.out} already holds a result; give --overwrite to replace it")
-    settings = dict(entry.partition("=")[::2] for entry in given.setting)
     topics = [name.strip() for name in given.topics.split(",")] if given.topics else None
 
     from pyspark.sql import SparkSession

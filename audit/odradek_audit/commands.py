@@ -91,7 +91,8 @@ def run(
         typer.Option(
             "--setting",
             metavar="NAME=VALUE",
-            help="What the cluster ran with (acks, min.insync.replicas, odradek.fsync): the report says what was owed.",
+            help="What the cluster ran with (acks, min.insync.replicas, odradek.fsync, unclean.leader.election.enable, "
+            "odradek.truncation.mode): the report says what was owed.",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
@@ -184,11 +185,13 @@ def _check_out(out: Path | None, overwrite: bool, replicas: dict[str, Path], dat
 
 
 def _settings(entries: Sequence[str]) -> dict[str, str]:
-    pairs = [entry.partition("=") for entry in entries]
-    for entry, (key, equals, value) in zip(entries, pairs, strict=True):
-        if not key or not equals or not value:
-            _stop(f"--setting {entry}: give NAME=VALUE, such as min.insync.replicas=2")
-    return {key: value for key, _, value in pairs}
+    from odradek_audit.report.guarantees import parse_settings
+
+    try:
+        return parse_settings(entries)
+    except ValueError as error:
+        _stop(f"--setting {error}")
+    raise AssertionError("unreachable: _stop raises")
 
 
 def _history(path: Path | None) -> History | None:
@@ -329,6 +332,7 @@ def _print_table(report: Report, out: Path | None) -> None:
 
 
 def _verdict(report: Report) -> str:
+    from odradek_audit.report.headlines import compared_on
     from odradek_audit.report.losses import lost_records
 
     lost = lost_records(report.losses)
@@ -337,7 +341,9 @@ def _verdict(report: Report) -> str:
         return f"{found} {_gone(lost, 'every replica that was read')}." if lost else found
     if report.inconclusive:
         return "Inconclusive."
-    return f"The replicas agree, and {_gone(lost, 'every one of them')}." if lost else "The replicas agree."
+    where = f" where they were compared, on {compared_on(report)}" if report.absent else ""
+    agree = f"The replicas agree{where}"
+    return f"{agree}, and {_gone(lost, 'every one of them')}." if lost else f"{agree}."
 
 
 def _gone(lost: int, whence: str) -> str:

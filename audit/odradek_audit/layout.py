@@ -79,6 +79,10 @@ class LogDirectory:
     set_aside: tuple[str, ...] = ()
     """Names of directories that were given up and are still there (`orders-0.<id>-delete`)."""
 
+    def has_aside(self, partition: TopicPartition, suffixes: tuple[str, ...] = SET_ASIDE_SUFFIXES) -> bool:
+        """Whether the broker still has a directory of the partition that it gave up."""
+        return any(name.endswith(suffixes) and _is_of(name, partition) for name in self.set_aside)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -91,8 +95,7 @@ class Layout:
 
     def has_aside(self, partition: TopicPartition, suffixes: tuple[str, ...] = SET_ASIDE_SUFFIXES) -> bool:
         """Whether any broker still has a directory of the partition that it gave up."""
-        names = (name for directory in self.directories.values() for name in directory.set_aside)
-        return any(name.endswith(suffixes) and _is_of(name, partition) for name in names)
+        return any(directory.has_aside(partition, suffixes) for directory in self.directories.values())
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,12 @@ def test_too_little_exits_one(write_cluster: WriteCluster, log: SampleLog) -> No
         (["run", "--data", "/nowhere"], "/nowhere"),
         (["run", "--replica", "1=/", "--history", "/nowhere"], "/nowhere"),
         (["run", "--replica", "1=/", "--engine", "pandas"], "pandas"),
+        (["run", "--replica", "1=/", "--setting", "acks"], "NAME=VALUE"),
+        (["run", "--replica", "1=/", "--setting", "acks=most"], "all, -1, 1 or 0"),
+        (["run", "--replica", "1=/", "--setting", "min.insync.replicas=0"], "a number from 1 on"),
+        (["run", "--replica", "1=/", "--setting", "odradek.fsync=always"], "never or before-ack"),
+        (["run", "--replica", "1=/", "--setting", "acks=1", "--setting", "acks=all"], "acks is given twice"),
+        (["run", "--replica", "1=/", "--setting", "foo=bar"], "acks, min.insync.replicas, odradek.fsync"),
     ],
 )
 def test_wrong_usage_exits_two_and_says_what_to_do(arguments: list[str], said: str) -> None:
@@ -258,6 +264,10 @@ def test_job_refuses_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None
         audit_job.main(["--replica", "nonsense", "--out", "/nowhere"])
     assert exit_code.value.code == 2
     assert "name=directory" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as exit_code:
+        audit_job.main(["--replica", "1=/nowhere", "--setting", "acks=most", "--out", "/nowhere"])
+    assert exit_code.value.code == 2
+    assert "all, -1, 1 or 0" in capsys.readouterr().err
 
 
 def test_every_check_has_its_section() -> None:

@@ -56,7 +56,8 @@ def test_what_kafka_wrote_is_proven() -> None:
 def test_damage_is_never_proven_sound(tmp_path: Path) -> None:
     """Every kind of it is left to the second pass, and the report is the same through several processes."""
     made = plant_all(SOURCES, PARTITIONS, tmp_path / "copies", seed=3)
-    assert doubtful(made.replicas) >= set(made.planted)
+    no_log = {"remove-directory"}  # found by the checkpoint alone; what is left of the partition is sound
+    assert doubtful(made.replicas) >= set(made.planted) - no_log
     report = same_without(made.replicas)
     through_two = local.audit(made.replicas, jobs=2, split_bytes=SMALLEST_SPLIT_BYTES)
     assert (through_two.findings, through_two.partitions) == (report.findings, report.partitions)

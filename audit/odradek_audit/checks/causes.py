@@ -93,6 +93,15 @@ def _one_epoch(finding: Finding) -> str:
     return f"{leaders}, and each appended a batch of its own ({why}). Less likely: {changed}"
 
 
+def _checkpoint_order(finding: Finding) -> str:
+    if finding.evidence.get("no_directory"):
+        return (
+            "the partition's directory was removed, or not copied with the others, after the broker had stopped. Less "
+            "likely: the replica was reassigned away and its broker killed before it had written the file anew"
+        )
+    return _PLAIN["checkpoint-order"]
+
+
 def _offset_gap(finding: Finding) -> str:
     if "stored_offset" in finding.evidence:
         return "the base offset in the header was changed; the CRC does not cover it, and the records are all there"
@@ -158,6 +167,7 @@ _MADE: dict[str, Callable[[Finding], str]] = {
     "crc-mismatch": _crc_mismatch,
     "log-matching": _log_matching,
     "epoch-fork": _epoch_fork,
+    "checkpoint-order": _checkpoint_order,
     "offset-gap": _offset_gap,
     "offset-not-increasing": _offset_not_increasing,
     "acknowledged-lost": _lost,

@@ -43,6 +43,7 @@ _FUNCTIONS: tuple[Callable[[Path, random.Random], Planted], ...] = (
     beside_log.raise_recovery_point,
     beside_log.raise_high_watermark,
     beside_log.raise_log_start,
+    beside_log.remove_directory,
     beside_log.shift_epoch,
     beside_log.forget_epoch,
     beside_log.garble_epoch_file,

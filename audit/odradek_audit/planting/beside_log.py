@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from odradek_proto.values import replace
 from odradek_audit.planting.places import (
     NothingToDamage,
     Planted,
+    checkpointed,
     log_end_of,
     places_of,
     set_checkpoint,
@@ -56,6 +58,17 @@ def raise_high_watermark(directory: Path, rng: random.Random) -> Planted:
 def raise_log_start(directory: Path, rng: random.Random) -> Planted:
     """The log start's checkpoint lies behind the log's end."""
     return _raise(directory, "raise-log-start", LOG_START_OFFSET_CHECKPOINT)
+
+
+def remove_directory(directory: Path, rng: random.Random) -> Planted:
+    """The partition's directory is gone, although the broker stopped cleanly and has counted its records."""
+    if not stopped_cleanly(directory):
+        raise NothingToDamage(f"{directory.parent} was not closed cleanly, so its checkpoint may be stale")
+    start = checkpointed(directory, LOG_START_OFFSET_CHECKPOINT) or 0
+    if (checkpointed(directory, REPLICATION_OFFSET_CHECKPOINT) or 0) <= start:
+        raise NothingToDamage(f"{directory.name} has not counted a record for its high watermark")
+    shutil.rmtree(directory)
+    return Planted("remove-directory", "checkpoint-order", start, -1, REPLICATION_OFFSET_CHECKPOINT)
 
 
 def _raise(directory: Path, kind: str, name: str) -> Planted:

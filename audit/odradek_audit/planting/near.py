@@ -353,6 +353,11 @@ def no_directory_id(directory: Path, rng: random.Random) -> None:
     path.write_text("".join(line + "\n" for line in path.read_text().splitlines() if "directory.id" not in line))
 
 
+def reassigned_away(directory: Path, rng: random.Random) -> None:
+    """The replica was given up in peace: its directory waits to be removed, and the checkpoint still names it."""
+    directory.rename(directory.with_name(f"{directory.name}.{rng.getrandbits(128):032x}-delete"))
+
+
 NEAR_MISSES: dict[str, NearMiss] = {
     "flip-byte": NearMiss(flip_in_torn_tail),
     "flip-length": NearMiss(torn_length),
@@ -376,6 +381,7 @@ NEAR_MISSES: dict[str, NearMiss] = {
     "raise-recovery-point": NearMiss(behind_checkpoints),
     "raise-high-watermark": NearMiss(equal_checkpoints),
     "raise-log-start": NearMiss(deleted_records),
+    "remove-directory": NearMiss(reassigned_away),
     "shift-epoch": NearMiss(epoch_without_records),
     "forget-epoch": NearMiss(retention),
     "garble-epoch-file": NearMiss(unfinished_epoch_file),

@@ -44,6 +44,8 @@ def advice(finding: Finding, directories: Mapping[str, str]) -> Safe:
 def _place(finding: Finding, replica: str, directories: Mapping[str, str]) -> str:
     """The partition's directory on a replica, or its log directory; empty when it is not known."""
     base = directories.get(replica, "").rstrip("/")
+    if finding.evidence.get("no_directory"):
+        return base
     return f"{base}/{finding.topic}-{finding.partition}" if base and finding.partition >= 0 else base
 
 
@@ -77,7 +79,8 @@ def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
         at = f" (the batch begins at position {finding.position})" if finding.position >= 0 else ""
         steps.append(join(["See the batch and those around it", at, ": ", _command(*words)]))
     elif place and finding.file:
-        file = place if finding.partition >= 0 else directories[finding.replica].rstrip("/")
+        base = directories[finding.replica].rstrip("/")
+        file = place if finding.partition >= 0 and finding.check != "checkpoint-order" else base
         steps.append(join(["See the file: ", _command("odradek", "log", "dump", f"{file}/{finding.file}")]))
     if place and other and place != other and finding.partition >= 0:
         steps.append(
@@ -117,6 +120,8 @@ def _mend(finding: Finding) -> list[Safe]:
         return [
             Safe("Take the file from a backup of this broker, or give the broker an empty disk and let it copy all.")
         ]
+    if finding.evidence.get("no_directory"):
+        return [_restored(finding)]
     said = "The records are not concerned; what a broker believes when it starts is. "
     return [Safe(said + "The safe way is to give the broker a new copy."), *_replaced(finding)]
 
@@ -194,6 +199,20 @@ def _replaced(finding: Finding) -> list[Safe]:
             ]
         )
     ]
+
+
+def _restored(finding: Finding) -> Safe:
+    """How a replica whose directory is gone gets its records again."""
+    return join(
+        [
+            "Look whether broker ",
+            name(finding.replica),
+            " is a replica of the partition at all (",
+            _command("odradek", "topic", "describe", finding.topic),
+            "). If it is, start it only while another replica leads: it copies the partition from the leader. Alone "
+            "it could lead with an empty log, and the others would drop what they have.",
+        ]
+    )
 
 
 def _lost(finding: Finding) -> list[Safe]:

@@ -6,11 +6,23 @@ What was not said leaves all of its rows standing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 ACKS, MIN_ISR, FSYNC = "acks", "min.insync.replicas", "odradek.fsync"
 UNCLEAN, TRUNCATION = "unclean.leader.election.enable", "odradek.truncation.mode"
+
+
+KNOWN: Mapping[str, tuple[str, ...]] = {
+    ACKS: ("all", "-1", "1", "0"),
+    MIN_ISR: (),
+    FSYNC: ("never", "before-ack"),
+    UNCLEAN: ("true", "false"),
+    TRUNCATION: ("fetch", "epoch-request", "epoch-single-round", "high-watermark"),
+}
+"""Settings on which hangs what was owed, and their values; none are listed where it is a number from 1 on."""
+_FROM_ONE = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,28 @@ ROWS = (
     Owed("all", "2", "never", "kept", "kept", "may be lost"),
     Owed("all", "2", "before-ack", "kept", "kept", "kept"),
 )
+
+
+def parse_settings(entries: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE` entries as a mapping. Raises `ValueError` that says what is known, for anything else: a setting that
+    is read past would be promised in the report and judged by nothing."""
+    settings: dict[str, str] = {}
+    for entry in entries:
+        key, equals, value = (part.strip() for part in entry.partition("="))
+        if not key or not equals or not value:
+            raise ValueError(f"{entry}: give NAME=VALUE, such as min.insync.replicas=2")
+        if key not in KNOWN:
+            raise ValueError(f"{entry}: the audit knows {', '.join(KNOWN)}; it judges by nothing else")
+        values = KNOWN[key]
+        if value not in values and (values or not _FROM_ONE.fullmatch(value)):
+            raise ValueError(f"{entry}: give {_one_of(values) if values else 'a number from 1 on'}")
+        if settings.setdefault(key, value) != value:
+            raise ValueError(f"{entry}: {key} is given twice, and first as {settings[key]}")
+    return settings
+
+
+def _one_of(values: Sequence[str]) -> str:
+    return f"{', '.join(values[:-1])} or {values[-1]}"
 
 
 def rows_for(configuration: Mapping[str, str]) -> list[Owed]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from odradek_proto.topics import TopicPartition
+
 from odradek_audit.exhibit import ACCUSED, Side
 from odradek_audit.findings import Finding, Severity
+from odradek_audit.missing import listed
 from odradek_audit.report.losses import loss_sentences
 from odradek_audit.report.markup import count, plain, plural
 from odradek_audit.report.model import Report
@@ -31,6 +34,8 @@ GRAVITY = (
 )
 """The gravest first: what is gone, then what is wrong, then what only misleads. Others follow by their severity."""
 
+SHOWN_ABSENCES = 3
+"""Replicas without some directory that the verdict names."""
 SURVIVED, FINDINGS, INCONCLUSIVE = "SURVIVED", "FINDINGS", "INCONCLUSIVE"
 LOST = "RECORDS LOST"
 """No rule is broken, and acknowledged records are gone all the same: nobody would call that survived."""
@@ -61,13 +66,41 @@ def _reason(report: Report) -> str:
         if report.losses and worst.check == "acknowledged-lost":
             return found  # what is lost has just been said
         return f"{headline(worst)} {found}" if len(report.findings) > 1 else headline(worst)
-    compared = f"{plural(report.compared_records, 'record')} compared on {plural(len(report.replicas), 'replica')}"
+    compared = f"{plural(report.compared_records, 'record')} compared on {compared_on(report)}"
     if report.inconclusive:
         return f"Too little was compared to say that nothing is wrong ({compared}): {report.inconclusive[0]}."
     acknowledged = sum(partition.history.get("acknowledged", 0) for partition in report.partitions)
     owed = "records acknowledged with acks=all" if report.losses else "acknowledged records"
     kept = f", and all {count(acknowledged)} {owed} are there" if acknowledged else ""
+    if report.absent:
+        return f"{compared}: where there are copies they are equal{kept}. {absence(report)}."
     return f"{compared}: all are equal{kept}."
+
+
+def compared_on(report: Report) -> str:
+    """On how many replicas partitions were compared: all, fewer, or not on as many each."""
+    given = len(report.replicas)
+    had = sorted(len(partition.replicas) for partition in report.partitions)
+    if not report.absent:
+        return plural(given, "replica")
+    few, many = had[0], had[-1]
+    return f"{few} of {plural(given, 'replica')}" if few == many else f"{few} to {many} of {plural(given, 'replica')}"
+
+
+def absence(report: Report) -> str:
+    """Which replica has no directory of what, beginning with a capital letter, without a full stop; empty: none."""
+    told = [
+        f"replica {plain(replica, 40)} has no directory of {listed(map(_short, lacks))}"
+        for replica, lacks in report.absent.items()
+    ]
+    said = "; ".join(told[:SHOWN_ABSENCES]) + (
+        f"; and {len(told) - SHOWN_ABSENCES} more" if len(told) > SHOWN_ABSENCES else ""
+    )
+    return said[:1].upper() + said[1:]
+
+
+def _short(place: TopicPartition) -> str:
+    return f"{plain(place.topic, 80)}-{place.partition}"
 
 
 def place_of(finding: Finding) -> str:
@@ -187,6 +220,9 @@ def _file(finding: Finding, where: str) -> str:
 
 
 def _checkpoint(finding: Finding, where: str) -> str:
+    if finding.evidence.get("no_directory"):
+        counted = f"its {finding.file} counts {count(finding.end_offset - finding.offset)} records"
+        return f"Replica {finding.replica} has no directory of {place_of(finding)}, and {counted}."
     claimed = f"names offset {finding.end_offset} in {finding.file}"
     return f"Replica {finding.replica}{where} {claimed}, where nothing above {finding.offset} can be."
 

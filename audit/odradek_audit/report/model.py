@@ -23,6 +23,7 @@ from odradek_audit.evidence_file import BrokerEvents, explain
 from odradek_audit.findings import Finding, Note, Severity, sorted_findings
 from odradek_audit.history import History, PartitionHistory
 from odradek_audit.layout import CLEANER_CHECKPOINT, METADATA_TOPIC, Layout
+from odradek_audit.missing import absent_partitions, check_missing
 
 FINDINGS_FILE = "findings.jsonl"
 SUMMARY_FILE = "summary.json"
@@ -74,6 +75,17 @@ class Report:
         return sum(partition.compared_batches for partition in self.partitions)
 
     @property
+    def absent(self) -> dict[str, list[TopicPartition]]:
+        """By replica the partitions of which it has no directory, and another one has."""
+        lacks: dict[str, list[TopicPartition]] = {}
+        for each in self.partitions:
+            present = {replica.replica for replica in each.replicas}
+            for name in self.replicas:
+                if name not in present:
+                    lacks.setdefault(name, []).append(TopicPartition(each.topic, each.partition))
+        return lacks
+
+    @property
     def read_bytes(self) -> int:
         return sum(replica.bytes for partition in self.partitions for replica in partition.replicas)
 
@@ -121,7 +133,9 @@ def finish(
         losses = [loss for loss in result.summary.losses if _can_tell(layout, loss.topic, loss.partition)]
         report.partitions.append(replace(result.summary, losses=losses))
         report.losses.extend(losses)
-    report.findings = sorted_findings([*report.findings, *_directory_findings(layout)])
+    missing, counted = check_missing(layout)
+    report.notes = [*absent_partitions(layout), *counted, *report.notes]
+    report.findings = sorted_findings([*report.findings, *_directory_findings(layout), *missing])
     if history is not None:
         gone = _lost_partitions(layout, history, topics)
         report.findings.extend(_lost_partition(events) for events in gone if _owed(events))

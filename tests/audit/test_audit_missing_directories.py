@@ -1,0 +1,162 @@
+"""Partitions without a directory on a replica that has counted records of them, and what looks much like it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from odradek_audit.commands import app
+from odradek_audit.history import ACK, SEND, Event, encode_event
+from odradek_audit.layout import METADATA_TOPIC
+from odradek_audit.local import audit
+from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_proto.formats import (
+    CLEAN_SHUTDOWN,
+    LOG_START_OFFSET_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    decode_offset_checkpoint,
+    encode_offset_checkpoint,
+)
+from odradek_proto.topics import TopicPartition
+from typer.testing import CliRunner
+
+WriteCluster = Callable[..., dict[str, Path]]
+LOST, OTHER = TopicPartition("orders", 0), TopicPartition("t", 0)
+COUNTED = "counted-without-directory"
+
+
+@pytest.fixture
+def replicas(write_cluster: WriteCluster, log: SampleLog) -> dict[str, Path]:
+    """Three brokers that stopped cleanly, with two partitions, and `orders-0` removed from the second."""
+    sample = {LOST: SamplePartition(log), OTHER: SamplePartition(log)}
+    made = write_cluster(sample, sample, sample, clean_shutdown=True)
+    shutil.rmtree(made["2"] / str(LOST))
+    return made
+
+
+def set_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Change entries of a checkpoint."""
+    known = decode_offset_checkpoint(path.read_bytes())
+    path.write_bytes(encode_offset_checkpoint({**known, **offsets}))
+
+
+def test_counted_records_without_a_directory_are_found(replicas: dict[str, Path]) -> None:
+    """The finding names replica, offsets and file; what the other replicas hold is compared all the same."""
+    report = audit(replicas, settled=True)
+    assert [(f.check, f.topic, f.partition, f.replica, f.offset, f.end_offset, f.file) for f in report.findings] == [
+        ("checkpoint-order", "orders", 0, "2", 0, 260, REPLICATION_OFFSET_CHECKPOINT)
+    ]
+    assert "has counted records that it does not have" in report.findings[0].sentence
+    assert "was removed" in report.findings[0].cause
+    assert report.exit_code == 3
+    assert report.compared_records == 260 + 2 * 260
+
+
+def test_the_finding_begins_at_the_log_start_offset(replicas: dict[str, Path]) -> None:
+    """What the replica's own log start offset had given up is not missed; if that is all, nothing is."""
+    starts = replicas["2"] / LOG_START_OFFSET_CHECKPOINT
+    set_offsets(starts, {LOST: 80})
+    assert [(finding.offset, finding.end_offset) for finding in audit(replicas).findings] == [(80, 260)]
+    set_offsets(starts, {LOST: 260})
+    assert audit(replicas).findings == []
+
+
+def test_output_page_and_summary_tell_of_it(replicas: dict[str, Path], tmp_path: Path) -> None:
+    """Exit code 3; the page's first lines and the advice speak of a directory that is gone."""
+    out = tmp_path / "out"
+    given = [f"--replica={name}={path}" for name, path in replicas.items()]
+    result = CliRunner().invoke(app, ["run", *given, "--out", str(out)])
+    assert result.exit_code == 3, result.output
+    assert "checkpoint-order: orders-0: replica 2 has no directory" in result.output
+    page = (out / "report.html").read_text()
+    assert "Replica 2 has no directory of orders-0, and its replication-offset-checkpoint counts 260 records." in page
+    assert "another replica leads: it copies the partition from the leader" in page
+    assert str(replicas["2"] / REPLICATION_OFFSET_CHECKPOINT) in page
+
+
+def test_what_was_not_compared_is_no_agreement_of_three(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path
+) -> None:
+    """A partition with two replicas on three brokers is fine, and the verdict says on how many it was compared."""
+    both = {LOST: SamplePartition(log), OTHER: SamplePartition(log)}
+    made = write_cluster(both, {OTHER: SamplePartition(log)}, both, clean_shutdown=True)
+    out = tmp_path / "out"
+    given = [f"--replica={name}={path}" for name, path in made.items()]
+    result = CliRunner().invoke(app, ["run", *given, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "The replicas agree where they were compared, on 2 to 3 of 3 replicas." in result.output
+    note = "replica 2 has no directory of 1 partition, compared without it: orders-0"
+    assert f"note: {note}" in result.output
+    notes = json.loads((out / "summary.json").read_text())["notes"]
+    assert [(each["kind"], each["replica"], each["sentence"]) for each in notes] == [("no-directory", "2", note)]
+    page = (out / "report.html").read_text()
+    assert "compared on 2 to 3 of 3 replicas: where there are copies they are equal" in page
+    assert "Replica 2 has no directory of orders-0." in page
+    assert "all are equal" not in page
+
+
+def test_after_an_unclean_stop_it_is_a_note(replicas: dict[str, Path]) -> None:
+    """A broker that was killed may have given the replica up and not yet have written the checkpoint anew."""
+    (replicas["2"] / CLEAN_SHUTDOWN).unlink()
+    report = audit(replicas, settled=True)
+    assert (report.findings, report.exit_code) == ([], 0)
+    assert [
+        (note.topic, note.replica, note.offset, note.end_offset) for note in report.notes if note.kind == COUNTED
+    ] == [("orders", "2", 0, 260)]
+
+
+def test_a_deleted_topic_is_no_finding(replicas: dict[str, Path]) -> None:
+    """No replica has a directory any more: deleted in peace, for all that the directories tell."""
+    for path in replicas.values():
+        shutil.rmtree(path / str(LOST), ignore_errors=True)
+    report = audit(replicas)
+    assert (report.findings, report.notes, report.exit_code) == ([], [], 0)
+
+
+@pytest.mark.parametrize("suffix", ["delete", "stray", "future"])
+def test_a_directory_set_aside_is_no_finding(replicas: dict[str, Path], suffix: str) -> None:
+    """The broker gave the replica up, as a reassignment makes it, and says so by the directory's name."""
+    (replicas["2"] / f"{LOST}.{7:032x}-{suffix}").mkdir()
+    report = audit(replicas)
+    assert report.findings == []
+    assert [note.kind for note in report.notes] == ["no-directory"]
+
+
+def test_a_deletion_under_way_is_no_finding(replicas: dict[str, Path]) -> None:
+    """Another broker is deleting the partition: this one may be ahead of it."""
+    (replicas["1"] / str(LOST)).rename(replicas["1"] / f"{LOST}.{7:032x}-delete")
+    report = audit(replicas)
+    assert report.findings == []
+    assert COUNTED in {note.kind for note in report.notes}
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_replica_that_was_reassigned_away_is_no_finding(replicas: dict[str, Path], removed: bool) -> None:
+    """After a clean stop the checkpoint has no entry of it; nor does an entry of nothing count."""
+    path = replicas["2"] / REPLICATION_OFFSET_CHECKPOINT
+    path.write_bytes(encode_offset_checkpoint({OTHER: 260} if removed else {OTHER: 260, LOST: 0}))
+    assert audit(replicas).findings == []
+
+
+def test_topics_left_out_and_the_metadata_log_are_no_finding(replicas: dict[str, Path], log: SampleLog) -> None:
+    """`--topics` limits this check like any other; a broker need not have the metadata log."""
+    report = audit(replicas, topics=["t"])
+    assert (report.findings, report.notes) == ([], [])
+    metadata = TopicPartition(METADATA_TOPIC, 0)
+    for name in ("1", "3"):
+        shutil.copytree(replicas[name] / str(OTHER), replicas[name] / str(metadata))
+    set_offsets(replicas["2"] / REPLICATION_OFFSET_CHECKPOINT, {metadata: 260})
+    assert {finding.topic for finding in audit(replicas).findings} == {"orders"}
+
+
+def test_a_lost_partition_is_still_told_by_the_history(replicas: dict[str, Path], tmp_path: Path) -> None:
+    """Gone everywhere, checkpoints say nothing for certain; what clients were told does."""
+    for path in replicas.values():
+        shutil.rmtree(path / str(LOST), ignore_errors=True)
+    history = tmp_path / "history.jsonl"
+    told = [Event(SEND, "orders", 0, b"a"), Event(ACK, "orders", 0, b"a", 1)]
+    history.write_text("".join(encode_event(event) + "\n" for event in told))
+    assert {finding.check for finding in audit(replicas, history=history).findings} == {"acknowledged-lost"}
