@@ -5,6 +5,7 @@ Exit codes: 0 no finding, 3 findings, 2 usage.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,6 +77,12 @@ def trace(
             options = type(options)(**{**given, **{name: tuple(given.get(name, ())) for name in ("nemeses", "checks")}})
         except (TypeError, ValueError) as error:
             raise CommandFailed(str(error), hint="--shrink writes such files", exit_code=USAGE) from error
+        if replayed.seed not in (None, seed):
+            raise CommandFailed(
+                f"{script} is a script of seed {replayed.seed}, not {seed}",
+                hint=f"`odradek chaos trace {replayed.seed} --script {shlex.quote(str(script))}`",
+                exit_code=USAGE,
+            )
     if shrink is not None:
         shrunk = shrink_to(shrink, seed, options, screen)
         if not screen.for_people:

@@ -32,7 +32,7 @@ class Up:
     def run(self, *, detach: bool) -> int:
         """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind.
 
-        Ctrl-C is how a cluster that is watched ends. Before that it takes back a start that was asked for, with code 130.
+        Ctrl-C is how a cluster that is watched ends. Before that it takes a start back, with code 130.
         Brokers do not depend on whether somebody reads what is printed: as with any server, a pipe whose reader is gone
         stops nothing, and only Ctrl-C, SIGTERM, a closed terminal or `cluster down` do.
         """

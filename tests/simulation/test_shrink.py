@@ -25,6 +25,7 @@ def test_a_failing_seed_shrinks_to_a_few_faults_and_records() -> None:
     assert 0 < len(shrunk.script.sends or ()) <= MOST_RECORDS
     script, options = Script.load(shrunk.script.dump(asdict(shrunk.result.plan.options)))
     again = run_seed(seed, Options(**{**options, "nemeses": tuple(options["nemeses"])}), script=script)
+    assert script.seed == seed
     assert again.trace_hash == shrunk.result.trace_hash
     assert [str(each) for each in again.findings] == [str(each) for each in shrunk.result.findings]
     first = again.findings[0]
@@ -57,5 +58,11 @@ def test_what_is_no_script_is_refused(text: str) -> None:
 
 def test_a_script_is_the_same_after_writing_and_reading() -> None:
     """Nothing is lost on the way."""
-    script = Script((Strike(5, "kill", {"broker": 1}),), (Send(7, 1, 0),), salt=3)
+    script = Script((Strike(5, "kill", {"broker": 1}),), (Send(7, 1, 0),), salt=3, seed=9)
     assert Script.load(script.dump({"acks": "all"})) == (script, {"acks": "all"})
+
+
+def test_a_script_that_does_not_say_its_seed_fits_any() -> None:
+    """Files were written without it."""
+    script, _ = Script.load('{"options": {}, "salt": 0, "strikes": [], "sends": null}')
+    assert script.seed is None

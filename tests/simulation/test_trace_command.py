@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from odradek.cli.main import main
+from odradek_chaos.worlds.simulated.script import Script
 
 RUN = ("chaos", "trace", "2", "--faults", "0.6", "--nemeses", "kill", "--core", "never")
 LOSES = ("chaos", "trace", "1", "--faults", "3.5", "--truncation", "high-watermark")
@@ -58,3 +60,13 @@ def test_a_check_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr().err
     assert "no check is called 'lots'" in said
     assert "log-matching" in said
+
+
+def test_a_script_of_another_seed_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Its strikes would hit another world, with other luck; the command to type is named."""
+    file = tmp_path / "small.json"
+    file.write_text(Script((), seed=1).dump({}))
+    assert main(["chaos", "trace", "2", "--script", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"{file} is a script of seed 1, not 2" in said
+    assert f"`odradek chaos trace 1 --script {file}`" in said

@@ -37,28 +37,34 @@ class Send(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """`sends` None: the writers write as the seed says. Another `salt` draws all other luck of the run anew."""
+    """`sends` None: the writers write as the seed says. Another `salt` draws all other luck of the run anew.
+
+    With another seed the strikes hit another world. None: it is not known whose they are.
+    """
 
     strikes: tuple[Strike, ...]
     sends: tuple[Send, ...] | None = None
     salt: int = 0
+    seed: int | None = None
 
     def dump(self, options: Mapping[str, object]) -> str:
         """As JSON, with the options of its run."""
         sends = None if self.sends is None else [list(send) for send in self.sends]
         strikes = [list(strike) for strike in self.strikes]
-        return json.dumps({"options": dict(options), "salt": self.salt, "strikes": strikes, "sends": sends}, indent=1)
+        facts = {"options": dict(options), "seed": self.seed, "salt": self.salt, "strikes": strikes, "sends": sends}
+        return json.dumps(facts, indent=1)
 
     @classmethod
     def load(cls, text: str) -> tuple[Script, dict[str, Any]]:
         """A script and the options of its run. Raises `ValueError` for what is no script."""
         try:
             data = json.loads(text)
-            sends, options = data["sends"], dict(data["options"])
+            sends, options, seed = data["sends"], dict(data["options"]), data.get("seed")
             script = cls(
                 tuple(Strike(int(at), str(name), dict(choice)) for at, name, choice in data["strikes"]),
                 None if sends is None else tuple(Send(int(at), int(who), int(where)) for at, who, where in sends),
                 int(data["salt"]),
+                None if seed is None else int(seed),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a script of a simulated run: {error}") from error

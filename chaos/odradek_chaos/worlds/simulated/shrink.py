@@ -56,7 +56,7 @@ class Shrinker:
             return None
         self._check = first.findings[0].check
         self._say(f"{self._check}: {len(first.strikes)} faults, {len(first.sends)} records")
-        best = self._plain(Script(first.strikes), first)
+        best = self._plain(Script(first.strikes, seed=self._seed), first)
         best = self._fewer_strikes(best)
         scripted = self._with_sends(best)
         if scripted is not None:
