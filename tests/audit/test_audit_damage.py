@@ -12,9 +12,11 @@ from odradek_audit.local import audit
 from odradek_audit.planting import KINDS, NEAR_MISSES, NEEDS_PRODUCERS, plant
 from odradek_audit.planting.places import places_of, rewrite_batch
 from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_proto.formats import decode_offset_index, decode_time_index
 from odradek_proto.topics import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
+INDEXES = ((decode_offset_index, ".index"), (decode_time_index, ".timeindex"))
 SAMPLED = [kind for kind in KINDS if kind not in NEEDS_PRODUCERS]
 """The others are tested on what Kafka wrote."""
 
@@ -50,6 +52,41 @@ def test_consequences_stand_in_the_evidence(write_cluster: Callable[..., dict[st
     planted = plant("lower-epoch", replicas["2"], PARTITION, random.Random(1))
     (finding,) = audit(replicas).findings
     assert finding.evidence["consequences"] == [{"check": "log-matching", "replica": "2", "offset": planted.offset}]
+
+
+def test_wrong_entries_of_one_file_are_told_once(write_cluster: Callable[..., dict[str, Path]], log: SampleLog) -> None:
+    """Indexes of a log that was emptied are wrong in every entry, and the leader epoch file in two epochs: each of
+    these files is one finding, with its first entry and the number of the others."""
+    replicas = write_cluster(log, log, clean_shutdown=True)
+    (path,) = (replicas["2"] / "t-0").glob("*.log")
+    path.write_bytes(b"")
+    index, times = (decode(path.with_suffix(suffix).read_bytes()) for decode, suffix in INDEXES)
+    told = {
+        finding.file: (finding.position, finding.evidence["more_entries"], finding.sentence.rpartition("; ")[2])
+        for finding in audit(replicas).findings
+        if finding.check in ("index-unsound", "epoch-cache-mismatch")
+    }
+    assert len(index) > 2
+    assert told == {
+        f"{0:020d}.index": (0, len(index) - 1, f"and {len(index) - 1} more entries of this file"),
+        f"{0:020d}.timeindex": (0, len(times) - 1, f"and {len(times) - 1} more entries of this file"),
+        "leader-epoch-checkpoint": (-1, 1, "and 1 more entry of this file"),
+    }
+
+
+def test_entries_of_another_file_are_another_finding(
+    write_cluster: Callable[..., dict[str, Path]], log: SampleLog
+) -> None:
+    """Near miss: one wrong entry in the indexes of two segments is two findings, and neither speaks of more."""
+    replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 2)
+    paths = sorted((replicas["2"] / "t-0").glob("*.index"))[:2]
+    for path in paths:
+        data = bytearray(path.read_bytes())
+        data[4:8] = (int.from_bytes(data[4:8], "big") + 1).to_bytes(4, "big")
+        path.write_bytes(data)
+    found = audit(replicas).findings
+    assert [(finding.check, finding.file) for finding in found] == [("index-unsound", path.name) for path in paths]
+    assert not any("more entr" in finding.sentence for finding in found)
 
 
 def test_difference_beyond_the_damage_is_reported(

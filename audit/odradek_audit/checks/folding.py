@@ -4,6 +4,8 @@ A batch with a changed epoch differs from the other replicas' batch, a lost segm
 sequence, index entries that point into it, and an epoch that begins too late. Each is true, and tells nothing that the
 cause does not tell. What is taken out stands in the cause's evidence as `consequences`.
 
+What is wrong with many entries of one index, or of one leader epoch file, is told once, with their number.
+
 Rules of this module. Only a finding about one replica's own log can be a cause, and only where its offsets (or its
 file, for indexes) cover what would be taken out: a difference from another replica that goes on beyond the damaged
 batches stays.
@@ -29,6 +31,7 @@ STRUCTURAL = frozenset(
 )
 IN_THE_LOG = STRUCTURAL | {"sequence-gap", "transaction-mismatch"}
 """Findings that say that the replica's own copy is damaged."""
+ONCE_A_FILE = frozenset({"index-unsound", "epoch-cache-mismatch"})
 CONSEQUENCES_KEPT = 10
 
 
@@ -37,7 +40,35 @@ def fold(findings: Sequence[Finding]) -> list[Finding]:
     kept = list(findings)
     for explains in (_goes_on, _of_own_log, _of_agreement):
         kept = _without(kept, explains)
+    return _once_a_file(kept)
+
+
+def _once_a_file(findings: list[Finding]) -> list[Finding]:
+    """An index whose log was changed is wrong in every entry: the first finding of a file, and how many follow it."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        if finding.check in ONCE_A_FILE:
+            groups.setdefault((finding.check, finding.replica, finding.file), []).append(finding)
+    first = {key: min(group, key=lambda each: (each.position, each.offset)) for key, group in groups.items()}
+    kept = []
+    for finding in findings:
+        key = (finding.check, finding.replica, finding.file)
+        if key not in first:
+            kept.append(finding)
+        elif finding is first[key]:
+            kept.append(_with_more(finding, len(groups[key]) - 1))
     return kept
+
+
+def _with_more(finding: Finding, more: int) -> Finding:
+    if not more:
+        return finding
+    entries = "1 more entry" if more == 1 else f"{more} more entries"
+    return replace(
+        finding,
+        sentence=f"{finding.sentence}; and {entries} of this file",
+        evidence={**finding.evidence, "more_entries": more},
+    )
 
 
 def _without(findings: list[Finding], explains: Callable[[Finding, Finding], bool]) -> list[Finding]:
