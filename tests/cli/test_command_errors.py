@@ -98,6 +98,16 @@ def test_a_deadline_ends_with_its_own_code(odradek: Run) -> None:
     assert "0.3 seconds" in outcome.err
 
 
+def test_a_deadline_does_not_hide_that_nobody_listens(odradek: Run) -> None:
+    """With less time than the client would look for a broker, the reason is still told, with its own code."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        outcome = odradek("topic", "list", "-b", address, "--timeout", "1")
+    assert outcome.code == failures.UNREACHABLE, outcome
+    assert f"{address}: connection refused" in outcome.err
+
+
 def test_an_address_without_port_is_wrong_usage(odradek: Run) -> None:
     """`-b localhost` lacks a port, and says so."""
     outcome = odradek("topic", "list", "-b", "localhost")

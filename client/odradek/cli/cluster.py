@@ -18,15 +18,23 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 WATCH_PAUSE_S = 0.5
+LOOKING_MOST_MS = 5_000  # bootstrap.timeout.ms, the client's default
+LOOKING_SHARE = 0.9  # of --timeout, for finding a first broker
 
 
 def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin], Awaitable[R]]) -> R:
-    """Run one question to the cluster with an admin client of its own."""
+    """Run one question to the cluster with an admin client of its own.
+
+    The client gives up before the deadline does: it can say why no broker was reached.
+    """
+    from odradek import Admin
+
+    looking_ms = LOOKING_MOST_MS
+    if timeout is not None:
+        looking_ms = max(1, min(looking_ms, int(timeout * 1000 * LOOKING_SHARE)))
 
     async def work() -> R:
-        from odradek import Admin
-
-        async with Admin(bootstrap_servers(bootstrap)) as admin:
+        async with Admin(bootstrap_servers(bootstrap), bootstrap_timeout_ms=looking_ms) as admin:
             return await question(admin)
 
     return run(work(), timeout)
