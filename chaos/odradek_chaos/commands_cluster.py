@@ -117,16 +117,19 @@ def down(
 ) -> None:
     """Stop a cluster of this machine.
 
-    Its data is removed if it was temporary, or with --remove.
+    Its data is removed if it was temporary, or with --remove. A cluster that was started before it and still runs
+    is the default again.
     """
     from odradek.cli.current import data_directory, forget
     from odradek_broker.local_cluster import LocalCluster
+
+    from odradek_chaos.running_clusters import runs
 
     screen = Screen(output, as_json, quiet)
     cluster = LocalCluster.load(data_directory(data))
     live = [node_id for node_id in cluster.nodes if cluster.running(node_id)]
     killed = cluster.stop_all()
-    forget(cluster.directory)
+    again = forget(cluster.directory, runs)
     removed = remove or cluster.temporary
     if removed:
         cluster.remove()
@@ -139,6 +142,8 @@ def down(
         return f"{what}; the data was removed" if removed else f"{what}; the data is in {cluster.directory}"
 
     screen.show(facts, text)
+    if again is not None:
+        screen.say(f"the cluster in {again} is the default again")
     raise typer.Exit(FAILED if killed else FINE)
 
 

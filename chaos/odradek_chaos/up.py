@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import shutil
 import sys
 import time
+from pathlib import Path
 
 from odradek.cli.current import forget, remember
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, CommandFailed
@@ -14,6 +16,7 @@ from odradek.cli.screen import Screen, drop_output
 from odradek_broker.local_cluster import ClusterError, LocalCluster
 
 from odradek_chaos.interrupting import terminable, uninterrupted
+from odradek_chaos.running_clusters import runs
 
 WATCH_S = 0.2
 
@@ -28,6 +31,7 @@ class Up:
         self._started = time.monotonic()
         self._detached = False
         self._watching = False
+        self._former: Path | None = None  # the default until now, which runs on
 
     def run(self, *, detach: bool) -> int:
         """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind.
@@ -40,7 +44,7 @@ class Up:
         with terminable():
             try:
                 self._start()
-                remember(self._cluster.directory)
+                self._former = remember(self._cluster.directory, runs)
                 if not detach:
                     self._watching = True
                     self._print_what_is_watched()
@@ -128,6 +132,10 @@ class Up:
             metrics = f"  http://{node.metrics}/metrics" if node.metrics else ""
             say(f"  broker {node.node_id}  {node.grpc}  pid {node.pid}{metrics}")
         say()
+        if self._former is not None:
+            say(f"The cluster in {self._former} runs on and is the default no longer:")
+            say(f"-b {LocalCluster.load(self._former).bootstrap} names it,")
+            say(f"`odradek cluster down --data {shlex.quote(str(self._former))}` stops it.")
         say("This cluster is the default now, in every terminal of yours. Next:")
         say("  odradek topic create orders -p 3 -r " + str(min(3, len(cluster.nodes))))
         say("  echo hello | odradek produce orders")
@@ -165,13 +173,15 @@ class Up:
             self._talk("killing them")
             self._cluster.kill_all()
             killed = []
-        forget(self._cluster.directory)
+        again = forget(self._cluster.directory, runs)
         for node_id in killed:
             self._talk(f"broker {node_id} did not stop in time and was killed")
         if self._remove_if_temporary():
             self._talk("stopped; the data was temporary and is removed (--data DIR keeps it)")
         else:
             self._talk(f"stopped; the data is in {self._cluster.directory}")
+        if again is not None:
+            self._talk(f"the cluster in {again} is the default again")
         return FAILED if killed else FINE
 
     def _remove_if_temporary(self) -> bool:

@@ -83,3 +83,23 @@ def test_a_pid_of_somebody_else_is_left_alone(place: Path) -> None:
     assert not found.running(1)
     assert found.stop_all() == []
     found.kill_all()
+
+
+def test_the_cluster_before_is_the_default_again(odradek_process: Run, place: Path, tmp_path: Path, home: Path) -> None:
+    """A second cluster says how the first is named from now on; when it goes down the first is meant again."""
+    second = tmp_path / "second one"
+    assert odradek_process("cluster", "up", "-d", "-n", "1", "--data", str(place)).code == 0
+    try:
+        up = odradek_process("cluster", "up", "-d", "-n", "1", "--data", str(second))
+        assert f"The cluster in {place} runs on and is the default no longer:" in up.err
+        assert f"-b {LocalCluster.load(place).bootstrap} names it," in up.err
+        assert f"`odradek cluster down --data {place}` stops it." in up.err
+        assert (home / "current").read_text().splitlines() == [str(second), str(place)]
+        down = odradek_process("cluster", "down")
+        assert (down.code, f"the cluster in {place} is the default again" in down.err) == (0, True)
+    finally:
+        LocalCluster.load(second).kill_all()
+    described = odradek_process("cluster", "describe", "--json")
+    assert [row["address"] for row in json.loads(described.out)] == [LocalCluster.load(place).bootstrap]
+    assert odradek_process("cluster", "down").code == 0
+    assert not (home / "current").exists()

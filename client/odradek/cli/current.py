@@ -1,7 +1,8 @@
 """Which cluster is meant when nobody says: the one that was started last on this machine.
 
 `odradek cluster up` writes the directory of its cluster into `~/.odradek/current`; ODRADEK_HOME names another place
-than `~/.odradek`. The directory holds `cluster.json` with the addresses.
+than `~/.odradek`. The directory holds `cluster.json` with the addresses. Further lines of the file name the clusters
+that were started before and run on: when the last one goes down, the one before it is meant again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,27 +41,48 @@ def writable_home() -> Path:
         ) from error
 
 
-def remember(directory: Path) -> None:
-    """Make a cluster the one that is meant when nobody says. Raises `CommandFailed`."""
+def remember(directory: Path, still_runs: Callable[[Path], bool] = lambda _: False) -> Path | None:
+    """Make a cluster the one that is meant when nobody says. Raises `CommandFailed`.
+
+    Those before it are kept while they run, to be the default again. Returns the newest of them, which is none now.
+    """
     place = writable_home()
+    others = [each for each in _remembered() if each != directory and still_runs(each)]
+    _write(place, [directory, *others])
+    return others[0] if others else None
+
+
+def forget(directory: Path, still_runs: Callable[[Path], bool] = lambda _: False) -> Path | None:
+    """A cluster went down. Returns the one that was the default before it and is again, if that still runs."""
+    known = _remembered()
+    if directory not in known:
+        return None
+    others = [each for each in known if each != directory and still_runs(each)]
+    if others:
+        _write(home(), others)
+    else:
+        (home() / POINTER).unlink(missing_ok=True)
+    return others[0] if others and known[0] == directory else None
+
+
+def _write(place: Path, directories: Sequence[Path]) -> None:
     temporary = place / f"{POINTER}.{os.getpid()}"
-    temporary.write_text(f"{directory}\n")
+    temporary.write_text("".join(f"{each}\n" for each in directories))
     temporary.replace(place / POINTER)
 
 
-def forget(directory: Path) -> None:
-    """Take the pointer away if it names this cluster."""
-    if current_directory() == directory:
-        (home() / POINTER).unlink(missing_ok=True)
+def _remembered() -> list[Path]:
+    """The default first, then those that were it before."""
+    try:
+        lines = (home() / POINTER).read_text().splitlines()
+    except OSError:
+        return []
+    return [Path(line.strip()) for line in lines if line.strip()]
 
 
 def current_directory() -> Path | None:
     """The directory of the cluster that was started last, if one is remembered."""
-    try:
-        text = (home() / POINTER).read_text().strip()
-    except OSError:
-        return None
-    return Path(text) if text else None
+    return next(iter(_remembered()), None)
 
 
 def data_directory(given: str | None) -> Path:
