@@ -107,6 +107,20 @@ def test_a_produce_that_waits_for_a_line_can_be_interrupted(cluster: LocalCluste
     assert len(err.splitlines()) == 1
 
 
+def test_a_record_that_is_too_large_is_counted_out(cluster: LocalCluster, odradek_process: Run, tmp_path: Path) -> None:
+    """Its number is named, what the command can do about it, and how many were written before it."""
+    (lines := tmp_path / "lines").write_bytes(b"one\n" + b"x" * 1_100_000 + b"\nthree\n")
+    outcome = odradek_process("produce", "orders", "--file", str(lines), "--json")
+    assert outcome.code == 1
+    assert json.loads(outcome.out)["records"] == 1
+    assert "odradek: record number 2 is too large: a record of 11000" in outcome.err
+    assert "Producer(max_request_size=...)" in outcome.err
+    (lines := tmp_path / "json").write_bytes(b'{"value": "one"}\n{\n')
+    outcome = odradek_process("produce", "orders", "--file", str(lines), "--input", "json", "--json")
+    assert (outcome.code, json.loads(outcome.out)["records"]) == (1, 1)
+    assert "input line 2" in outcome.err
+
+
 @pytest.mark.parametrize("options", [(), ("-d",)])
 def test_a_start_that_is_interrupted_leaves_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]

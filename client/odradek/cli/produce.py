@@ -158,24 +158,27 @@ async def _send(
     rate: float,
     total: int,
 ) -> Sent:
-    """One producer's life. Ctrl-C ends it early and is no failure: the summary says what was written."""
+    """One producer's life. Ctrl-C or a bad record end it early: the summary says what was written until then."""
     import asyncio
 
-    from odradek import Producer, UnknownTopic
+    from odradek import OdradekError, Producer, UnknownTopic
     from odradek.cli.sending import Sending
 
     config = {"bootstrap.servers": servers, **settings}
     producer = Producer[bytes, bytes].from_config(config)
     await producer.start()
     sending = Sending(producer, topic, screen, rate=rate)
+    begun = False
     try:
         await producer.partitions_for(topic)
+        begun = True
         await sending.run(source, total)
-    except asyncio.CancelledError:
-        _sum_up(sending.sent, screen)
-        raise
     except UnknownTopic as error:
         raise await unknown_topic(servers, topic, error.message) from error
+    except (asyncio.CancelledError, CommandFailed, OdradekError, OSError) as error:
+        if begun or isinstance(error, asyncio.CancelledError):
+            _sum_up(sending.sent, screen)
+        raise
     finally:
         with suppress(ExceptionGroup):  # what was waited for in vain is counted as unknown
             await producer.close(0)

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek import Delivery, OdradekError, Producer, RequestTimeout
+from odradek import Delivery, OdradekError, Producer, RecordTooLarge, RequestTimeout
+from odradek.cli.failures import CommandFailed
 from odradek.cli.outgoing import Outgoing
 from odradek.cli.screen import Screen, human_bytes
 
@@ -21,6 +22,10 @@ BAR_EVERY_S = 0.1
 INTERRUPTED_PATIENCE_S = 0.5  # for what is on its way when somebody pressed Ctrl-C
 FAILED_PATIENCE_S = 3.0  # the same when the source failed: a bad line does not make the good ones before it unknown
 RATE_STEP_S = 0.005  # with --rate: how far ahead of its time a record may go
+TOO_LARGE = (
+    "send smaller records; larger ones need a program with Producer(max_request_size=...), "
+    "and max.message.bytes of the topic raised"
+)
 
 
 @dataclass
@@ -98,14 +103,18 @@ class Sending:
             await asyncio.gather(news, following, return_exceptions=True)
 
     async def _enqueue(self, record: Outgoing) -> None:
-        delivery = await self._producer.enqueue(
-            self._topic,
-            record.value,
-            key=record.key,
-            partition=record.partition,
-            headers=record.headers,
-            timestamp=record.timestamp,
-        )
+        try:
+            delivery = await self._producer.enqueue(
+                self._topic,
+                record.value,
+                key=record.key,
+                partition=record.partition,
+                headers=record.headers,
+                timestamp=record.timestamp,
+            )
+        except RecordTooLarge as error:
+            number = self.sent.taken + 1
+            raise CommandFailed(f"record number {number} is too large: {error.message}", hint=TOO_LARGE) from error
         size = len(record.value or b"") + len(record.key or b"")
         self._on_way.append((delivery, time.perf_counter(), size))
         self.sent.taken += 1
