@@ -121,6 +121,28 @@ def test_a_record_that_is_too_large_is_counted_out(cluster: LocalCluster, odrade
     assert "input line 2" in outcome.err
 
 
+def test_a_produce_ends_when_nobody_acknowledges_any_more(
+    cluster: LocalCluster, odradek_process: Run, home: Path
+) -> None:
+    """With code 1 soon after the first record was given up; it takes no more of a source without end."""
+    producing = started(home, "produce", "orders", "--count", "0", "--rate", "100", "--timeout", "2", "--json")
+    assert odradek_process("consume", "orders", "-o", "end", "-c", "20").code == 0
+    for broker in cluster.nodes:
+        cluster.pause(broker)
+    try:
+        out, err = producing.communicate(timeout=30)
+    finally:
+        producing.kill()
+        for broker in cluster.nodes:
+            cluster.resume(broker)
+    assert producing.returncode == 1, err
+    counted = json.loads(out)
+    assert counted["records"] >= 20
+    assert counted["failed"] >= 1
+    assert counted["seconds"] < 30
+    assert "no record was acknowledged any more: " in err
+
+
 @pytest.mark.parametrize("options", [(), ("-d",)])
 def test_a_start_that_is_interrupted_leaves_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]

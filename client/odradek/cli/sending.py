@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek import Delivery, OdradekError, Producer, RecordTooLarge, RequestTimeout
+from odradek import Delivery, DeliveryTimeout, OdradekError, Producer, RecordTooLarge, RequestTimeout
 from odradek.cli.failures import CommandFailed
 from odradek.cli.outgoing import Outgoing
 from odradek.cli.screen import Screen, human_bytes
@@ -77,6 +77,8 @@ class Sending:
         self._on_way: deque[tuple[Delivery, float, int]] = deque()
         self._more = asyncio.Event()
         self._ended = False
+        self._acknowledged_at = 0.0
+        self._hopeless: DeliveryTimeout | None = None
         self.sent = Sent()
 
     async def run(self, source: AsyncIterator[Outgoing], total: int = 0) -> None:
@@ -89,6 +91,10 @@ class Sending:
                 if self._rate:
                     await self._keep_pace()
                 await self._enqueue(record)
+                if self._hopeless is not None:
+                    raise CommandFailed(
+                        f"no record was acknowledged any more: {self._hopeless.message}", hint=self._hopeless.hint
+                    )
             await self._end(following, None)
         except asyncio.CancelledError:
             patience_s = INTERRUPTED_PATIENCE_S
@@ -132,10 +138,22 @@ class Sending:
         if error is not None:
             sent.failed += 1
             sent.errors[error.message] += 1
+            if isinstance(error, DeliveryTimeout):
+                self._look_for_hope(error, since)
         else:
             sent.acknowledged += 1
             sent.bytes += size
-            sent.latencies_ms.append((time.perf_counter() - since) * 1000)
+            self._acknowledged_at = time.perf_counter()
+            sent.latencies_ms.append((self._acknowledged_at - since) * 1000)
+
+    def _look_for_hope(self, error: DeliveryTimeout, since: float) -> None:
+        """A record was given up. Nothing more is taken when none at all was acknowledged since it was handed over."""
+        if since <= self._acknowledged_at:
+            return
+        if any(delivery.done() and delivery.exception() is None for delivery, _, _ in self._on_way):
+            self._acknowledged_at = time.perf_counter()  # another partition goes on; it is counted later
+        else:
+            self._hopeless = error
 
     def _count_done(self) -> None:
         """Of those that nobody waits for any more, the ones that are acknowledged or have failed by now."""
