@@ -124,6 +124,23 @@ def test_a_partition_that_was_removed_meanwhile_makes_a_stop_unclean(
     assert machine.open().previous_broker_epoch == 58
 
 
+def test_a_partition_that_was_deleted_just_before_a_kill_makes_no_later_stop_unclean(machine: Machine) -> None:
+    """Its entry in the checkpoints is dropped at the next start, and does not come back with the next checkpoint."""
+    directory = machine.open()
+    log = open_log(directory)
+    fill(log, 3)
+    log.state.high_watermark = 3
+    directory.write_high_watermarks()
+    directory.write_recovery_points()
+    directory.delete_log(log, START_MS)
+    machine.kill()
+    again = machine.open()
+    assert again.lost_since_stop == {}
+    again.close(clean=True, broker_epoch=58)
+    assert machine.offsets("replication-offset") == machine.offsets("recovery-point-offset") == {}
+    assert machine.open().previous_broker_epoch == 58
+
+
 def test_a_failure_while_loading_leaves_no_clean_mark(machine: Machine) -> None:
     """The next start must recover (LG-21)."""
     directory = machine.open()

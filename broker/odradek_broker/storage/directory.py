@@ -75,6 +75,7 @@ class LogDirectory:
         self.log_starts: dict[TopicPartition, int] = {}
         self.logs: dict[TopicPartition, Log] = {}
         self.lost_since_stop: dict[TopicPartition, int] = {}  # high watermarks that logs closed cleanly do not reach
+        self._gone: dict[TopicPartition, int] = {}  # high watermarks of logs that were removed after a clean stop
         self._failed: LogDirectoryFailed | None = None
         self._files = files
         self._lock = lock
@@ -131,18 +132,29 @@ class LogDirectory:
         self.high_watermarks = self._read_checkpoint(REPLICATION_OFFSET_CHECKPOINT)
         self.recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
         self.log_starts = self._read_checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        self._leave_out_what_is_gone()
         self._written_recovery_points = dict(self.recovery_points)
-        if any(self._is_missing(partition) for partition, offset in self.high_watermarks.items() if offset > 0):
-            self.previous_broker_epoch = NO_BROKER_EPOCH  # so that the controller asks others first (R-150)
         for name in self._files.list(self.path):
             if name.endswith(DELETED_PARTITION_SUFFIX):
                 self._doomed.append((f"{self.path}/{name}", wall_ms))
             elif name.endswith(TEMPORARY_SUFFIX):
                 self._files.remove(f"{self.path}/{name}")
 
-    def _is_missing(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition has no directory. With committed records, somebody removed it after a clean stop."""
-        return not self._files.is_dir(f"{self.path}/{partition_directory(topic_partition)}")
+    def _leave_out_what_is_gone(self) -> None:
+        """Drop what the checkpoints say of partitions without a directory, so that nobody takes it up again.
+
+        After a clean stop it means that somebody has removed committed records. No clean stop is told of then, so that
+        the controller asks others first (R-150). After a kill a partition may just have been deleted.
+        """
+        for partition in sorted({*self.high_watermarks, *self.recovery_points, *self.log_starts}):
+            if self._files.is_dir(f"{self.path}/{partition_directory(partition)}"):
+                continue
+            high_watermark = self.high_watermarks.pop(partition, 0)
+            if self.clean and high_watermark > 0:
+                self._gone[partition] = high_watermark
+                self.previous_broker_epoch = NO_BROKER_EPOCH
+            for offsets in (self.recovery_points, self.log_starts):
+                offsets.pop(partition, None)
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint's offsets. A bad one is as good as none: recovery then reads more, and a replica asks more."""
@@ -185,11 +197,11 @@ class LogDirectory:
         """
         assert topic_partition not in self.logs, topic_partition
         path = f"{self.path}/{partition_directory(topic_partition)}"
-        promised = self.high_watermarks.get(topic_partition, 0)
-        if self._is_missing(topic_partition):
+        if not self._files.is_dir(path):
             self._forget_checkpoints(topic_partition)
         self._loading += 1
         high_watermark = self.high_watermarks.pop(topic_partition, 0)
+        promised = max(high_watermark, self._gone.pop(topic_partition, 0))
         log = Log.open(
             self._files,
             path,
