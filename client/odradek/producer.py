@@ -21,7 +21,7 @@ from odradek.config import BootstrapServers, ProducerConfig, ProducerSettings, b
 from odradek.core.batches import Batch
 from odradek.core.partitioner import partition_for_key
 from odradek.delivery import Delivery, Pause
-from odradek.errors import ClientClosed, RecordTooLarge, RequestTimeout, UnknownTopic
+from odradek.errors import ClientClosed, OdradekError, RecordTooLarge, RequestTimeout, UnknownTopic
 from odradek.produce_engine import ProduceEngine, Route
 from odradek.results import Headers, RecordMetadata
 from odradek.serialization import HeaderInput, as_headers, as_timestamp, serialize
@@ -195,6 +195,13 @@ class Producer(Client, Generic[K, V]):
         """
         if self._engine is not None:
             await self._engine.flush(timeout)
+
+    @property
+    def held_up_by(self) -> OdradekError | None:
+        """The last error of a partition that has acknowledged nothing since; None while all goes well."""
+        if self._engine is None:
+            return None
+        return next((queue.last_error for queue in self._engine.sender.queues if queue.last_error is not None), None)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic. Raises `UnknownTopic`."""

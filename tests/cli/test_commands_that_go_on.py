@@ -143,6 +143,22 @@ def test_a_produce_ends_when_nobody_acknowledges_any_more(
     assert "no record was acknowledged any more: " in err
 
 
+def test_a_produce_that_is_held_up_says_by_what(odradek_process: Run, place: Path, home: Path) -> None:
+    """In its news, while the records wait for a broker that is gone."""
+    assert odradek_process("cluster", "up", "-d", "-n", "1", "--data", str(place)).code == 0
+    assert odradek_process("topic", "create", "orders", "-r", "1").code == 0
+    producing = started(home, "produce", "orders", "--count", "0", "--rate", "100", "--timeout", "8")
+    try:
+        assert odradek_process("consume", "orders", "-o", "beginning", "-c", "20").code == 0
+        cluster = LocalCluster.load(place)
+        cluster.kill(1)
+        _, err = producing.communicate(timeout=40)
+    finally:
+        producing.kill()
+    news = [line for line in err.splitlines() if "records acknowledged, " in line]
+    assert any(f"held up: broker 1 at {cluster.bootstrap}: connection refused" in line for line in news), err
+
+
 @pytest.mark.parametrize("options", [(), ("-d",)])
 def test_a_start_that_is_interrupted_leaves_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]

@@ -215,4 +215,6 @@ class Sending:
 
     def _pace(self) -> str:
         sent = self.sent
-        return f"{sent.acknowledged / sent.seconds:,.0f}/s, {human_bytes(sent.bytes / sent.seconds)}/s"
+        trouble = self._producer.held_up_by
+        why = f"; held up: {trouble.message}" if trouble is not None else ""
+        return f"{sent.acknowledged / sent.seconds:,.0f}/s, {human_bytes(sent.bytes / sent.seconds)}/s{why}"
