@@ -107,7 +107,6 @@ def run(
     from rich.console import Console
 
     from odradek_audit.progress import progress_bar
-    from odradek_audit.report.files import write_report
 
     console, shown = Console(stderr=True), Output.JSON if as_json else output
     replicas = _replicas(replica or [], data)
@@ -127,12 +126,18 @@ def run(
     report.configuration = configuration
     report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if out is not None:
-        try:
-            write_report(report, out, html=html, parquet=chosen is Engine.LOCAL)
-        except OSError as error:
-            _stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
+        _write(report, out, html=html, parquet=chosen is Engine.LOCAL)
     _print(report, shown, out)
     raise typer.Exit(report.exit_code)
+
+
+def _write(report: Report, out: Path, *, html: bool, parquet: bool) -> None:
+    from odradek_audit.report.files import write_report
+
+    try:
+        write_report(report, out, html=html, parquet=parquet)
+    except OSError as error:
+        _stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
 
 
 def _stop(message: str, code: int = EXIT_USAGE) -> None:
