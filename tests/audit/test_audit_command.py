@@ -25,6 +25,8 @@ from odradek_audit.sample import SampleLog
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
+from tests.signals import sigint_of_children
+
 WriteCluster = Callable[..., dict[str, Path]]
 runner = CliRunner()
 
@@ -192,15 +194,15 @@ def slow_java(directory: Path, started: Path) -> Path:
 
 def started_audit(program: str, data: Path, java_home: Path, on_sigint: signal.Handlers) -> subprocess.Popen[str]:
     """An audit on Spark in a process group of its own, which inherits what SIGINT does."""
-    return subprocess.Popen(
-        [sys.executable, "-c", program, "run", "--data", str(data), "--engine", "spark"],
-        env={**os.environ, "JAVA_HOME": str(java_home)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, on_sigint),
-    )
+    with sigint_of_children(on_sigint):
+        return subprocess.Popen(
+            [sys.executable, "-c", program, "run", "--data", str(data), "--engine", "spark"],
+            env={**os.environ, "JAVA_HOME": str(java_home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
 
 def end_of(audit: subprocess.Popen[str]) -> str:

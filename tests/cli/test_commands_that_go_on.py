@@ -20,6 +20,8 @@ from odradek.cli.current import remember
 from odradek_broker.local_cluster import LocalCluster
 from odradek_chaos.waiting import wait_until_ready
 
+from tests.signals import sigint_of_children
+
 Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
 
@@ -56,15 +58,15 @@ def started(
     home: Path, *words: str, terminal: str = "", output: int = subprocess.PIPE, standard_input: int | None = None
 ) -> subprocess.Popen[str]:
     """A command as a process that hears Ctrl-C, as one in a terminal does."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "odradek.cli.main", *words],
-        stdin=standard_input,
-        stdout=output,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "ODRADEK_HOME": str(home), "TERM": terminal},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    with sigint_of_children():
+        return subprocess.Popen(
+            [sys.executable, "-m", "odradek.cli.main", *words],
+            stdin=standard_input,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "ODRADEK_HOME": str(home), "TERM": terminal},
+        )
 
 
 def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from odradek_broker.local_cluster import LocalCluster
+
+from tests.signals import sigint_of_children
 
 Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
@@ -53,15 +56,18 @@ def test_what_was_done_is_said_when_the_rest_is_not(shell: Run, home: Path, plac
 
     history = home / "history.jsonl"
     os.mkfifo(history)  # read from here: some records were sent when something comes
-    writing = subprocess.Popen(
-        [sys.executable, "-m", "odradek.cli.main", "chaos", "write", "a.b", "--count", "100000000",
-         "--history", str(history), "--json"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "ODRADEK_HOME": str(home)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
-    with history.open() as told:
+    with sigint_of_children():
+        writing = subprocess.Popen(
+            [sys.executable, "-m", "odradek.cli.main", "chaos", "write", "a.b", "--count", "100000000",
+             "--history", str(history), "--json"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "ODRADEK_HOME": str(home)},
+        )  # fmt: skip
+    arriving = os.open(history, os.O_RDONLY | os.O_NONBLOCK)  # whether or not the writer gets so far
+    assert select.select([arriving], [], [], 60)[0], "the writer wrote nothing"
+    os.set_blocking(arriving, True)
+    with open(arriving, encoding="utf-8") as told:
         first = told.readline()
         writing.send_signal(signal.SIGINT)
         events = [json.loads(line) for line in (first, *told)]
@@ -78,14 +84,14 @@ def test_a_cluster_in_the_foreground_outlives_its_reader(home: Path, place: Path
     reading, writing = os.pipe()
     os.close(reading)
     gone, kept = writing, subprocess.PIPE
-    running = subprocess.Popen(
-        [sys.executable, "-m", "odradek.cli.main", "cluster", "up", "-n", "1", "--data", str(place)],
-        text=True,
-        env={**os.environ, "ODRADEK_HOME": str(home)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        stdout=gone if reader_of == "stdout" else kept,
-        stderr=gone if reader_of == "stderr" else kept,
-    )
+    with sigint_of_children():
+        running = subprocess.Popen(
+            [sys.executable, "-m", "odradek.cli.main", "cluster", "up", "-n", "1", "--data", str(place)],
+            text=True,
+            env={**os.environ, "ODRADEK_HOME": str(home)},
+            stdout=gone if reader_of == "stdout" else kept,
+            stderr=gone if reader_of == "stderr" else kept,
+        )
     os.close(writing)
     told, last = (running.stderr, "Ctrl-C stops it.") if reader_of == "stdout" else (running.stdout, "export ")
     assert told is not None

@@ -1,0 +1,24 @@
+"""How a child that is started finds SIGINT.
+
+Set in this process while the child is made, and never by `preexec_fn`: that runs Python, and what gRPC does at a fork,
+in the child of a process with many threads, which now and then aborts there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+Handler = Callable[[int, FrameType | None], object] | signal.Handlers
+
+
+@contextlib.contextmanager
+def sigint_of_children(handler: Handler = signal.default_int_handler) -> Iterator[None]:
+    """SIGINT interrupts children made meanwhile; with `signal.SIG_IGN` they ignore it, as those of a shell with `&`."""
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
