@@ -64,9 +64,9 @@ def undecided(world: World) -> int:
 def break_one_for_ever(world: World, way: str = "") -> int:
     """Heal everything but one machine, which stays dead, frozen, cut off, mute or deaf; returns its id.
 
-    Everybody that holds the last copy of something must stay well: 0 when that leaves nobody to break, or when it is not
-    decided yet who that is. Faults that began earlier and end from now on do not mend it. Without a `way` the seed
-    takes one.
+    Everybody that holds the last copy of something must stay well: 0 when that leaves nobody to break, or when it is
+    not decided yet who that is. Faults that began earlier and end from now on do not mend it. Without a `way` the
+    seed takes one.
     """
     rng = world.loop.fork_rng("core")
     expendable = [broker_id for broker_id in world.cluster.machines if can_do_without(world, broker_id)]
