@@ -102,3 +102,25 @@ def test_a_cluster_in_the_foreground_outlives_its_reader(home: Path, place: Path
     assert running.wait(timeout=60) == 0
     assert not cluster.running(1)
     assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped in peace"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung up"])
+def test_a_cluster_that_a_script_started_in_the_background_stops_when_it_is_told(
+    home: Path, place: Path, number: signal.Signals
+) -> None:
+    """Such a process ignores Ctrl-C, by the custom of shells; what else ends a command ends it in peace."""
+    with sigint_of_children(signal.SIG_IGN):
+        running = subprocess.Popen(
+            [sys.executable, "-m", "odradek.cli.main", "cluster", "up", "-n", "1", "--data", str(place)],
+            text=True,
+            env={**os.environ, "ODRADEK_HOME": str(home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    assert running.stderr is not None
+    assert any(line.startswith("Ctrl-C stops it.") for line in running.stderr)
+    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
+    assert running.wait(timeout=60) == 0
+    assert not LocalCluster.load(place).running(1)
+    assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped in peace"
