@@ -173,7 +173,10 @@ class OffsetsEar:
 
 
 class QuorumEar:
-    """Anything between nodes of the quorum. Votes and new leaders may be ahead of whoever is asked: it follows."""
+    """Anything between nodes of the quorum. Votes and new leaders may be ahead of whoever is asked: it follows.
+
+    A node may end while it answers, and knows no epoch then; the one that it was asked in counts.
+    """
 
     def __init__(self, ears: BrokerEars, request: str) -> None:
         self._ears = ears
@@ -187,7 +190,7 @@ class QuorumEar:
     def answered(self, message: bytes) -> None:
         _, kind, epoch = _OF_THE_QUORUM[self._request]
         answer, ears = kind.FromString(message), self._ears
-        then = ears.quorum_epoch if epoch == "current_leader_epoch" else self._asked
+        then = max(self._known, ears.quorum_epoch) if epoch == "current_leader_epoch" else self._asked
         is_refused = bool(answer.error_code)
         ears.watcher.answered(
             Answered(ears.broker_id, METADATA, self._request, self._asked, self._known, then, is_refused)
