@@ -14,27 +14,12 @@ from odradek_audit.history import ACK, ACKS_ALL, ACKS_LEADER, SEND, Event, Histo
 from odradek_audit.local import audit
 from odradek_audit.report.headlines import verdict_sentence
 from odradek_audit.report.page import page
-from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_audit.sample import SamplePartition
 from typer.testing import CliRunner
 
+from tests.audit.acknowledged import VALUES, log_of, told
+
 WriteCluster = Callable[..., dict[str, Path]]
-VALUES = [b"a", b"b", b"c", b"d", b"e"]
-
-
-def told(acks: str | int, topic: str = "t") -> list[Event]:
-    """Five records of one partition, all of them acknowledged."""
-    return [
-        event
-        for offset, value in enumerate(VALUES)
-        for event in (Event(SEND, topic, 0, value, acks=acks), Event(ACK, topic, 0, value, offset, acks, client="w"))
-    ]
-
-
-def log_of(*values: bytes, epoch: int = 0) -> SampleLog:
-    log = SampleLog()
-    for value in values:
-        log.append([value], epoch=epoch, producer_id=5)
-    return log
 
 
 def words(html: str) -> str:

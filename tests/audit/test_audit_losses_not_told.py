@@ -7,31 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from odradek_audit.history import ACK, ACKS_ALL, ACKS_LEADER, SEND, Event, History
+from odradek_audit.history import ACKS_ALL, ACKS_LEADER, History
 from odradek_audit.layout import CLEANER_CHECKPOINT
 from odradek_audit.local import audit
 from odradek_audit.sample import SampleLog, SamplePartition
 from odradek_proto.formats import LOG_START_OFFSET_CHECKPOINT, encode_offset_checkpoint
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.acknowledged import VALUES, log_of, told
+
 WriteCluster = Callable[..., dict[str, Path]]
-VALUES = [b"a", b"b", b"c", b"d", b"e"]
-
-
-def told(acks: str | int, topic: str = "t") -> list[Event]:
-    """Five records of one partition, all of them acknowledged."""
-    return [
-        event
-        for offset, value in enumerate(VALUES)
-        for event in (Event(SEND, topic, 0, value, acks=acks), Event(ACK, topic, 0, value, offset, acks, client="w"))
-    ]
-
-
-def log_of(*values: bytes, epoch: int = 0) -> SampleLog:
-    log = SampleLog()
-    for value in values:
-        log.append([value], epoch=epoch, producer_id=5)
-    return log
 
 
 def segment_of(directory: Path, partition: str = "t-0") -> Path:

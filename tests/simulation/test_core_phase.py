@@ -35,6 +35,18 @@ def state_of(world: World, broken: int) -> tuple[bool, bool, bool, bool]:
     return machine.is_running, machine.is_paused, hears.pop(), heard.pop()
 
 
+async def begin(world: World) -> None:
+    world.cluster.start_all()
+    await Load(world).create_topic()
+    await virtual_sleep(1)
+
+
+async def end(world: World) -> None:
+    for machine in (*world.cluster.machines.values(), *world.cluster.clients):
+        machine.kill()
+    await virtual_sleep(0.001)
+
+
 @pytest.mark.parametrize("way", WAYS_TO_BREAK)
 def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
     """Cuts, pauses and kills that began earlier end during the phase; the broken machine stays as it is."""
@@ -42,9 +54,7 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
     world = World(loop, expand(loop.fork_rng("plan"), Options()))
 
     async def story() -> None:
-        world.cluster.start_all()
-        await Load(world).create_topic()
-        await virtual_sleep(1)
+        await begin(world)
         rng = loop.fork_rng("test")
         if way == "dead":
             await QuorumLoss(world, rng, 1).act({"brokers": TWO, "down_ms": ENDS_MS})
@@ -62,9 +72,7 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
         assert state_of(world, broken) == BROKEN[way]
         world.heal()
         assert state_of(world, broken) == (True, False, False, False)
-        for machine in (*world.cluster.machines.values(), *world.cluster.clients):
-            machine.kill()
-        await virtual_sleep(0.001)
+        await end(world)
 
     loop.run(story(), limit_s=60)
     loop.close()
@@ -77,9 +85,7 @@ def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypat
     world = World(loop, expand(loop.fork_rng("plan"), Options()))
 
     async def story() -> None:
-        world.cluster.start_all()
-        await Load(world).create_topic()
-        await virtual_sleep(1)
+        await begin(world)
         monkeypatch.setattr(recovery, "undecided", lambda world: 1)
         assert break_one_for_ever(world, "frozen") == 0
         monkeypatch.undo()
@@ -93,9 +99,7 @@ def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypat
         await virtual_sleep(5)
         assert undecided(world) == 0
         assert break_one_for_ever(world, "frozen") > 0
-        for machine in (*world.cluster.machines.values(), *world.cluster.clients):
-            machine.kill()
-        await virtual_sleep(0.001)
+        await end(world)
 
     loop.run(story(), limit_s=60)
     loop.close()
