@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def _handled(numbers: Iterable[signal.Signals], handler: Callable[[int, object], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 @contextlib.contextmanager
@@ -21,12 +31,8 @@ def terminable() -> Iterator[None]:
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
-    before = {number: signal.signal(number, interrupt) for number in ENDS}
-    try:
+    with _handled(ENDS, interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -34,16 +40,10 @@ def uninterrupted() -> Iterator[None]:
     """Inside, whatever ends a command waits until the end: a process that was just started is not lost before it is
     noted anywhere."""
     held: list[int] = []
-
-    def hold(number: int, frame: object) -> None:
-        held.append(number)
-
     heard = [number for number in (signal.SIGINT, *ENDS) if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, hold) for number in heard}
     try:
-        yield
+        with _handled(heard, lambda number, frame: held.append(number)):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         if held:
             signal.raise_signal(held[0])
