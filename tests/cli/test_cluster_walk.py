@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from odradek_broker.local_cluster import LocalCluster
 
+from tests.waiting import until
+
 Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
 
@@ -21,7 +23,7 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
     Brokers are children of the commands that start them; what only asks runs in this process, for its start is most of
     what it costs.
     """
-    up = odradek_process("cluster", "up", "-d", "--data", str(place), "--json")
+    up = odradek_process("cluster", "up", "-d", "--timeout", "90", "--data", str(place), "--json")
     assert up.code == 0, up
     started = json.loads(up.out)
     assert len(started["brokers"]) == 3
@@ -40,10 +42,10 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
         ("a", "1"), ("b", "2"), ("c", "3"),
     ]  # fmt: skip
 
+    until(lambda: odradek("cluster", "health"), lambda health: health.code == 0)
     before = json.loads(odradek("cluster", "status", "--json").out)
     assert [broker["fenced"] for broker in before["brokers"]] == [False] * 3
     leader = before["partitions"][0]["leader"]
-    assert odradek("cluster", "health").code == 0
 
     killed = odradek("chaos", "kill", "--leader", "orders/0", "--json")
     assert json.loads(killed.out)[0]["broker"] == leader
@@ -58,14 +60,15 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
 
     back = odradek_process("chaos", "restart", "--wait", "--json")
     assert [row["broker"] for row in json.loads(back.out)] == [leader]
-    assert odradek("log", "verify", *(str(place / f"broker-{number}") for number in (1, 2, 3))).code == 0
+    logs = [str(place / f"broker-{number}") for number in (1, 2, 3)]
+    until(lambda: odradek("log", "verify", *logs), lambda verified: verified.code == 0)  # they are written to meanwhile
 
     wrong = odradek("consume", "ordrs", "-e", "-o", "beginning")
     assert wrong.code == 1
     assert "did you mean 'orders'?" in wrong.err
     deleted = odradek("topic", "delete", "orders", "--yes", "--json")
     assert [row["topic"] for row in json.loads(deleted.out)] == ["orders"]
-    assert odradek("topic", "list", "-q").out == ""
+    until(lambda: odradek("topic", "list", "-q"), lambda listed: listed == (0, "", ""))  # whoever is asked has heard it
 
     down = odradek_process("cluster", "down", "--json")
     assert json.loads(down.out)["killed"] == []
@@ -88,9 +91,9 @@ def test_a_pid_of_somebody_else_is_left_alone(place: Path) -> None:
 def test_the_cluster_before_is_the_default_again(odradek_process: Run, place: Path, tmp_path: Path, home: Path) -> None:
     """A second cluster says how the first is named from now on; when it goes down the first is meant again."""
     second = tmp_path / "second one"
-    assert odradek_process("cluster", "up", "-d", "-n", "1", "--data", str(place)).code == 0
+    assert odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place)).code == 0
     try:
-        up = odradek_process("cluster", "up", "-d", "-n", "1", "--data", str(second))
+        up = odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(second))
         assert f"The cluster in {place} runs on and is the default no longer:" in up.err
         assert f"-b {LocalCluster.load(place).bootstrap} names it," in up.err
         assert f"`odradek cluster down --data {place}` stops it." in up.err

@@ -25,8 +25,11 @@ LOOKING_SHARE = 0.9  # of --timeout, for finding a first broker
 def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin], Awaitable[R]]) -> R:
     """Run one question to the cluster with an admin client of its own.
 
-    The client gives up before the deadline does: it can say why no broker was reached.
+    The client gives up before the deadline does: it can say why no broker was reached. Both begin when all is loaded.
     """
+    servers = bootstrap_servers(bootstrap)
+    from odradek_proto.transport.grpc_network import GrpcNetwork  # takes seconds on a busy machine
+
     from odradek import Admin
 
     looking_ms = LOOKING_MOST_MS
@@ -34,8 +37,12 @@ def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin]
         looking_ms = max(1, min(looking_ms, int(timeout * 1000 * LOOKING_SHARE)))
 
     async def work() -> R:
-        async with Admin(bootstrap_servers(bootstrap), bootstrap_timeout_ms=looking_ms) as admin:
-            return await question(admin)
+        network = GrpcNetwork()
+        try:
+            async with Admin(servers, bootstrap_timeout_ms=looking_ms, network=network) as admin:
+                return await question(admin)
+        finally:
+            await network.close()
 
     return run(work(), timeout)
 

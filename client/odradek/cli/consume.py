@@ -105,16 +105,10 @@ class Reading:
     async def _choose(
         self, consumer: Consumer[bytes | None, bytes | None], numbers: list[int] | None
     ) -> list[TopicPartition]:
-        import asyncio
-
         from odradek import TopicPartition
-        from odradek.cli.produce import UNKNOWN_TOPIC_MS, unknown_topic
+        from odradek.cli.produce import partitions_of
 
-        try:
-            async with asyncio.timeout(UNKNOWN_TOPIC_MS / 1000):
-                known = await consumer.partitions_for(self._topic)
-        except (LookupError, TimeoutError) as error:
-            raise await unknown_topic(self._servers, self._topic) from error
+        known = await partitions_of(self._servers, self._topic, consumer.partitions_for)
         for number in numbers or ():
             if number not in known:
                 raise CommandFailed(f"{self._topic} has no partition {number}; it has {len(known)}, from 0 on")

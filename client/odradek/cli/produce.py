@@ -17,7 +17,7 @@ from odradek.cli.running import run
 from odradek.cli.screen import Screen, human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from odradek.cli.outgoing import Outgoing
     from odradek.cli.sending import Sent
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Write records: lines, files, JSON, or generated ones.", add_completion=False, rich_markup_mode=None
 )
-UNKNOWN_TOPIC_MS = 2_000
+UNKNOWN_TOPIC_MS = 2_000  # before the cluster is asked whether there is such a topic at all
+KNOWN_TOPIC_TRIES = 10  # so often, as long as it says that there is
 WAITING_BYTES = 4 << 20  # less than buffer.memory's default: Ctrl-C then leaves a moment's records open, not seconds'
 WAITING_BATCHES = 32  # enough for all leaders to be kept busy
 
@@ -170,11 +171,11 @@ async def _send(
     sending = Sending(producer, topic, screen, rate=rate)
     begun = False
     try:
-        await producer.partitions_for(topic)
+        await partitions_of(servers, topic, producer.partitions_for)
         begun = True
         await sending.run(source, total)
     except UnknownTopic as error:
-        raise await unknown_topic(servers, topic, error.message) from error
+        raise (await unknown_topic(servers, topic, error.message))[0] from error
     except (asyncio.CancelledError, CommandFailed, OdradekError, OSError) as error:
         if begun or isinstance(error, asyncio.CancelledError):
             _sum_up(sending.sent, screen)
@@ -185,8 +186,29 @@ async def _send(
     return sending.sent
 
 
-async def unknown_topic(servers: str, topic: str, otherwise: str = "") -> CommandFailed:
-    """The error for a topic or partition that is not there, with the nearest name that is."""
+async def partitions_of(servers: str, topic: str, ask: Callable[[str], Awaitable[list[int]]]) -> list[int]:
+    """The partitions of a topic. Raises `CommandFailed` soon when the cluster does not know it.
+
+    A topic that it knows is waited for: the broker that was asked may be busy, or may not have heard of it yet.
+    """
+    import asyncio
+
+    from odradek import BootstrapError
+
+    tries = 0
+    while True:
+        try:
+            async with asyncio.timeout(UNKNOWN_TOPIC_MS / 1000):
+                return await ask(topic)
+        except (BootstrapError, LookupError, TimeoutError) as error:
+            tries += 1
+            failure, is_known = await unknown_topic(servers, topic)
+            if not is_known or tries == KNOWN_TOPIC_TRIES:
+                raise failure from error
+
+
+async def unknown_topic(servers: str, topic: str, otherwise: str = "") -> tuple[CommandFailed, bool]:
+    """The error for a topic or partition that is not found, with the nearest name there is; whether it is known."""
     from odradek import Admin
 
     async with Admin(servers) as admin:
@@ -194,11 +216,11 @@ async def unknown_topic(servers: str, topic: str, otherwise: str = "") -> Comman
     if topic in known:
         return CommandFailed(
             otherwise or f"no answer about {topic!r}", hint=f"`odradek topic describe {topic}` shows its partitions"
-        )
+        ), True
     return CommandFailed(
         f"there is no topic {topic!r}{did_you_mean(topic, known)}",
         hint=f"`odradek topic create {topic}` makes it; `odradek topic list` shows what is there",
-    )
+    ), False
 
 
 def _sum_up(sent: Sent, screen: Screen) -> None:
