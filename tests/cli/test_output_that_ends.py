@@ -20,10 +20,13 @@ from tests.signals import sigint_of_children
 Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
 
+PATIENCE_S = 120  # of a busy machine
+UP = ("cluster", "up", "-n", "1", "--timeout", "90")
+
 
 def test_detached_brokers_stay_when_nobody_reads(shell: Run, place: Path) -> None:
     """`cluster up -d` ends quietly when its reader has had enough, and its brokers run."""
-    outcome = shell(f"odradek cluster up -d -n 1 --data {place} 2>&1 | head -1")
+    outcome = shell(f"odradek cluster up -d -n 1 --timeout 90 --data {place} 2>&1 | head -1")
     assert (outcome.code, outcome.out.split()[:2]) == (0, ["starting", "1"])
     assert LocalCluster.load(place).running(1)
 
@@ -31,7 +34,7 @@ def test_detached_brokers_stay_when_nobody_reads(shell: Run, place: Path) -> Non
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_detached_brokers_stay_on_a_full_disk(shell: Run, place: Path) -> None:
     """Where they are cannot be printed: that is an error, which says that they run."""
-    outcome = shell(f"odradek cluster up -d -n 1 --data {place} >/dev/full")
+    outcome = shell(f"odradek cluster up -d -n 1 --timeout 90 --data {place} >/dev/full")
     assert outcome.code == 1
     assert "the brokers run, but that could not be printed: No space left on device" in outcome.err
     assert "Traceback" not in outcome.err
@@ -40,7 +43,7 @@ def test_detached_brokers_stay_on_a_full_disk(shell: Run, place: Path) -> None:
 
 def test_what_was_done_is_said_when_the_rest_is_not(shell: Run, home: Path, place: Path) -> None:
     """Pipes that close, topics of which one cannot be made, a workload that is interrupted."""
-    assert shell(f"odradek cluster up -d -n 1 --data {place}").code == 0
+    assert shell(f"odradek cluster up -d -n 1 --timeout 90 --data {place}").code == 0
     partly = shell("odradek topic create a.b a_b c")
     assert partly.code == 1
     assert "a.b created" in partly.err.splitlines()[0]
@@ -65,13 +68,13 @@ def test_what_was_done_is_said_when_the_rest_is_not(shell: Run, home: Path, plac
             env={**os.environ, "ODRADEK_HOME": str(home)},
         )  # fmt: skip
     arriving = os.open(history, os.O_RDONLY | os.O_NONBLOCK)  # whether or not the writer gets so far
-    assert select.select([arriving], [], [], 60)[0], "the writer wrote nothing"
+    assert select.select([arriving], [], [], PATIENCE_S)[0], "the writer wrote nothing"
     os.set_blocking(arriving, True)
     with open(arriving, encoding="utf-8") as told:
         first = told.readline()
         writing.send_signal(signal.SIGINT)
         events = [json.loads(line) for line in (first, *told)]
-    facts = json.loads(writing.communicate(timeout=60)[0])
+    facts = json.loads(writing.communicate(timeout=PATIENCE_S)[0])
     assert writing.returncode == 130
     assert facts["history"] == str(history)
     assert facts["acknowledged"] == sum(event["type"] == "ack" for event in events)
@@ -86,7 +89,7 @@ def test_a_cluster_in_the_foreground_outlives_its_reader(home: Path, place: Path
     gone, kept = writing, subprocess.PIPE
     with sigint_of_children():
         running = subprocess.Popen(
-            [sys.executable, "-m", "odradek.cli.main", "cluster", "up", "-n", "1", "--data", str(place)],
+            [sys.executable, "-m", "odradek.cli.main", *UP, "--data", str(place)],
             text=True,
             env={**os.environ, "ODRADEK_HOME": str(home)},
             stdout=gone if reader_of == "stdout" else kept,
@@ -99,7 +102,7 @@ def test_a_cluster_in_the_foreground_outlives_its_reader(home: Path, place: Path
     cluster = LocalCluster.load(place)
     assert cluster.running(1)
     running.send_signal(signal.SIGINT)
-    assert running.wait(timeout=60) == 0
+    assert running.wait(timeout=PATIENCE_S) == 0
     assert not cluster.running(1)
     assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped in peace"
 
@@ -111,7 +114,7 @@ def test_a_cluster_that_a_script_started_in_the_background_stops_when_it_is_told
     """Such a process ignores Ctrl-C, by the custom of shells; what else ends a command ends it in peace."""
     with sigint_of_children(signal.SIG_IGN):
         running = subprocess.Popen(
-            [sys.executable, "-m", "odradek.cli.main", "cluster", "up", "-n", "1", "--data", str(place)],
+            [sys.executable, "-m", "odradek.cli.main", *UP, "--data", str(place)],
             text=True,
             env={**os.environ, "ODRADEK_HOME": str(home)},
             stdout=subprocess.PIPE,
@@ -121,6 +124,6 @@ def test_a_cluster_that_a_script_started_in_the_background_stops_when_it_is_told
     assert any(line.startswith("Ctrl-C stops it.") for line in running.stderr)
     running.send_signal(signal.SIGINT)
     running.send_signal(number)
-    assert running.wait(timeout=60) == 0
+    assert running.wait(timeout=PATIENCE_S) == 0
     assert not LocalCluster.load(place).running(1)
     assert (place / "broker-1" / ".kafka_cleanshutdown").exists(), "it was not stopped in peace"
