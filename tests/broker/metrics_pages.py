@@ -15,7 +15,15 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-LISTENER = {"odradek.metrics.listener": "HTTP://127.0.0.1:0"}
+# Counts are compared to the number. So when the machine stands still for some seconds, nobody is voted out, fenced or
+# removed from an ISR for it; whoever is killed is noticed as early as ever, by a refused connection.
+LISTENER_ALONE = {"odradek.metrics.listener": "HTTP://127.0.0.1:0"}
+LISTENER = {
+    **LISTENER_ALONE,
+    "controller.quorum.fetch.timeout.ms": 30_000,
+    "broker.session.timeout.ms": 60_000,
+    "replica.lag.time.max.ms": 60_000,
+}
 PACE_S = 0.02  # between two looks
 PATIENCE_S = 60.0
 

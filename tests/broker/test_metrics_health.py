@@ -22,9 +22,10 @@ from odradek_broker.runtime.session import BrokerSession
 from odradek_broker.testing import Cluster
 from odradek_proto.transport.background import background_loop
 
-from tests.broker.metrics_pages import LISTENER, eventually, get, parse, scrape
+from tests.broker.metrics_pages import LISTENER, LISTENER_ALONE, eventually, get, parse, scrape
 
 QUICK_HEARTBEATS = {"broker.heartbeat.interval.ms": 100}
+PATIENT = ["--timeout", "30"]  # of a question whose answer comes, however slow this machine is
 CLIENT_SERVICES = ("", "odradek.v1.Broker", "odradek.v1.Replication", "odradek.v1.Admin")
 NODE_ALONE = ["-X", "node.id=1", "-X", "odradek.metrics.listener=HTTP://127.0.0.1:0", "-X"]
 NODE_ALONE += ["listeners=GRPC://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "-X", "controller.quorum.voters=1@127.0.0.1:9"]
@@ -83,14 +84,14 @@ def test_a_fenced_broker_is_live_and_not_ready(session: list[BrokerSession], alo
     """Pages, probe, command and gRPC health all follow the broker out of service and back."""
     url = alone.metrics_url(1)
     assert ready(alone, 1) == (200, [])
-    assert probe(["--url", url]) == 0
+    assert probe([*PATIENT, "--url", url]) == 0
     assert {grpc_health(alone, service) for service in CLIENT_SERVICES} == {health_pb2.HealthCheckResponse.SERVING}
     fence(session[0])
     eventually(lambda: ready(alone, 1)[0] == 503, "it was never fenced")
     assert ready(alone, 1)[1] == ["the broker is fenced"]
     assert get(f"{url}/health/live")[0] == 200
-    assert probe(["--url", url]) == 1
-    assert probe(["--url", url, "--live"]) == 0
+    assert probe([*PATIENT, "--url", url]) == 1
+    assert probe([*PATIENT, "--url", url, "--live"]) == 0
     not_serving = health_pb2.HealthCheckResponse.NOT_SERVING
     assert {grpc_health(alone, service) for service in CLIENT_SERVICES} == {not_serving}
     assert scrape(alone, 1).total("kafka_controller_kafkacontroller_fencedbrokercount") == 1
@@ -113,7 +114,7 @@ def test_a_broker_without_a_controller_says_what_it_lacks(tmp_path: Path) -> Non
 
 def test_a_broker_that_hands_over_is_not_ready_any_more(tmp_path: Path) -> None:
     """From the order to stop on nobody should be sent there, although it still serves; here nobody can take over."""
-    with Cluster(2, settings=LISTENER, directory=tmp_path / "cluster") as cluster:
+    with Cluster(2, settings=LISTENER_ALONE, directory=tmp_path / "cluster") as cluster:
         url = f"{cluster.metrics_url(1)}/health/ready"
         cluster.kill(2)
         stopping = threading.Thread(target=cluster.stop, args=(1,))
@@ -131,32 +132,32 @@ def test_the_command_prints_reasons_and_ends_with_a_code(
 ) -> None:
     """0 and `ready`; 1 and the reasons, a line each; 4 when nobody answers; 2 for what is no question."""
     monkeypatch.setenv("ODRADEK_METRICS_LISTENER", alone.metrics_url(1).replace("http", "HTTP"))
-    assert odradek(["server", "health"]) == 0
+    assert odradek(["server", "health", *PATIENT]) == 0
     assert capsys.readouterr().out == "ready\n"
-    assert odradek(["server", "health", "--live"]) == 0
+    assert odradek(["server", "health", *PATIENT, "--live"]) == 0
     fence(session[0])
     eventually(lambda: ready(alone, 1)[0] == 503, "it was never fenced")
-    assert odradek(["server", "health", "--ready"]) == 1
+    assert odradek(["server", "health", *PATIENT, "--ready"]) == 1
     assert capsys.readouterr().err == "not ready: the broker is fenced\n"
     url = alone.metrics_url(1)
-    assert odradek(["server", "health", "--json"]) == 1
+    assert odradek(["server", "health", *PATIENT, "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert said == {"url": alone.metrics_url(1).replace("http", "HTTP"), "asked": "ready", "answer": False,
                     "reasons": ["the broker is fenced"]}  # fmt: skip
-    assert odradek(["server", "health", "--live", "--json"]) == 0
+    assert odradek(["server", "health", *PATIENT, "--live", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) | {"url": ""} == {
         "url": "", "asked": "live", "answer": True, "reasons": [],
     }  # fmt: skip
     alone.kill(1)
-    assert odradek(["server", "health", "--url", url, "--json"]) == 4
+    assert odradek(["server", "health", *PATIENT, "--url", url, "--json"]) == 4
     out, err = capsys.readouterr()
     assert json.loads(out) == {"url": url, "asked": "ready", "answer": None, "reasons": ["Connection refused"]}
     assert "no answer from" in err
-    assert odradek(["server", "health", "--url", url]) == 4
-    assert probe(["--url", url]) == 4
-    assert odradek(["server", "health", "--url", "ftp://here"]) == 2
-    assert probe(["--url", "ftp://here"]) == 2
-    assert odradek(["server", "health", "--live", "--ready"]) == 2
+    assert odradek(["server", "health", *PATIENT, "--url", url]) == 4
+    assert probe([*PATIENT, "--url", url]) == 4
+    assert odradek(["server", "health", *PATIENT, "--url", "ftp://here"]) == 2
+    assert probe([*PATIENT, "--url", "ftp://here"]) == 2
+    assert odradek(["server", "health", *PATIENT, "--live", "--ready"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_what_is_no_url_is_refused(url: str) -> None:
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=180)
 
 
 @pytest.mark.parametrize("package", ["h11", "prometheus_client"])
@@ -218,18 +219,20 @@ def test_a_broker_without_the_setting_loads_nothing_of_it() -> None:
 @pytest.mark.cluster
 def test_processes_serve_metrics_where_their_cluster_says(tmp_path: Path) -> None:
     """Each process has an address of its own in cluster.json, answers there, names it at the start, and stops."""
-    settings = {"odradek.metrics.listener": "HTTP://127.0.0.1:0"}
-    cluster = LocalCluster.create(tmp_path / "cluster", brokers=2, settings=settings)
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=2, settings=LISTENER_ALONE)
     cluster.start_all()
     try:
         nodes = LocalCluster.load(tmp_path / "cluster").nodes
         assert len({node.metrics for node in nodes.values()}) == 2
         for node in nodes.values():
             url = f"http://{node.metrics}"
-            eventually(lambda url=url: probe(["--url", url]) == 0, "it was never ready")  # type: ignore[misc]
+            eventually(lambda url=url: probe([*PATIENT, "--url", url]) == 0, "it was never ready")  # type: ignore[misc]
             page = parse(get(f"{url}/metrics")[2])
             assert page.total("process_resident_memory_bytes") > 1 << 20
-            assert any(f"HTTP://{node.metrics}" in line for line in cluster.last_lines(node.node_id))
-        assert cluster.stop_all() == []
+            eventually(  # it listens, then says so
+                lambda node=node: f"HTTP://{node.metrics}" in cluster.log_file(node.node_id).read_text(),  # type: ignore[misc]
+                "it never named its address",
+            )
+        assert cluster.stop_all(timeout_s=60) == []
     finally:
         cluster.kill_all()
