@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
+from odradek_broker.testing import plugin
 
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
-PLUGIN = "odradek_broker.testing.plugin"
+PLUGIN = "odradek_pytest"
 HEAVY = ("grpc", "google.protobuf", "odradek_proto", "odradek_broker.node", "odradek_broker.testing.cluster", "odradek")
 
 
@@ -34,7 +36,9 @@ def test_the_project_offers_the_plugin() -> None:
     """The entry point names a module that is there."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"odradek": PLUGIN}
-    assert importlib.import_module(PLUGIN).pytest_configure is not None
+    offered = importlib.import_module(PLUGIN)
+    assert set(offered.__all__) == {name for name in vars(plugin) if re.match(r"(odradek|pytest)_", name)}
+    assert all(getattr(offered, name) is getattr(plugin, name) for name in offered.__all__)
 
 
 def test_one_cluster_serves_a_session_and_each_test_has_a_topic(run: pytest.Pytester) -> None:
