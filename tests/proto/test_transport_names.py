@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.ports import CallContext, DialResult, Handlers
 
 ECHO = "/odradek.test.Peer/Echo"
+PATIENCE_MS = 30_000  # of what succeeds, however slow this machine is
 MOVING = """
 import asyncio, sys
 from odradek_proto.transport.grpc_network import GrpcNetwork
@@ -67,7 +69,7 @@ def test_a_peer_that_moved_is_found_under_its_name(tmp_path: Path) -> None:
     if not allowed:
         pytest.skip("needs the right to make a mount namespace")
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", program], capture_output=True, text=True, timeout=60, check=False
+        ["unshare", "-m", "sh", "-c", program], capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 0, done.stderr
 
@@ -84,9 +86,9 @@ def test_a_name_is_refused_only_when_all_its_addresses_are(monkeypatch: pytest.M
         server = await network.serve("127.0.0.1:0", Handlers({ECHO: echo}))
         monkeypatch.setattr(socket, "getaddrinfo", both)
         peer = f"somewhere:{server.address.rpartition(':')[2]}"
-        listening = await network.dial(peer, 1_000)
+        listening = await network.dial(peer, PATIENCE_MS)
         await server.stop()
-        return [listening, await network.dial(peer, 1_000)]
+        return [listening, await network.dial(peer, PATIENCE_MS)]
 
     assert asyncio.run(story()) == [DialResult.LISTENING, DialResult.REFUSED]
 
@@ -98,9 +100,9 @@ def test_proxies_for_the_web_are_not_used(variable: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("no_proxy", "")
 
     async def story() -> bytes:
-        network = GrpcNetwork()
+        network = GrpcNetwork(GrpcOptions(connect_timeout_ms=PATIENCE_MS))
         server = await network.serve("127.0.0.1:0", Handlers({ECHO: echo}))
-        answer = await network.call(server.address.replace("127.0.0.1", "localhost"), ECHO, b"x", 3_000)
+        answer = await network.call(server.address.replace("127.0.0.1", "localhost"), ECHO, b"x", PATIENCE_MS)
         await network.close()
         await server.stop()
         return answer
