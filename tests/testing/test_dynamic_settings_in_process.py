@@ -150,7 +150,8 @@ async def min_insync_replicas(on: Scene) -> None:
         if broker != leader:
             await on.cluster.kill(broker)
             break
-    await on.cluster.wait_until(lambda: len(on.cluster.isr_of("orders")) == 2)
+    await on.cluster.wait_until_ready()
+    assert len(on.cluster.isr_of("orders")) == 2
     await on.send()
     await on.set(min_insync_replicas=3)
     with pytest.raises((broker_errors.NotEnoughReplicas, broker_errors.NotEnoughReplicasAfterAppend)):
@@ -166,6 +167,7 @@ async def unclean_leader_election_enable(on: Scene) -> None:
     await on.cluster.wait_until_reassigned("orders")
     stale = next(broker for broker in on.cluster.brokers if broker != leader)
     await on.cluster.kill(stale)
+    await on.cluster.wait_until_ready()  # an order on its way to a controller that dies is not repeated
     await on.admin.alter_partition_reassignments({TP: [leader, stale]})
     await on.cluster.kill(leader)
     await on.cluster.start(stale)  # alive, a replica, and not in sync: nobody leads

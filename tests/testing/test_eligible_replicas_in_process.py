@@ -39,10 +39,13 @@ class Story:
                 self.acknowledged.append(len(self.acknowledged))
 
     async def gone(self, broker: int) -> None:
+        """Everybody knows that it is no member of the ISR, and which broker does not run."""
         await self.cluster.wait_until(lambda: broker not in self.cluster.isr_of("orders"))
+        await self.cluster.wait_until_ready()
 
     async def described(self) -> tuple[int, list[int], list[int], list[int]]:
-        """Leader, ISR, eligible and last known, as a client sees them."""
+        """Leader, ISR, eligible and last known, as a client sees them, whichever broker it asks."""
+        await self.cluster.wait_until_told()
         async with Admin(self.cluster.bootstrap) as admin:
             found = (await admin.describe_topics(["orders"]))[0].partitions[0]
             return found.leader_id, sorted(found.isr), sorted(found.elr), sorted(found.last_known_elr)

@@ -30,8 +30,8 @@ def values(cluster: Cluster) -> list[str]:
 
 
 def write(cluster: Cluster, *texts: str) -> None:
-    """One batch for each text, on every in-sync replica: who is killed next then does not take one along."""
-    with Producer(cluster.bootstrap, acks="all", enable_idempotence=False) as producer:
+    """One batch for each text, once and on every in-sync replica: who is killed next then does not take one along."""
+    with Producer(cluster.bootstrap, acks="all") as producer:
         for text in texts:
             producer.send("orders", text, partition=0)
 
@@ -62,12 +62,13 @@ def pair(cluster: Cluster, unclean: bool) -> tuple[int, int]:
 
 
 def leave_alone(cluster: Cluster, first: int, second: int, only_first: str) -> None:
-    """The second broker misses a record, and then stands there without the first."""
+    """The second broker misses a record, and then stands there without the first, which everybody knows to be dead."""
     cluster.kill(second)
     cluster.wait_until_ready()
     write(cluster, only_first)
     cluster.kill(first)
     cluster.start(second)
+    cluster.wait_until_ready()
 
 
 def test_restarts_in_turn_keep_high_watermark_and_records(kept: Cluster) -> None:
