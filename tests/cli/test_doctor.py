@@ -15,22 +15,26 @@ from odradek.cli.checkup.dialling import Outcome, dial
 from odradek.cli.current import remember
 from odradek_broker.commands import checks
 from odradek_broker.local_cluster import LocalCluster
-from odradek_broker.processes import free_ports
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.ports import CallContext, Handlers
 from odradek_proto.transport.reaching import Reached, reach
 
+from tests.waiting import until
+
 Run = Callable[..., Any]
-TIMEOUT_MS = 700
-READY_S = 60  # on a busy machine; the condition is what counts
+ANSWERED_MS = 60_000  # by whoever answers at all, on a busy machine
+AFTER_A_DEATH = {
+    "dead-process", "broker-down", "advertised-address", "under-replicated", "voter-silent", "no-majority",
+}  # fmt: skip
+SILENT_MS = 3_000  # for whoever does not; what comes before the silence takes as long, at most
 
 
-def outcome_of(address: str) -> Outcome:
+def outcome_of(address: str, timeout_ms: float = ANSWERED_MS) -> Outcome:
     async def ask() -> Outcome:
-        network = GrpcNetwork(GrpcOptions(connect_timeout_ms=5_000))
+        network = GrpcNetwork(GrpcOptions(connect_timeout_ms=600_000))
         try:
-            return (await dial(network, address, TIMEOUT_MS)).outcome
+            return (await dial(network, address, timeout_ms)).outcome
         finally:
             await network.close()
 
@@ -39,17 +43,20 @@ def outcome_of(address: str) -> Outcome:
 
 def test_addresses_that_nobody_answers_at() -> None:
     """A name that is none, a port that refuses, what is no address at all."""
-    assert outcome_of("no-such-host.invalid:50051") is Outcome.UNRESOLVED
-    assert outcome_of(f"127.0.0.1:{free_ports(1)[0]}") is Outcome.REFUSED
-    assert outcome_of(f"localhost:{free_ports(1)[0]}") is Outcome.REFUSED
+    assert outcome_of("no-such-host.invalid:50051", SILENT_MS) is Outcome.UNRESOLVED
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        port = probe.getsockname()[1]
+        assert outcome_of(f"127.0.0.1:{port}") is Outcome.REFUSED
+        assert outcome_of(f"localhost:{port}") is Outcome.REFUSED
     assert [outcome_of(text) for text in ("x", "x:y", ":1", "x:0", "x:70000", "")] == [Outcome.NO_ADDRESS] * 6
-    assert outcome_of("a..b:1") is Outcome.UNRESOLVED
+    assert outcome_of("a..b:1", SILENT_MS) is Outcome.UNRESOLVED
 
 
 def test_a_server_that_takes_connections_and_says_nothing_is_mute() -> None:
     """As a frozen process: its kernel accepts for it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert outcome_of(f"127.0.0.1:{server.getsockname()[1]}") is Outcome.MUTE
+        assert outcome_of(f"127.0.0.1:{server.getsockname()[1]}", SILENT_MS) is Outcome.MUTE
 
 
 def test_a_server_of_another_protocol_is_not_grpc() -> None:
@@ -65,7 +72,7 @@ def test_a_server_of_another_protocol_is_not_grpc() -> None:
         network = GrpcNetwork()
         async with server:
             port = server.sockets[0].getsockname()[1]
-            found = await dial(network, f"127.0.0.1:{port}", TIMEOUT_MS)
+            found = await dial(network, f"127.0.0.1:{port}", ANSWERED_MS)
             await network.close()
             return found.outcome
 
@@ -82,14 +89,15 @@ def test_grpc_servers_that_are_no_brokers_for_clients() -> None:
     async def ask() -> list[Outcome]:
         network = GrpcNetwork()
         served = [
-            Handlers(services=["shop.v1.Cart"]),
-            Handlers(services=["odradek.v1.Quorum"]),
-            Handlers(unary={"/odradek.v1.Broker/Metadata": never}, services=["odradek.v1.Broker"]),
+            (ANSWERED_MS, Handlers(services=["shop.v1.Cart"])),
+            (ANSWERED_MS, Handlers(services=["odradek.v1.Quorum"])),
+            (SILENT_MS, Handlers(unary={"/odradek.v1.Broker/Metadata": never}, services=["odradek.v1.Broker"])),
         ]
-        servers = [await network.serve("127.0.0.1:0", handlers) for handlers in served]
+        servers = [await network.serve("127.0.0.1:0", handlers) for _, handlers in served]
         for server in servers:
             server.set_serving(False)
-        found = [(await dial(network, server.address, TIMEOUT_MS)).outcome for server in servers]
+        dialled = zip(servers, served, strict=True)
+        found = [(await dial(network, server.address, timeout_ms)).outcome for server, (timeout_ms, _) in dialled]
         await network.close()
         for server in servers:
             await server.stop()
@@ -105,14 +113,14 @@ def test_a_resolver_that_hangs_costs_the_deadline_and_no_more(monkeypatch: pytes
     release = threading.Event()
 
     def hang(*_: object, **__: object) -> list[Any]:
-        release.wait(60)
+        release.wait(600)
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     started = time.monotonic()
     try:
         assert asyncio.run(reach("somewhere:1", 100)) is Reached.UNRESOLVED
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 300
     finally:
         release.set()
 
@@ -139,29 +147,23 @@ def cluster(tmp_path: Path, home: Path) -> Iterator[LocalCluster]:
 @pytest.mark.slow
 def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: Run) -> None:
     """Well, then with a dead broker, without a majority, and gone: exit codes 0, 3, 3, 4."""
-    wait = odradek_process("topic", "list", "-b", cluster.bootstrap)
-    deadline = time.monotonic() + READY_S
-    while "orders" not in wait.out and time.monotonic() < deadline:
-        wait = odradek_process("topic", "list", "-b", cluster.bootstrap)
+    until(lambda: odradek_process("topic", "list", "-b", cluster.bootstrap), lambda listed: "orders" in listed.out)
 
-    well = odradek_process("doctor", "--json")
+    well = until(lambda: odradek_process("doctor", "--json"), lambda examined: examined.code == 0)
     report = json.loads(well.out)
     assert (well.code, report["problems"], report["healthy"]) == (0, 0, True), well.out
     assert report["cluster_id"] == cluster.cluster_id
     assert [row["answered_by"] for row in report["addresses"]] == [1, 2, 3]
 
     cluster.kill(1)
-    found = found_by(odradek_process, 3)
-    assert {"dead-process"} <= found <= {"dead-process", "broker-down", "advertised-address", "under-replicated",
-                                         "voter-silent", "no-majority"}  # fmt: skip
+    found = until(lambda: found_by(odradek_process, 3), AFTER_A_DEATH.issuperset)  # unless one of the others is busy
+    assert "dead-process" in found
     assert {"broker-down", "advertised-address"} & found  # the others may not have noticed yet
 
     cluster.pause(2)
     wanted = {"dead-process", "frozen-process", "no-majority"}
-    deadline = time.monotonic() + READY_S
-    while not wanted <= (found := found_by(odradek_process, 3)):  # the third may lead until it misses its majority
-        assert time.monotonic() < deadline, found
-    people = odradek_process("doctor", "--timeout", "0.5")
+    until(lambda: found_by(odradek_process, 3), wanted.issubset)  # the third may lead until it misses its majority
+    people = odradek_process("doctor")
     assert people.code == 3
     assert "takes the connection and says nothing" in people.out or "broker 2 is down" in people.out
 
@@ -172,7 +174,7 @@ def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: 
 
 def found_by(odradek_process: Run, code: int) -> set[str]:
     """The checks that found a problem."""
-    outcome = odradek_process("doctor", "--json", "--timeout", "3")
+    outcome = odradek_process("doctor", "--json", "--timeout", "5")
     assert outcome.code == code, outcome
     return {finding["check"] for finding in json.loads(outcome.out)["findings"] if finding["level"] == "problem"}
 
