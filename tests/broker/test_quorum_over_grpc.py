@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
 from odradek_broker.runtime.quorum_node import QuorumNode, QuorumSettings
+from odradek_broker.testing.layout import HeldPort
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.ports import Server
 from odradek_proto.v1 import quorum_pb2 as pb
+
+FETCH_TIMEOUT_MS = 20_000  # a leader whose machine stands still for some seconds is not replaced: what it writes stays
+PATIENCE_MS = 30_000
 
 
 class Listener:
@@ -76,7 +80,7 @@ class Member:
         self.network = network
         self.server: Server | None = None
         self.node = QuorumNode(
-            QuorumSettings(node_id, "a-cluster", voters),
+            QuorumSettings(node_id, "a-cluster", voters, fetch_timeout_ms=FETCH_TIMEOUT_MS),
             clock=LoopClock(),
             network=network,
             files=files,
@@ -92,15 +96,6 @@ class Member:
         await self.node.stop()
         if self.server is not None:
             await self.server.stop()
-
-
-def free_addresses(count: int) -> list[str]:
-    """Addresses that nobody listens on; held all at once, so that they differ."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in sockets:
-            probe.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{probe.getsockname()[1]}" for probe in sockets]
 
 
 async def leader_among(members: Sequence[Member]) -> Member:
@@ -120,8 +115,11 @@ async def commit_everywhere(leader: Member, members: Sequence[Member], record: b
 
 async def elect_commit_replace(directory: Path) -> None:
     files = OsFiles(8)
-    voters = dict(zip((1, 2, 3), free_addresses(3), strict=True))
-    async with asyncio.timeout(60), AsyncExitStack() as stack:
+    async with asyncio.timeout(120), AsyncExitStack() as stack:
+        ports = [HeldPort() for _ in range(3)]
+        for port in ports:
+            stack.callback(port.release)
+        voters = {node_id: port.address for node_id, port in enumerate(ports, start=1)}
         members = []
         for node_id, address in voters.items():
             network = GrpcNetwork()
@@ -150,14 +148,16 @@ def test_three_nodes_elect_commit_and_replace_a_leader_that_stops(tmp_path: Path
 
 async def ask_a_stranger(directory: Path) -> tuple[ErrorCode, ErrorCode, ErrorCode]:
     files = OsFiles()
-    (address,) = free_addresses(1)
-    network = GrpcNetwork()
+    port = HeldPort()
+    address = port.address
+    network = GrpcNetwork(GrpcOptions(connect_timeout_ms=PATIENCE_MS))
     member = Member(1, {1: address}, directory, network, files)
     server = await network.serve(address, member.node.handlers())
     request = pb.QuorumFetchRequest(cluster_id="another", replica_id=7).SerializeToString()
 
     async def ask(data: bytes) -> ErrorCode:
-        found = pb.QuorumFetchResponse.FromString(await network.call(address, "/odradek.v1.Quorum/Fetch", data, 2_000))
+        answer = await network.call(address, "/odradek.v1.Quorum/Fetch", data, PATIENCE_MS)
+        found = pb.QuorumFetchResponse.FromString(answer)
         return ErrorCode.from_number(found.error_code)
 
     try:
@@ -168,6 +168,7 @@ async def ask_a_stranger(directory: Path) -> tuple[ErrorCode, ErrorCode, ErrorCo
         await member.node.stop()
         await server.stop()
         await network.close()
+        port.release()
         files.close()
 
 
