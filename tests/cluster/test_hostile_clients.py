@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from odradek import Admin, NewTopic, OdradekError, Producer
+from odradek.broker_errors import TopicAlreadyExists
 from odradek_broker.local_cluster import LocalCluster
 from odradek_proto.records import encode_batch
 from odradek_proto.transport.frames import pack_frame
@@ -33,6 +34,7 @@ CONNECTIONS_OF_EACH_KIND = 50
 HONEST_WRITES = 20
 HONEST_DEADLINE_S = 30  # well below the 35 s after which keepalive would cut whoever stands in their way
 TOPIC = "honest"
+CONNECT_S = 60  # the kernel accepts at once, unless its queue is full because the broker had no turn for a while
 DATA_BYTES = 24 * MIB  # what fetches that never read may ask for
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -168,6 +170,8 @@ async def fill(bootstrap: str) -> None:
                 async with Admin(bootstrap) as admin:
                     await admin.create_topics([NewTopic(TOPIC, 1, 1)])
                 break
+            except TopicAlreadyExists:  # an answer was lost
+                break
             except OdradekError:
                 continue
     async with Producer(bootstrap) as producer:
@@ -178,7 +182,7 @@ async def fill(bootstrap: str) -> None:
 def attack(broker: Broker, connections: contextlib.ExitStack, count: int, say: Callable[[int], bytes]) -> None:
     """Connect and say it without waiting; a connection that the broker has cut already is as good as one more."""
     for number in range(count):
-        connection = connections.enter_context(socket.create_connection(broker.address, timeout=5))
+        connection = connections.enter_context(socket.create_connection(broker.address, timeout=CONNECT_S))
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.send(say(number))

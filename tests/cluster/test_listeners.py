@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from odradek import Admin, Consumer, OdradekError, Producer
 from odradek_broker.processes import free_ports
+from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.v1 import broker_pb2 as pb
 
@@ -20,6 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
 NODES = (1, 2, 3)
 METADATA = "/odradek.v1.Broker/Metadata"
+LOOK_AGAIN_MS = 20
 START_S = 60  # on a busy machine; the topics are what is waited for
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 TOPICS = {"orders": (3, 3), "payments": (6, 2)}
@@ -35,6 +38,9 @@ class TwoNetworks:
 
     def said(self, node: int) -> str:
         return (self.directory / f"{node}.log").read_text()
+
+    def everything_said(self) -> str:
+        return "".join(map(self.said, NODES))
 
 
 def environment(node: int, inner: dict[int, str], outer: dict[int, str], controllers: dict[int, str]) -> dict[str, str]:
@@ -71,7 +77,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNetworks]:
             children.append(subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **variables}))
     found = TwoNetworks(inner, outer, directory)
     try:
-        asyncio.run(topics_are_there(found.outer[1]))
+        asyncio.run(topics_are_there(found))
         yield found
     finally:
         for child in children:
@@ -80,17 +86,26 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNetworks]:
             child.wait()
 
 
-async def topics_are_there(address: str) -> None:
-    async with Admin(address, bootstrap_timeout_ms=START_S * 1000) as admin, asyncio.timeout(START_S):
-        while set(await admin.list_topics()) != set(TOPICS):
-            pass
+async def topics_are_there(networks: TwoNetworks) -> None:
+    """Every node knows them, and so all nodes, which were there before; and who created them has said so."""
+    clock = LoopClock(random.Random())
+    async with asyncio.timeout(START_S):
+        async with Admin(networks.outer[1], bootstrap_timeout_ms=START_S * 1000) as admin:
+            while set(await admin.list_topics()) != set(TOPICS):
+                await clock.sleep(LOOK_AGAIN_MS)
+        for address in networks.outer.values():
+            while {topic.topic for topic in (await ask(address)).topics} != set(TOPICS):
+                await clock.sleep(LOOK_AGAIN_MS)
+        while any(f"topic {topic} created: " not in networks.everything_said() for topic in TOPICS):
+            await clock.sleep(LOOK_AGAIN_MS)
 
 
 async def ask(address: str, *, all_listeners: bool = False) -> pb.MetadataResponse:
     network = GrpcNetwork()
     try:
         request = pb.MetadataRequest(all_topics=True, all_listeners=all_listeners)
-        return pb.MetadataResponse.FromString(await network.call(address, METADATA, request.SerializeToString(), 5_000))
+        answer = await network.call(address, METADATA, request.SerializeToString(), START_S * 1000)
+        return pb.MetadataResponse.FromString(answer)
     finally:
         await network.close()
 
@@ -144,7 +159,7 @@ def test_topics_of_the_environment_are_created_once(networks: TwoNetworks) -> No
             return {topic.name: (len(topic.partitions), len(topic.partitions[0].replicas)) for topic in topics}
 
     assert asyncio.run(described()) == TOPICS
-    said = "".join(networks.said(node) for node in NODES)
+    said = networks.everything_said()
     assert said.count("topic orders created: 3 partitions, 3 replicas") == 1
     assert said.count("topic payments created: 6 partitions, 2 replicas") == 1
 
