@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
 import socket
@@ -67,7 +68,11 @@ class Peer:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PEER, self.address], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", PEER, self.address],
+            stdout=subprocess.PIPE,
+            text=True,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "MALLOC_ARENA_MAX": "2"},  # as brokers are started: many cores are many arenas else
         )
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
