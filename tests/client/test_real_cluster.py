@@ -11,18 +11,31 @@ from pathlib import Path
 import pytest
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer
 from odradek_broker.local_cluster import LocalCluster
+from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.v1 import broker_pb2 as pb
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+METADATA = "/odradek.v1.Broker/Metadata"
 RECORDS_BETWEEN_KILLS = 300
 
 pytestmark = pytest.mark.cluster
 
 
+async def topics_known_at(address: str) -> list[str]:
+    """What this very broker has heard of: the clients ask any."""
+    network = GrpcNetwork()
+    try:
+        request = pb.MetadataRequest(all_topics=True).SerializeToString()
+        answer = pb.MetadataResponse.FromString(await network.call(address, METADATA, request, 60_000))
+    finally:
+        await network.close()
+    return [topic.topic for topic in answer.topics]
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """Three brokers on free ports, registered and unfenced."""
+    """Three brokers on free ports, registered and unfenced, and `orders`, which each of them knows."""
     made = LocalCluster.create(tmp_path / "cluster", brokers=3, settings={"min.insync.replicas": "2"})
-    made.start_all()
 
     async def registered() -> None:
         async with Admin(made.bootstrap, bootstrap_timeout_ms=60_000) as admin, asyncio.timeout(60):
@@ -30,8 +43,12 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
             while sum(not broker.fenced for broker in (await admin.describe_cluster()).brokers) < 3:
                 pass
             await admin.create_topics([NewTopic("orders", 2, 3)])
+            for node in made.nodes.values():
+                while "orders" not in await topics_known_at(node.grpc):
+                    pass
 
     try:
+        made.start_all()
         asyncio.run(registered())
         yield made
     finally:
@@ -76,7 +93,7 @@ def test_the_examples_run(cluster: LocalCluster) -> None:
     )
     for name, arguments, words in runs:
         command = [sys.executable, str(EXAMPLES / name), cluster.bootstrap, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         assert words in done.stdout
 

@@ -63,15 +63,15 @@ def test_records_go_there_and_back(served: Any) -> None:
     with odradek.sync.Producer(addresses(served)) as producer:
         assert producer.send("orders", "a", partition=1).offset == 0
         delivery = producer.enqueue("orders", "b", partition=1)
-        assert delivery.result(timeout=10).offset == 1
+        assert delivery.result(timeout=60).offset == 1
         assert delivery.exception() is None
         producer.enqueue_many("orders", [str(number) for number in range(100)], partition=1)
-        producer.flush(timeout=10)
+        producer.flush(timeout=60)
         assert producer.partitions_for("orders") == [0, 1]
         with pytest.raises(UnknownTopic):
             producer.send("orders", "x", partition=7)
     with odradek.sync.Consumer(addresses(served), "orders", auto_offset_reset="earliest") as consumer:
-        assert consumer.poll(10, max_records=1)[0].value == b"a"
+        assert consumer.poll(60, max_records=1)[0].value == b"a"
         assert [record.value for record in consumer.records(until="end")][:2] == [b"b", b"0"]
         assert (consumer.position(one), consumer.lag(one)) == (102, 0)
         consumer.seek(one, 100)
