@@ -208,7 +208,7 @@ def started_audit(program: str, data: Path, java_home: Path, on_sigint: signal.H
 def end_of(audit: subprocess.Popen[str]) -> str:
     """What an interrupted audit said; it ends when nobody holds its output any more."""
     try:
-        said, _ = audit.communicate(timeout=60)
+        said, _ = audit.communicate(timeout=180)
     finally:
         audit.kill()
     assert audit.returncode == 130, said
@@ -227,12 +227,12 @@ def test_interrupt_while_spark_starts_leaves_no_jvm(
     os.mkfifo(started)
     answer = os.open(started, os.O_RDONLY | os.O_NONBLOCK)
     audit = started_audit(RUN_AUDIT, tmp_path, slow_java(tmp_path / "java", started), on_sigint)
-    assert select.select([answer], [], [], 60)[0]
+    assert select.select([answer], [], [], 180)[0]
     jvm = os.pidfd_open(int(os.read(answer, 32)))
     try:
         os.killpg(audit.pid, signal.SIGINT)
         assert "nothing was concluded" in end_of(audit)
-        assert select.select([jvm], [], [], 10)[0], "the JVM still runs"  # readable once the process has ended
+        assert select.select([jvm], [], [], 60)[0], "the JVM still runs"  # readable once the process has ended
     finally:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(jvm, signal.SIGKILL)

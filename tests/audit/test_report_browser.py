@@ -29,7 +29,7 @@ from odradek_proto.topics import TopicPartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
-PATIENCE_S = 60
+PATIENCE_S = 180
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --hide-scrollbars --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-extensions --disable-default-apps --mute-audio "

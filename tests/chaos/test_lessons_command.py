@@ -28,7 +28,7 @@ from typer.main import get_group
 
 COLOURS = re.compile(r"\x1b\[(?:[0-9]+;)*[349][0-7](?:;[0-9]+)*m")
 FIRST_PAGE = b"follow a script"
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 def test_every_lesson_is_a_command_below_demo() -> None:

@@ -39,7 +39,7 @@ def test_hash_seeds_leave_no_trace() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=600,
         ).stdout.strip()
         for hash_seed in ("0", "1", "4242")
     ]

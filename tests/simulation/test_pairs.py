@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -38,7 +39,11 @@ def every_python_first_runs(program: str, directory: Path, monkeypatch: pytest.M
 
 def children() -> set[str]:
     """The processes that this one has started. What they run is not asked: one that begins has no command line yet."""
-    return {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
+    found: set[str] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # this thread has ended just now
+            found.update((thread / "children").read_text().split())
+    return found
 
 
 def test_what_hangs_on_the_order_of_hashes_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
