@@ -152,7 +152,7 @@ def test_our_dump_says_what_kafkas_dump_says(classpath: str, kafka_run: KafkaRun
 
 def odradek(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "odradek.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=180)
 
 
 def test_our_commands_read_kafkas_directories(kafka_run: KafkaRun) -> None:

@@ -20,8 +20,8 @@ from tests.interop.kafka.java import java_command, run_java
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "b2RyYWRlay1pbnRlcm9wLQ"
-START_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 60
+START_TIMEOUT_S = 180  # three nodes of Java on one busy core
+STOP_TIMEOUT_S = 180
 POLL_S = 0.05
 
 

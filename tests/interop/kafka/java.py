@@ -66,7 +66,7 @@ def run_java(
     arguments: Sequence[str] = (),
     *,
     must_succeed: bool = True,
-    timeout_s: float = 120,
+    timeout_s: float = 600,
 ) -> str:
     """Run to the end; returns what it said on both channels. Raises `AssertionError` when it fails and must not."""
     command = java_command(classpath, program, arguments)

@@ -19,7 +19,8 @@ from aiokafka.errors import KafkaError
 from odradek_proto.transport.clock import LoopClock
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
-TIMEOUT_S = 60
+TIMEOUT_S = 180
+REQUEST_TIMEOUT_MS = 90_000  # after which aiokafka gives up a batch, however alive the cluster is
 POLL_MS = 100
 
 
@@ -56,7 +57,7 @@ class Writing:
                 enable_idempotence=True,
                 compression_type=codec,
                 linger_ms=3,
-                request_timeout_ms=20_000,
+                request_timeout_ms=REQUEST_TIMEOUT_MS,
             )
             for codec in CODECS
         ]
