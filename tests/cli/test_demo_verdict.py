@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from odradek_chaos.verify import verify
 from rich.console import Console
 
 Run = Callable[..., Any]
-SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms, Kafka's default
+KILLED = re.compile(r"kill -9: broker (\d+)")
 VALUE = b"w1/0/0"
 HISTORY = [Event(SEND, "orders", 0, VALUE), Event(ACK, "orders", 0, VALUE, offset=0)]
 AGREE = Audited("spark", 0, 1.0, {"compared_records": 1, "replicas": {"1": "", "2": ""}})
@@ -87,12 +89,22 @@ def test_the_screen_shows_leaders_ends_and_the_dead() -> None:
 @pytest.mark.cluster
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_demo_survives_on_real_processes(odradek_process: Run) -> None:
-    """The whole story: three processes, a killed leader, a read back, an audit of thousands of records."""
-    outcome = odradek_process("demo", "--seed", "3", "--json")
+def test_the_demo_survives_on_real_processes(odradek_process: Run, place: Path) -> None:
+    """The whole story: three processes, a killed leader, a read back, an audit of thousands of records.
+
+    The death is noticed by a connection that breaks or is refused, long before a session would be over.
+    """
+    outcome = odradek_process("demo", "--seed", "3", "--json", "--data", str(place))
     assert outcome.code == 0, outcome
     facts = json.loads(outcome.out)
     assert facts["verdict"] == "survived"
     assert facts["acknowledged"] == facts["read"] > 1000
-    assert facts["longest_silence_ms"] < SESSION_TIMEOUT_MS / 2, "a death is noticed long before a session is over"
+    told = [json.loads(line) for file in place.glob("*/odradek-events.jsonl") for line in file.read_text().splitlines()]
+    (victim,) = {words.group(1) for each in facts["happenings"] if (words := KILLED.match(each["text"]))}
+    reasons = {
+        each["reason"] for each in told if each["event"] == "broker_fencing" and str(each["broker_id"]) == victim
+    }
+    assert reasons
+    assert reasons <= {"dial refused", "stream gone"}
+    assert facts["longest_silence_ms"] > 0
     assert facts["audit"]["compared_records"] >= facts["acknowledged"]

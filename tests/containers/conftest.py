@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[2]
 OWN_BASE = "odradek-base:bookworm"  # what ops/docker/base-image.sh makes
 BROKER_IMAGE, AUDIT_IMAGE = "odradek-test:broker", "odradek-test:audit"
 SERVICES = ("odradek-1", "odradek-2", "odradek-3")
-BUILD_TIMEOUT_S, COMMAND_TIMEOUT_S = 900, 180
+BUILD_TIMEOUT_S, COMMAND_TIMEOUT_S = 1_800, 600
 LABEL = "com.docker.compose.project"
 
 
-def run(command: Sequence[str], *, timeout_s: float = 30, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(command: Sequence[str], *, timeout_s: float = 180, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command in the checkout. Its output is kept; its exit code is for the caller to judge."""
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, **environment}, text=True, timeout=timeout_s, check=False,

@@ -15,8 +15,9 @@ import pytest
 from odradek_broker.local_cluster import LocalCluster
 
 from tests.pages.reading import ROOT, Block
+from tests.waiting import until
 
-PATIENCE_S = 240  # for one command on a busy machine
+PATIENCE_S = 900  # for one command on a busy machine
 EXPORT = re.compile(r"^export (\w+)=(\S*)$", re.MULTILINE)
 
 
@@ -49,9 +50,10 @@ class Session:
             shutil.copytree(self._log_directories, self.directory, dirs_exist_ok=True)
         if "beside a cluster" in block.notes and not self._cluster:
             self._cluster = True
-            self._must("odradek cluster up -d --data beside")
+            self._must("odradek cluster up -d --timeout 120 --data beside")
             self._must("odradek topic create orders -p 3")
             self._must("odradek topic create payments -p 1")
+            until(lambda: self.type("odradek cluster health"), lambda health: health.code == 0)
 
     def run(self, block: Block) -> list[Typed]:
         """All commands of a block, up to the first that fails, or its program."""
