@@ -14,6 +14,8 @@ from odradek.cli.failures import USAGE, CommandFailed
 from odradek_chaos.commands import Place, World, app
 from typer.testing import CliRunner
 
+from tests.signals import sigint_of_children
+
 runner = CliRunner()
 
 
@@ -43,13 +45,15 @@ def test_a_hint_names_the_cluster_that_was_struck(place: Place, arguments: str) 
 
 def test_an_interrupted_campaign_ends_quietly() -> None:
     """Ctrl-C goes to the workers too: nobody prints a traceback, and the exit code is that of an interrupt."""
-    campaign = subprocess.Popen(
-        [sys.executable, "-m", "odradek.cli.main", "chaos", "run", "--seeds", "1..1000", "-j", "2", "--faults", "0.1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    command = ["chaos", "run", "--seeds", "1..1000", "-j", "2", "--faults", "0.1"]
+    with sigint_of_children():
+        campaign = subprocess.Popen(
+            [sys.executable, "-m", "odradek.cli.main", *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
     assert campaign.stdout is not None
     try:
         assert select.select([campaign.stdout], [], [], 300)[0]  # ten seeds are done, so all workers are at work
