@@ -9,7 +9,7 @@ from odradek_chaos.worlds.simulated.campaign import run_campaign
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import run_seed
 
-SEEDS = 50
+SEEDS, EVERY_DAY = 50, 30  # the slow tests have the others
 SEEDS_PER_TEST = 5
 FAULTS_MS, SHORT_FAULTS_MS = 3_500, 1_000
 LONG_SEEDS = 10  # the others are shorter, for the sake of those who wait
@@ -21,7 +21,13 @@ MOST_OF_ALL = (37, 24, 13)
 LOSSES = {"lost", "audit-acknowledged-lost"}
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=pytest.mark.slow if first >= EVERY_DAY else ())
+        for first in range(0, SEEDS, SEEDS_PER_TEST)
+    ],
+)
 def test_acks_all_loses_nothing_and_replicas_agree(first: int) -> None:
     """RF 3, min.insync.replicas=2, acks=all: no kill, pause or cut loses a record, and all is well again in time."""
     options = Options(faults_ms=FAULTS_MS if first < LONG_SEEDS else SHORT_FAULTS_MS)

@@ -37,8 +37,8 @@ def test_who_was_stopped_in_peace_saves_what_the_last_one_lost(seed: int) -> Non
 
 def test_without_eligible_leader_replicas_the_last_one_leads_and_records_are_lost() -> None:
     """R-135: the very same runs; so the checks would see a loss, and the rule is what prevents it."""
-    found = {finding.check for seed in SEEDS for finding in last_standing(seed, "off").findings}
-    assert found & {"committed-prefix-immutable", "leader-completeness", "lost"}, found
+    found = [{finding.check for finding in last_standing(seed, "off").findings} for seed in SEEDS[:2]]
+    assert any(each & {"committed-prefix-immutable", "leader-completeness", "lost"} for each in found), found
 
 
 @pytest.mark.parametrize("elr", ["on", "off"])

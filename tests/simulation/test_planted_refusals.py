@@ -12,9 +12,10 @@ from odradek_proto.errors import ErrorCode
 SEEDS = range(1, 61)  # one in a few shows it; the first one ends the search
 
 
-def found_in_some_seed(check: str) -> bool:
-    """Seeds until one shows it; most do not meet the moment."""
-    return any(check in {finding.check for finding in run_seed(seed, Options()).findings} for seed in SEEDS)
+def found_in_some_seed(check: str, likely: int) -> bool:
+    """Seeds until one shows it, beginning with one that did; most do not meet the moment."""
+    seeds = sorted(SEEDS, key=lambda seed: seed != likely)
+    return any(check in {finding.check for finding in run_seed(seed, Options()).findings} for seed in seeds)
 
 
 def test_a_leader_that_answers_for_the_end_before_its_epoch_has_begun_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +26,7 @@ def test_a_leader_that_answers_for_the_end_before_its_epoch_has_begun_is_found(m
         return error, self.log.log_end_offset if replica else self.log.high_watermark
 
     monkeypatch.setattr(ClientBounds, "latest", latest)
-    assert found_in_some_seed("end-offsets-never-fall")
+    assert found_in_some_seed("end-offsets-never-fall", likely=4)
 
 
 def test_a_broker_that_compares_no_leader_epochs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,4 +37,4 @@ def test_a_broker_that_compares_no_leader_epochs_is_found(monkeypatch: pytest.Mo
 
     for module in (fencing, bounds):
         monkeypatch.setattr(module, "check_leader_epoch", equal)
-    assert found_in_some_seed("other-epochs-refused")
+    assert found_in_some_seed("other-epochs-refused", likely=2)
