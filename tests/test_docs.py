@@ -374,6 +374,7 @@ def events_of(path: Path) -> Iterator[str]:
             yield from constants(node.args[0])
 
 
+@cache
 def events_in_code() -> set[str]:
     return {event for path in sorted((ROOT / "broker").rglob("*.py")) for event in events_of(path)}
 
