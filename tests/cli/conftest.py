@@ -13,7 +13,7 @@ import pytest
 from odradek.cli.main import main
 from odradek_broker.local_cluster import LocalCluster
 
-PATIENCE_S = 240  # for one command on a busy machine; the demo is the longest
+PATIENCE_S = 600  # for one command on a busy machine; the demo is the longest
 
 
 class Outcome(NamedTuple):
