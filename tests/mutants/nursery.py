@@ -227,12 +227,18 @@ def _body(code: CodeType) -> object:
 
 
 def functions_of_the_broker() -> Functions:
-    """All function objects of this process by file, qualified name and first line."""
+    """All function objects of this process by file, qualified name and first line; also those set aside, which the
+    collector does not name.
+    """
+    were_set_aside = gc.get_freeze_count()
+    gc.unfreeze()
     found: Functions = {}
     for each in gc.get_objects():
         if isinstance(each, FunctionType) and BROKER in each.__code__.co_filename:
             code = each.__code__
             found.setdefault((code.co_filename, code.co_qualname, code.co_firstlineno), []).append(each)
+    if were_set_aside:
+        gc.freeze()
     return found
 
 
