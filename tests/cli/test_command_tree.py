@@ -25,7 +25,7 @@ def imported_by(*words: str) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
     return {line.rsplit("|", 1)[1].strip().split(".")[0] for line in lines}
