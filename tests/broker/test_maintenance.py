@@ -283,7 +283,7 @@ def test_a_log_forgets_the_segments_that_it_gave_up(tmp_path: Path) -> None:
             log.append([read_header(batch(offset))], [memoryview(batch(offset))])
 
     def held() -> int:
-        return sum(isinstance(each, Segment) and each.path.startswith(str(tmp_path)) for each in gc.get_objects())
+        return sum(type(each) is Segment and each.path.startswith(str(tmp_path)) for each in gc.get_objects())
 
     write(0, 40)
     log.flush()
