@@ -25,7 +25,7 @@ LISTENER = {
     "replica.lag.time.max.ms": 60_000,
 }
 PACE_S = 0.02  # between two looks
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 parse_openmetrics = cast(Callable[[str], Iterable[Metric]], openmetrics.text_string_to_metric_families)
 
