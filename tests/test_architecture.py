@@ -20,6 +20,7 @@ PACKAGES = {
     "odradek_proto": ROOT / "proto/odradek_proto",
     "odradek": ROOT / "client/odradek",
     "odradek_broker": ROOT / "broker/odradek_broker",
+    "odradek_pytest": ROOT / "broker/odradek_pytest",
     "odradek_chaos": ROOT / "chaos/odradek_chaos",
     "odradek_audit": ROOT / "audit/odradek_audit",
 }
@@ -27,6 +28,7 @@ ALLOWED = {
     "odradek_proto": set(),
     "odradek": {"odradek_proto"},
     "odradek_broker": {"odradek_proto"},
+    "odradek_pytest": {"odradek_broker"},
     "odradek_audit": {"odradek_proto"},
     "odradek_chaos": {"odradek_proto", "odradek", "odradek_broker", "odradek_audit"},
 }
