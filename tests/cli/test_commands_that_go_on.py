@@ -29,10 +29,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
 
 PATIENCE_S = 120
 UNNOTICED = {"broker.session.timeout.ms": "300000"}  # nobody who is frozen, or merely busy, is missed before the end
-NEVER_READY = {  # no controller is ever elected
-    "controller.quorum.election.timeout.ms": "600000",
-    "controller.quorum.fetch.timeout.ms": "600000",
-}
+NOBODY = "127.0.0.1:1"  # without a majority of the voters no controller is ever elected, and no broker is ever ready
+NEVER_READY = ("-X", f"controller.quorum.voters=1@{NOBODY},2@{NOBODY},3@{NOBODY}")
 
 
 @pytest.fixture(scope="module")
@@ -188,8 +186,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(
     """It ends with code 130, for there is no cluster; its brokers and its temporary data are gone."""
     (places := tmp_path / "places").mkdir()
     monkeypatch.setenv("TMPDIR", str(places))
-    settings = [word for setting in NEVER_READY.items() for word in ("-X", "=".join(setting))]
-    starting = started(home, "cluster", "up", "--timeout", str(PATIENCE_S), *settings, *options)
+    starting = started(home, "cluster", "up", "--timeout", str(PATIENCE_S), *NEVER_READY, *options)
     assert starting.stderr is not None
     assert "starting 3 brokers" in starting.stderr.readline()
     out, err = interrupt(starting)
