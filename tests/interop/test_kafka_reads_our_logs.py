@@ -24,7 +24,7 @@ from tests.interop.our_logs import KAFKA_SETTINGS, SETTINGS, Story
 pytestmark = pytest.mark.slow
 
 PARTITION = TopicPartition("story", 0)
-KILL_ROUNDS = 4
+KILL_ROUNDS = 6  # four made 300 segments on one core with much other work
 SEGMENT_BYTES = 16_384
 
 
@@ -73,12 +73,9 @@ def test_kafkas_dump_finds_nothing_in_our_logs(classpath: str, stories: list[Sto
 
 
 def test_kafkas_dump_finds_nothing_after_kills(classpath: str, killed_cluster: Path) -> None:
-    """Three real brokers, killed and started again: no complaint over their log directories.
-
-    How much was written is the machine's affair: on one core with much other work it was 300 segments.
-    """
+    """Three real brokers, killed and started again: no complaint over their log directories."""
     found = check_against_kafka(classpath, [killed_cluster])
-    assert found.count(".log") > 50
+    assert found.count(".log") > 200
     assert found.batches() > 500
 
 
