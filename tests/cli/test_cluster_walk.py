@@ -14,6 +14,10 @@ from odradek_broker.local_cluster import LocalCluster
 from tests.waiting import until
 
 Run = Callable[..., Any]
+CALM = (
+    "-X",
+    "controller.quorum.fetch.timeout.ms=20000",
+)  # no controller is replaced for a pause: orders are not repeated
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
 
 
@@ -23,7 +27,7 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
     Brokers are children of the commands that start them; what only asks runs in this process, for its start is most of
     what it costs.
     """
-    up = odradek_process("cluster", "up", "-d", "--timeout", "90", "--data", str(place), "--json")
+    up = odradek_process("cluster", "up", "-d", "--timeout", "90", "--data", str(place), "--json", *CALM)
     assert up.code == 0, up
     started = json.loads(up.out)
     assert len(started["brokers"]) == 3
@@ -67,6 +71,7 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
     assert wrong.code == 1
     assert "did you mean 'orders'?" in wrong.err
     deleted = odradek("topic", "delete", "orders", "--yes", "--json")
+    assert deleted.code == 0, deleted
     assert [row["topic"] for row in json.loads(deleted.out)] == ["orders"]
     until(lambda: odradek("topic", "list", "-q"), lambda listed: listed == (0, "", ""))  # whoever is asked has heard it
 

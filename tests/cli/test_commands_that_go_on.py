@@ -28,7 +28,10 @@ Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
 
 PATIENCE_S = 120
-UNNOTICED = {"broker.session.timeout.ms": "300000"}  # nobody who is frozen, or merely busy, is missed before the end
+UNNOTICED = {  # nobody who is frozen, or merely busy, is missed before the end
+    "broker.session.timeout.ms": "300000",
+    "controller.quorum.fetch.timeout.ms": "300000",
+}
 NOBODY = "127.0.0.1:1"  # without a majority of the voters no controller is ever elected, and no broker is ever ready
 NEVER_READY = ("-X", f"controller.quorum.voters=1@{NOBODY},2@{NOBODY},3@{NOBODY}")
 

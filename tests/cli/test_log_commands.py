@@ -248,3 +248,64 @@ def test_deleted_and_new_partitions_miss_no_segment(odradek: Run, healthy: Path)
     for words in (["verify", log_directory], ["dump", log_directory], ["diff", log_directory, log_directory]):
         outcome = odradek("log", *map(str, words))
         assert (outcome.code, "no segment" in outcome.out + outcome.err) == (0, False), (words, outcome)
+
+
+def segments(directory: Path, *, emptied: tuple[int, ...] = ()) -> Path:
+    """A partition of records a, b | c | d and a new active segment; the contents of some segments are gone."""
+    directory.mkdir(parents=True)
+    contents = {0: batch(0, [b"a", b"b"]), 2: batch(2, [b"c"]), 3: batch(3, [b"d"]), 4: b""}
+    for base_offset, content in contents.items():
+        file = directory / formats.segment_file_name(base_offset)
+        file.write_bytes(b"" if base_offset in emptied else content)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("emptied", "missing"),
+    [((0,), "0 to 1"), ((2,), "2 to 2"), ((3,), "3 to 3"), ((0, 2), "0 to 1"), ((0, 2, 3), "0 to 1")],
+)
+def test_an_emptied_segment_is_a_finding(odradek: Run, tmp_path: Path, emptied: tuple[int, ...], missing: str) -> None:
+    """verify and diff, on either side, name the offsets that the segment's name and the next one's promise."""
+    sound = segments(tmp_path / "b1/orders-0")
+    damaged = segments(tmp_path / "b2/orders-0", emptied=emptied)
+    for words in (["verify", sound], ["diff", sound, sound.parent]):
+        assert odradek("log", *map(str, words)).code == 0
+    for words in (["verify", damaged.parent], ["diff", sound, damaged], ["diff", damaged, sound]):
+        outcome = odradek("log", *map(str, words))
+        assert outcome.code == 3, (words, outcome)
+        first = formats.segment_file_name(emptied[0])
+        assert f"offsets {missing} are missing ({first} holds no batch)" in outcome.out, (words, outcome)
+
+
+def test_a_first_segment_that_lost_its_start_is_a_finding(odradek: Run, tmp_path: Path) -> None:
+    """Its name says where it began, although what is left is whole."""
+    damaged = replica(tmp_path / "b1/orders-0", batch(2, [b"c"]))
+    outcome = odradek("log", "verify", str(damaged))
+    assert outcome.code == 3
+    assert "offset 0 was expected: offsets 0 to 1 are missing\n" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("topic", "checkpoint"),
+    [
+        ("orders", "cleaner-offset-checkpoint"),
+        ("orders", formats.LOG_START_OFFSET_CHECKPOINT),
+        ("__consumer_offsets", ""),
+    ],
+)
+def test_offsets_that_were_cleaned_or_deleted_are_not_missed(
+    odradek: Run, tmp_path: Path, topic: str, checkpoint: str
+) -> None:
+    """Kafka's cleaner empties segments below its checkpoint and in its own topics; below the log start offset no
+    reader gets a record."""
+    first, second = (segments(tmp_path / f"b{node}/{topic}-0", emptied=(0,)) for node in (1, 2))
+    for directory in (first, second):
+        if checkpoint:
+            entries = {TopicPartition(topic, 0): 2}
+            (directory.parent / checkpoint).write_bytes(formats.encode_offset_checkpoint(entries))
+    for words in (["verify", first], ["diff", first, second]):
+        outcome = odradek("log", *map(str, words))
+        assert outcome.code == 0, (words, outcome)
+    if checkpoint:
+        (first.parent / checkpoint).write_bytes(formats.encode_offset_checkpoint({TopicPartition(topic, 0): 1}))
+        assert odradek("log", "verify", str(first)).code == 3
