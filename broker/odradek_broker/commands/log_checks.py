@@ -16,6 +16,7 @@ from odradek_proto.headers import BatchHeader, CorruptBatch
 from odradek_proto.records import CodecUnavailable, decode_records
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, parse_partition_directory
 
+from odradek_broker.commands.log_gaps import Expected, Gap, not_missed_below
 from odradek_broker.commands.log_rows import batches, open_regular, parse_name
 
 OF_PARTITIONS = (formats.LEADER_EPOCH_CHECKPOINT, formats.PARTITION_METADATA)
@@ -37,13 +38,17 @@ class Problem(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A batch and where it stands; the header is None for bytes that are no batch."""
+    """A batch and where it stands; the header is None for bytes that are no batch, and for a gap.
+
+    `offset` is that of the batch, or where the gap begins; -1 when it is not known.
+    """
 
     file: Path
     position: int
     header: BatchHeader | None
     batch: bytes
     problem: str
+    offset: int = -1
 
 
 @dataclass
@@ -89,14 +94,23 @@ def _is_partitions(directory: Path) -> bool:
 
 
 def all_batches(directory: Path) -> Iterator[Located]:
-    """The batches of a partition's directory, segment by segment."""
+    """The batches of a partition's directory, segment by segment, and between them the gaps."""
+    expected = Expected(not_missed_below(directory))
     for file in sorted(directory.glob("*.log")):
         try:
             with open_regular(file) as opened:
-                for found in batches(opened):
-                    yield Located(file, *found)
+                if (gap := expected.begin(file)) is not None:
+                    yield _missing(file, 0, gap)
+                for position, header, batch, problem in batches(opened):
+                    if header is not None and (gap := expected.batch(header)) is not None:
+                        yield _missing(file, position, gap)
+                    yield Located(file, position, header, batch, problem, -1 if header is None else header.base_offset)
         except CorruptFile as error:
             yield Located(file, 0, None, b"", str(error))
+
+
+def _missing(file: Path, position: int, gap: Gap) -> Located:
+    return Located(file, position, None, b"", gap.sentence, gap.start)
 
 
 def verify_directory(directory: Path) -> Result:
@@ -107,7 +121,7 @@ def verify_directory(directory: Path) -> Result:
     expected, epoch = -1, -1
     for each in all_batches(directory):
         header = each.header
-        offset = header.base_offset if header is not None else expected
+        offset = each.offset if each.offset >= 0 else expected
 
         def note(sentence: str, each: Located = each, offset: int = offset) -> None:
             where = f"byte {each.position}, offset {offset}"
@@ -119,8 +133,8 @@ def verify_directory(directory: Path) -> Result:
             continue
         result.batches += 1
         result.records += header.record_count
-        if expected >= 0 and header.base_offset != expected:
-            note(f"offset {expected} was expected" + (": offsets are missing" if header.base_offset > expected else ""))
+        if header.base_offset < expected:
+            note(f"offset {expected} was expected")
         if header.leader_epoch < epoch:
             note(f"leader epoch {header.leader_epoch} after {epoch}")
         if not each.problem and (unreadable := _unreadable(each.batch, header)):
@@ -142,7 +156,8 @@ def _unreadable(batch: bytes, header: BatchHeader) -> str:
 def diff_directories(left: Path, right: Path) -> Result:
     """Walk two replicas from the later of their starts to the earlier of their ends, up to the first difference.
 
-    Bytes that cannot be read, and a batch that both have with the same wrong bytes, are problems and end the walk.
+    Bytes that cannot be read, offsets that are missing, and a batch that both have with the same wrong bytes, are
+    problems and end the walk.
     """
     result = Result()
     result.problems.extend(no_segment(each) for each in (left, right) if _lacks_segments(each))
@@ -181,9 +196,8 @@ def diff_directories(left: Path, right: Path) -> Result:
 
 
 def _cannot_be_compared(broken: Located) -> Problem:
-    offset = broken.header.base_offset if broken.header is not None else -1
     sentence = f"byte {broken.position}: {broken.problem}; compared up to there"
-    return Problem(str(broken.file), broken.position, offset, sentence)
+    return Problem(str(broken.file), broken.position, broken.offset, sentence)
 
 
 def _difference(x: BatchHeader, y: BatchHeader, same_bytes: bool) -> str | None:

@@ -1,0 +1,80 @@
+"""Offsets that a partition's segments should hold and do not, for `odradek log verify` and `odradek log diff`.
+
+A segment is named after its first offset, and the next one goes on where it ends. So the names tell of a loss even
+where a segment is empty: only the active one may be, and only one that begins where the log ends. The rules are those
+of the audit's `offset-gap`. Nothing is missed that Kafka's cleaner took out, or that lies below the log start offset,
+as retention and DeleteRecords leave it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from odradek_proto import formats
+from odradek_proto.headers import BatchHeader
+from odradek_proto.topics import TopicPartition, parse_partition_directory
+
+CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+COMPACTED_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+NEVER_MISSED: Final = 1 << 62
+
+
+class Gap(NamedTuple):
+    """Offsets from `start` to below `end` are missing."""
+
+    start: int
+    end: int
+    sentence: str
+
+
+@dataclass
+class Expected:
+    """The next offset of a log that is read from its first segment on; -1 before that."""
+
+    not_missed_below: int
+    offset: int = -1
+    empty: str = ""
+    """The segment at hand, until a batch of it was seen."""
+
+    def begin(self, file: Path) -> Gap | None:
+        """A segment begins; returns what is missing between the one before it and its name."""
+        name = formats.parse_segment_file_name(file.name)
+        gap = self._reach(name.base_offset) if name is not None else None
+        self.empty = file.name
+        return gap
+
+    def batch(self, header: BatchHeader) -> Gap | None:
+        """The next batch; returns what is missing before it."""
+        self.empty = ""
+        gap = self._reach(header.base_offset)
+        self.offset = header.next_offset
+        return gap
+
+    def _reach(self, offset: int) -> Gap | None:
+        start, self.offset = self.offset, max(offset, self.offset)
+        if not 0 <= start < offset or offset <= self.not_missed_below:
+            return None
+        why = f" ({self.empty} holds no batch)" if self.empty else ""
+        sentence = f"offset {start} was expected: offsets {start} to {offset - 1} are missing{why}"
+        return Gap(start, offset, sentence)
+
+
+def not_missed_below(directory: Path) -> int:
+    """The offset below which a partition may have gaps. Checkpoints that cannot be read excuse nothing."""
+    place = directory.resolve()
+    partition = parse_partition_directory(place.name)
+    if partition is None:
+        return 0
+    if partition.topic in COMPACTED_TOPICS:
+        return NEVER_MISSED
+    names = (CLEANER_CHECKPOINT, formats.LOG_START_OFFSET_CHECKPOINT)
+    return max(_checkpoint(place.parent / name, partition) for name in names)
+
+
+def _checkpoint(file: Path, partition: TopicPartition) -> int:
+    try:
+        return formats.decode_offset_checkpoint(file.read_bytes()).get(partition, 0) if file.is_file() else 0
+    except (OSError, formats.CorruptFile):
+        return 0
