@@ -2,6 +2,9 @@
 
 The processes are forked, so that they need no import; they leave Ctrl-C to their parent,
 which then takes back what has not begun and waits for what has: a second, mostly.
+
+Beside gRPC there are none: its threads hold locks that a forked child finds held for ever, and its own handlers
+end one child in four with an abort. A program that has a client or a cluster in it audits in its own process.
 """
 
 from __future__ import annotations
@@ -10,9 +13,12 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Protocol, TypeVar
+
+GRPC = "grpc._cython.cygrpc"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,8 +40,11 @@ def processors() -> int:
 
 @contextlib.contextmanager
 def workers(jobs: int) -> Iterator[Run]:
-    """A way to run tasks in `jobs` processes: one means this one. Ends them when the block ends, however it does."""
-    if jobs <= 1:
+    """A way to run tasks in `jobs` processes: one means this one, and so does any number where gRPC is loaded.
+
+    Ends them when the block ends, however it does.
+    """
+    if jobs <= 1 or GRPC in sys.modules:
         yield _run_here
         return
     context = multiprocessing.get_context("fork")
