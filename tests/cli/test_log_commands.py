@@ -309,3 +309,17 @@ def test_offsets_that_were_cleaned_or_deleted_are_not_missed(
     if checkpoint:
         (first.parent / checkpoint).write_bytes(formats.encode_offset_checkpoint({TopicPartition(topic, 0): 1}))
         assert odradek("log", "verify", str(first)).code == 3
+
+
+def test_a_diff_of_whole_clusters_is_refused(odradek: Run, tmp_path: Path) -> None:
+    """Several brokers have the partition, so there is no one pair to compare; the message names their directories."""
+    for cluster in ("one", "two"):
+        for node in (1, 2):
+            replica(tmp_path / cluster / f"broker-{node}/orders-0", batch(0, [b"a"]))
+    one, two = tmp_path / "one", tmp_path / "two"
+    for left, right in ((one, two), (one / "broker-1", two), (one, two / "broker-2")):
+        outcome = odradek("log", "diff", str(left), str(right))
+        assert (outcome.code, outcome.out) == (2, ""), outcome
+        several = one if left == one else two
+        assert f"{several / 'broker-1'}, {several / 'broker-2'}" in outcome.err
+    assert odradek("log", "diff", str(one / "broker-1"), str(two / "broker-2")).code == 0

@@ -160,13 +160,27 @@ def _partition_directories(paths: list[Path]) -> list[Path]:
 
 def _pairs(first: Path, second: Path) -> list[tuple[Path, Path]]:
     """Two partition directories, or those with the same names in two log directories."""
-    left, right = ({path.name: path for path in _partition_directories([each])} for each in (first, second))
+    left, right = _by_name(first), _by_name(second)
     if len(left) == len(right) == 1:
         return [(next(iter(left.values())), next(iter(right.values())))]
     shared = sorted(set(left) & set(right))
     if not shared:
         raise CommandFailed(f"{first} and {second} have no partition in common")
     return [(left[name], right[name]) for name in shared]
+
+
+def _by_name(path: Path) -> dict[str, Path]:
+    """The partition directories of one broker. Raises `CommandFailed` where a partition is there more than once."""
+    found = _partition_directories([path])
+    named = {each.name: each for each in found}
+    if len(named) < len(found):
+        brokers = sorted({str(each.parent) for each in found})
+        raise CommandFailed(
+            f"{path} holds several copies of a partition, of several brokers: {', '.join(brokers)}",
+            hint="name one broker's directory on each side; `odradek audit run --data` compares whole clusters",
+            exit_code=USAGE,
+        )
+    return named
 
 
 def _tell(
