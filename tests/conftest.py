@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from odradek_broker import local_cluster
+from odradek_broker.processes import HOST, is_free
 
 # The same examples in every run, and none that fails because the machine stopped while it was drawn or tried.
 settings.register_profile("odradek", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("odradek")
 
 WAITING = ("cluster", "spark")  # marks of tests that wait for processes
+FIRST_PORT, PORTS_OF_A_WORKER, WORKERS = 20_000, 3_000, 4  # below what systems give to sockets that ask for any port
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,3 +41,14 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits for processes comes first: workers take tests in this order, and so end with short ones together."""
     items.sort(key=lambda item: all(item.get_closest_marker(name) is None for name in WAITING))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ports_of_its_own(request: pytest.FixtureRequest) -> Generator[None, None, None]:
+    """Clusters of processes get ports that the system gives to nobody else between their choice and their start."""
+    worker = int(getattr(request.config, "workerinput", {}).get("workerid", "gw0").removeprefix("gw"))
+    ports = itertools.count(FIRST_PORT + worker % WORKERS * PORTS_OF_A_WORKER)
+    free = (port for port in ports if is_free(f"{HOST}:{port}"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_cluster, "free_ports", lambda count: list(itertools.islice(free, count)))
+        yield
