@@ -1,6 +1,6 @@
 """`odradek chaos run` and `odradek chaos ledger`: campaigns of the simulated world, seed by seed, and their sums.
 
-Exit codes: 0 no finding, 3 findings, 2 usage.
+Exit codes: 0 no finding, 3 findings, 2 usage, 130 interrupted: the sum is that of the seeds that were done.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from odradek_chaos.campaign_options import (
     range_of,
 )
 from odradek_chaos.shrinking import shrink_to
+from odradek_chaos.writable import must_be_writable
 
 if TYPE_CHECKING:
     from odradek_chaos.campaign_ledger import Entry
@@ -85,6 +86,8 @@ def run(
             "--ledger adds up campaigns in which every check counts", hint="leave --checks out", exit_code=USAGE
         )
     first, last = range_of(seeds)
+    must_be_writable("--shrink", shrink)
+    must_be_writable("--ledger", ledger)
     progress = Progress(sys.stderr, last - first + 1, enabled=screen.for_people and not quiet)
     digest, commit = core_digest(), commit_here()  # of what runs, whatever becomes of it meanwhile
     done = 0
@@ -99,12 +102,19 @@ def run(
             screen.say(f"{done} of {last - first + 1} seeds done")
         progress.add(summary)
 
+    def on_interrupt(campaign: Campaign) -> None:
+        progress.clear()
+        if campaign.seeds:
+            screen.show(_data(world, campaign, interrupted=True), lambda: "\n".join(campaign.lines()))
+        screen.say(f"interrupted after {campaign.seeds} of {last - first + 1} seeds")
+
     campaign = run_campaign(
         range(first, last + 1),
         options,
         jobs=jobs,
         seconds=None if minutes is None else minutes * 60,
         on_seed=on_seed,
+        on_interrupt=on_interrupt,
     )
     progress.clear()
     if ledger is not None:
@@ -125,11 +135,12 @@ def _enter(file: Path, entry: Entry) -> None:
         raise CommandFailed(f"--ledger: {error}", hint="give a file that can be written", exit_code=USAGE) from error
 
 
-def _data(world: World, campaign: Campaign) -> dict[str, object]:
+def _data(world: World, campaign: Campaign, interrupted: bool = False) -> dict[str, object]:
     """A campaign as `--json` shows it."""
     return {
         "world": world.value,
         "seeds": campaign.seeds,
+        "interrupted": interrupted,
         "virtual_seconds": round(campaign.virtual_ms / 1000),
         "events": campaign.events,
         **{title.replace(" ", "_"): counted for title, counted in campaign.reach().items()},

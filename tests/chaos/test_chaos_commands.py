@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -43,8 +44,9 @@ def test_a_hint_names_the_cluster_that_was_struck(place: Place, arguments: str) 
     assert place.arguments() == arguments
 
 
-def test_an_interrupted_campaign_ends_quietly() -> None:
-    """Ctrl-C goes to the workers too: nobody prints a traceback, and the exit code is that of an interrupt."""
+def test_an_interrupted_campaign_ends_quietly_with_the_sum_of_what_was_done() -> None:
+    """Ctrl-C goes to the workers too: nobody prints a traceback, the exit code is that of an interrupt, and the seeds
+    that were done are summed up."""
     command = ["chaos", "run", "--seeds", "1..1000", "-j", "2", "--faults", "0.1"]
     with sigint_of_children():
         campaign = subprocess.Popen(
@@ -64,3 +66,7 @@ def test_an_interrupted_campaign_ends_quietly() -> None:
     assert campaign.returncode == 130, said
     assert "Traceback" not in said
     assert "never awaited" not in said
+    ended = re.search(r"interrupted after (\d+) of 1000 seeds", said)
+    assert ended is not None, said
+    assert f"{ended[1]} seeds, " in said
+    assert "longest recovery after the faults" in said

@@ -165,18 +165,28 @@ def run_campaign(
     jobs: int = 0,
     seconds: float | None = None,
     on_seed: Callable[[SeedSummary], None] = lambda summary: None,
+    on_interrupt: Callable[[Campaign], None] = lambda campaign: None,
 ) -> Campaign:
     """Run seeds until they or the seconds are used up; `on_seed` is called as each is done, in no certain order.
 
-    `jobs` processes run them, with 0 this one: then an interrupt comes out of the middle of a run.
+    `jobs` processes run them, with 0 this one: then an interrupt comes out of the middle of a run. `on_interrupt` is
+    shown the sum of the seeds that were done, and `KeyboardInterrupt` goes on to the caller.
     """
     campaign = Campaign(options or Options())
     started = monotonic()
     end = None if seconds is None else started + seconds
-    with closing(_results(iter(seeds), campaign.options, jobs, end)) as results:
-        for summary in results:
-            campaign.add(summary)
-            on_seed(summary)
+    try:
+        with closing(_results(iter(seeds), campaign.options, jobs, end)) as results:
+            for summary in results:
+                campaign.add(summary)
+                on_seed(summary)
+    except KeyboardInterrupt:
+        on_interrupt(_ended(campaign, started))
+        raise
+    return _ended(campaign, started)
+
+
+def _ended(campaign: Campaign, started: float) -> Campaign:
     campaign.wall_s = monotonic() - started
     campaign.failed_seeds.sort()
     return campaign
