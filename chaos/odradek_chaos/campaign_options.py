@@ -45,7 +45,10 @@ Checks = Annotated[
 ]
 FastRestart = Annotated[
     bool,
-    typer.Option("--fast-restart-keeps-isr", help="odradek.legacy.fast.restart.keeps.isr of the brokers."),
+    typer.Option(
+        "--fast-restart-keeps-isr/--no-fast-restart-keeps-isr",
+        help="odradek.legacy.fast.restart.keeps.isr of the brokers.",
+    ),
 ]
 ShrinkTo = Annotated[
     Path | None,

@@ -5,7 +5,7 @@ Exit codes: 0 no finding, 3 findings, 2 usage.
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +30,9 @@ from odradek_chaos.campaign_options import (
     Truncation,
     options_of,
 )
+from odradek_chaos.replaying import Replay, replay_of
 from odradek_chaos.shrinking import shrink_to
+from odradek_chaos.writable import must_be_writable
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.checks.invariant import Finding
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 
 def trace(
+    context: typer.Context,
     seed: Annotated[int, typer.Argument(help="The seed.")],
     faults: FaultsSeconds = 8.0,
     nemeses: Nemeses = None,
@@ -67,43 +70,38 @@ def trace(
     `--output jsonl` prints an event a line and at last the result, which `--json` prints with the events inside.
     """
     from odradek_chaos.worlds.simulated.run import run_seed
-    from odradek_chaos.worlds.simulated.script import Script
 
-    screen, replayed = Screen(output, as_json, quiet), None
+    screen = Screen(output, as_json, quiet)
     options = options_of(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict, checks, fast_restart)
-    if script is not None:
-        try:
-            replayed, given = Script.load(script.read_text())
-            options = type(options)(**{**given, **{name: tuple(given.get(name, ())) for name in ("nemeses", "checks")}})
-        except (TypeError, ValueError) as error:
-            raise CommandFailed(str(error), hint="--shrink writes such files", exit_code=USAGE) from error
-        if replayed.seed not in (None, seed):
+    replay = Replay(options) if script is None else replay_of(script, seed, options, context)
+    if shrink is not None:
+        if to_the_end:
             raise CommandFailed(
-                f"{script} is a script of seed {replayed.seed}, not {seed}",
-                hint=f"`odradek chaos trace {replayed.seed} --script {shlex.quote(str(script))}`",
+                "--to-the-end does not go with --shrink",
+                hint="shrinking ends each run at its first finding; --to-the-end goes with the --script that is left",
                 exit_code=USAGE,
             )
-    if shrink is not None:
+        must_be_writable("--shrink", shrink)
         shrunk = shrink_to(shrink, seed, options, screen)
         if not screen.for_people:
             screen.show({"seed": seed, **(_of_shrunk(shrunk, shrink) if shrunk else {"findings": []})}, str)
         raise typer.Exit(FOUND if shrunk else 0)
-    result = run_seed(seed, options, to_the_end=to_the_end, script=replayed)
-    _show(result, screen)
+    result = run_seed(seed, replay.options, to_the_end=to_the_end, script=replay.script)
+    _show(result, screen, replay.script_says)
     raise typer.Exit(FOUND if result.findings else 0)
 
 
-def _show(result: SeedResult, screen: Screen) -> None:
+def _show(result: SeedResult, screen: Screen, script_says: Mapping[str, object]) -> None:
     """The events of a run, and what became of it."""
     moments = result.timeline.in_order()
     if screen.for_people:
         for moment in moments:
             print(moment.line())
-        screen.say(f"\n{result.report()}\ntrace hash: {result.trace_hash}")
+        screen.say(f"\n{result.report(script_says)}\ntrace hash: {result.trace_hash}")
     elif screen.output is OutputFormat.JSON:
-        screen.show({**_of_result(result), "events": [_of_moment(moment) for moment in moments]}, str)
+        screen.show({**_of_result(result, script_says), "events": [_of_moment(moment) for moment in moments]}, str)
     else:
-        screen.show_rows([*map(_of_moment, moments), _of_result(result)], {})
+        screen.show_rows([*map(_of_moment, moments), _of_result(result, script_says)], {})
 
 
 def _of_moment(moment: Moment) -> dict[str, object]:
@@ -117,9 +115,13 @@ def _of_moment(moment: Moment) -> dict[str, object]:
     }
 
 
-def _of_result(result: SeedResult) -> dict[str, object]:
+def _of_result(result: SeedResult, script_says: Mapping[str, object]) -> dict[str, object]:
+    options = result.plan.options
     return {
         "seed": result.seed,
+        "instead_of_script": {
+            name: {"script": value, "run": getattr(options, name)} for name, value in script_says.items()
+        },
         "trace_hash": result.trace_hash,
         "virtual_ms": result.virtual_ms,
         "callbacks": result.events,

@@ -9,6 +9,7 @@ import pytest
 from odradek_chaos.worlds.simulated.checks.names import check_names
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES
+from odradek_chaos.worlds.simulated.faults.choices import Cast, what_is_wrong
 from odradek_chaos.worlds.simulated.faults.damage import Damage
 from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.kinds import KINDS, TABLE, Owed
@@ -22,6 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 FAULTS_MS = 3_000
 SEEDS = 12  # at most, until every kind of a family has struck
 SURVIVED = (Owed.ALWAYS, Owed.CALM)
+CAST = Cast(Options().partitions, Options().writers)
 FAMILIES = sorted({kind.family for kind in TABLE if kind.owed in SURVIVED})
 
 
@@ -33,6 +35,7 @@ def test_a_family_of_faults_costs_nothing_that_is_owed(family: str) -> None:
     for seed in range(SEEDS):
         result = run_seed(seed, Options(faults_ms=FAULTS_MS, nemeses=names))
         assert not result.findings, result.report()
+        assert not any(what_is_wrong(strike.name, strike.choice, CAST) for strike in result.strikes)
         struck.update(result.faults)
         if struck.issuperset(names):
             return
@@ -45,6 +48,15 @@ def test_a_fault_out_of_contract_may_cost_records_and_nothing_else(name: str) ->
     result = run_seed(3, Options(faults_ms=FAULTS_MS, nemeses=(name, "kill")))
     assert result.faults.get(name)
     assert not result.findings, result.report()
+    assert not any(what_is_wrong(strike.name, strike.choice, CAST) for strike in result.strikes)
+
+
+def test_what_power_losses_choose_can_be_carried_out_again() -> None:
+    """A script of their strikes is not refused, as that of no other kind (the tests above)."""
+    names = tuple(kind.name for kind in TABLE if kind.owed is Owed.FLUSHED)
+    strikes = run_seed(3, Options(faults_ms=FAULTS_MS, nemeses=names)).strikes
+    assert {strike.name for strike in strikes} == {*names}
+    assert [what_is_wrong(strike.name, strike.choice, CAST) for strike in strikes] == [""] * len(strikes)
 
 
 def test_a_reader_that_meets_damage_begins_anew_until_the_copy_is_replaced() -> None:

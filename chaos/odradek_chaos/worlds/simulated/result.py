@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from odradek_chaos.worlds.simulated.board import Board
@@ -45,8 +46,12 @@ class SeedResult:
         arguments = self.plan.options.arguments()
         return f"make sim SEED={self.seed}" + (f' SIM_OPTIONS="{arguments}"' if arguments else "")
 
-    def report(self) -> str:
-        """A failure as a text: the check, the events around it, what the seed expands to, how to repeat it."""
+    def report(self, script_says: Mapping[str, object] | None = None) -> str:
+        """A failure as a text: the check, the events around it, what the seed expands to, how to repeat it.
+
+        `script_says` has the options in which this run is not as its script.
+        """
+        others = {name: f" (the script says {value})" for name, value in (script_says or {}).items()}
         lines = [f"seed {self.seed}: {finding}" for finding in self.findings]
         if self.findings:
             first = self.findings[0]
@@ -56,7 +61,7 @@ class SeedResult:
                 lines += ["", *self.board.screen(self.timeline, partition, first.time_us, brokers), ""]
             else:
                 lines += ["", *self.timeline.around(first.time_us), ""]
-        lines += [f"{name} = {value}" for name, value in self.plan.describe().items()]
+        lines += [f"{name} = {value}{others.get(name, '')}" for name, value in self.plan.describe().items()]
         if self.script is not None:
             lines += ["", f"{len(self.script.strikes)} faults of the script:"]
             lines += [strike.line() for strike in self.script.strikes]

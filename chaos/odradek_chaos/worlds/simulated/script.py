@@ -66,7 +66,7 @@ class Script:
                 int(data["salt"]),
                 None if seed is None else int(seed),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a script of a simulated run: {error}") from error
         return script, options
 
