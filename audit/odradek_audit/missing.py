@@ -3,8 +3,9 @@
 `replication-offset-checkpoint` names the partitions that a broker hosts. Whoever deletes a replica in peace, because
 its topic went or because it was reassigned, leaves the entry out when the file is written next, after seconds or at the
 stop. So after a clean stop an entry without a directory is a loss; a broker that was killed, or runs, may have a stale
-one: that is a note. Where no replica has a directory the topic is gone, and only a history can tell a deletion from a
-loss (`acknowledged-lost`).
+one: that is a note. Where no replica has a directory of the topic, it is gone, and only a history can tell a deletion
+from a loss (`acknowledged-lost`). Of a topic that lives no partition can be deleted: one that nobody has any more is
+judged by the same rule.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from odradek_proto.formats import REPLICATION_OFFSET_CHECKPOINT
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition
 
 from odradek_audit.findings import CHECKS, Finding, Note
-from odradek_audit.layout import METADATA_TOPIC, Layout, LogDirectory
+from odradek_audit.layout import METADATA_TOPIC, SET_ASIDE_SUFFIXES, Layout, LogDirectory
 
 CHECK = "checkpoint-order"
 NO_DIRECTORY, COUNTED = "no-directory", "counted-without-directory"
@@ -26,20 +27,29 @@ NAMED = 5
 def check_missing(layout: Layout) -> tuple[list[Finding], list[Note]]:
     """Records that a replica has counted and of which it has no directory: findings after a clean stop, else notes.
 
-    Looks at the partitions of the layout, so at none of other topics, and at none that every replica lacks.
+    Looks at the topics of the layout alone, so at none that was left out, and at none that every replica lacks.
     """
     findings: list[Finding] = []
     notes: list[Note] = []
-    for partition in (TopicPartition(each.topic, each.partition) for each in layout.partitions):
-        deleted = layout.has_aside(partition, (DELETED_PARTITION_SUFFIX,))
+    present = {TopicPartition(each.topic, each.partition) for each in layout.partitions}
+    for partition in sorted(present | _vanished(layout, present)):
+        nowhere = partition not in present
+        given_up = layout.has_aside(partition, SET_ASIDE_SUFFIXES if nowhere else (DELETED_PARTITION_SUFFIX,))
         for directory in layout.directories.values():
             if not _has_counted(directory, partition):
                 continue
-            if directory.clean_shutdown and not deleted:
-                findings.append(_finding(directory, partition))
+            if directory.clean_shutdown and not given_up:
+                findings.append(_finding(directory, partition, nowhere=nowhere))
             else:
-                notes.append(_note(directory, partition, deleted=deleted))
+                notes.append(_note(directory, partition, nowhere=nowhere, given_up=given_up))
     return findings, notes
+
+
+def _vanished(layout: Layout, present: set[TopicPartition]) -> set[TopicPartition]:
+    """Partitions without a directory anywhere that checkpoints name, of topics of which there are others."""
+    living = {partition.topic for partition in present}
+    named = {partition for directory in layout.directories.values() for partition in directory.high_watermarks}
+    return {partition for partition in named - present if partition.topic in living}
 
 
 def absent_partitions(layout: Layout) -> list[Note]:
@@ -73,15 +83,18 @@ def _log_start(directory: LogDirectory, partition: TopicPartition) -> int:
     return max(directory.log_starts.get(partition, 0), 0)
 
 
-def _said(directory: LogDirectory, partition: TopicPartition) -> str:
+def _said(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool) -> str:
+    others = ", nor has any other replica that was read, although its topic lives" if nowhere else ""
     return (
-        f"{partition}: replica {directory.replica} has no directory of the partition, and its "
+        f"{partition}: replica {directory.replica} has no directory of the partition{others}, and its "
         f"{REPLICATION_OFFSET_CHECKPOINT} says the high watermark {directory.high_watermarks[partition]}"
     )
 
 
-def _finding(directory: LogDirectory, partition: TopicPartition) -> Finding:
+def _finding(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool) -> Finding:
     evidence: dict[str, object] = {"no_directory": True, "claimed": directory.high_watermarks[partition]}
+    if nowhere:
+        evidence["nowhere"] = True
     if partition in directory.recovery_points:
         evidence["recovery_point"] = directory.recovery_points[partition]
     return Finding(
@@ -90,7 +103,8 @@ def _finding(directory: LogDirectory, partition: TopicPartition) -> Finding:
         topic=partition.topic,
         partition=partition.partition,
         replica=directory.replica,
-        sentence=f"{_said(directory, partition)}: it stopped cleanly and has counted records that it does not have",
+        sentence=f"{_said(directory, partition, nowhere=nowhere)}: it stopped cleanly and has counted records that it "
+        "does not have",
         offset=_log_start(directory, partition),
         end_offset=directory.high_watermarks[partition],
         file=REPLICATION_OFFSET_CHECKPOINT,
@@ -98,14 +112,20 @@ def _finding(directory: LogDirectory, partition: TopicPartition) -> Finding:
     )
 
 
-def _note(directory: LogDirectory, partition: TopicPartition, *, deleted: bool) -> Note:
-    why = "another broker is deleting its own" if deleted else "it did not stop cleanly, so the entry may be stale"
+def _note(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool, given_up: bool) -> Note:
+    why = "it did not stop cleanly, so the entry may be stale"
+    if given_up:
+        why = "another broker has set its own aside" if nowhere else "another broker is deleting its own"
+    lost = "if it is a replica of the partition, the records are lost there"
+    if nowhere:
+        elsewhere = "the partition lies on brokers that were not read"
+        lost = f"unless the topic was deleted and made anew with fewer partitions, or {elsewhere}, the records are lost"
     return Note(
         COUNTED,
         partition.topic,
         partition.partition,
         directory.replica,
-        f"{_said(directory, partition)}; {why}: if it is a replica of the partition, the records are lost there",
+        f"{_said(directory, partition, nowhere=nowhere)}; {why}: {lost}",
         _log_start(directory, partition),
         directory.high_watermarks[partition],
     )

@@ -160,3 +160,52 @@ def test_a_lost_partition_is_still_told_by_the_history(replicas: dict[str, Path]
     told = [Event(SEND, "orders", 0, b"a"), Event(ACK, "orders", 0, b"a", 1)]
     history.write_text("".join(encode_event(event) + "\n" for event in told))
     assert {finding.check for finding in audit(replicas, history=history).findings} == {"acknowledged-lost"}
+
+
+def lost_everywhere(write_cluster: WriteCluster, log: SampleLog, *, clean_shutdown: bool) -> dict[str, Path]:
+    """Three brokers that counted three partitions of a topic, and `orders-1` removed from all of them."""
+    sample = {TopicPartition("orders", number): SamplePartition(log) for number in range(3)}
+    made = write_cluster(sample, sample, sample, clean_shutdown=clean_shutdown)
+    for path in made.values():
+        shutil.rmtree(path / "orders-1")
+    return made
+
+
+def test_a_partition_of_a_living_topic_that_nobody_has_is_found(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path
+) -> None:
+    """Topics never shrink: while others of its partitions are there, a counted one was not deleted in peace."""
+    made = lost_everywhere(write_cluster, log, clean_shutdown=True)
+    report = audit(made, settled=True)
+    assert [(f.check, f.topic, f.partition, f.replica, f.offset, f.end_offset) for f in report.findings] == [
+        ("checkpoint-order", "orders", 1, name, 0, 260) for name in ("1", "2", "3")
+    ]
+    assert "nor has any other replica that was read, although its topic lives" in report.findings[0].sentence
+    assert report.exit_code == 3
+    assert audit(made, topics=["t"]).findings == []
+    out = tmp_path / "out"
+    given = [f"--replica={name}={path}" for name, path in made.items()]
+    assert CliRunner().invoke(app, ["run", *given, "--out", str(out)]).exit_code == 3
+    page = (out / "report.html").read_text()
+    assert "Replica 1 has no directory of orders-1, as no other has" in page
+    assert "put back the directory" in page
+    assert "it copies the partition from the leader" not in page
+
+
+def test_a_partition_that_nobody_has_is_a_note_after_a_kill(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """A topic that was deleted and made anew with fewer partitions may leave entries where a broker was killed."""
+    report = audit(lost_everywhere(write_cluster, log, clean_shutdown=False), settled=True)
+    assert (report.findings, report.exit_code) == ([], 0)
+    notes = [note for note in report.notes if note.kind == COUNTED]
+    assert [(note.topic, note.partition, note.replica) for note in notes] == [
+        ("orders", 1, name) for name in ("1", "2", "3")
+    ]
+    assert "unless the topic was deleted and made anew with fewer partitions" in notes[0].sentence
+
+
+@pytest.mark.parametrize("suffix", ["delete", "stray", "future"])
+def test_a_partition_set_aside_by_all_is_no_finding(write_cluster: WriteCluster, log: SampleLog, suffix: str) -> None:
+    """One broker's directory that was given up is enough to say that the partition was not just lost."""
+    made = lost_everywhere(write_cluster, log, clean_shutdown=True)
+    (made["1"] / f"orders-1.{7:032x}-{suffix}").mkdir()
+    assert audit(made).findings == []

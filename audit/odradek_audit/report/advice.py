@@ -203,6 +203,11 @@ def _replaced(finding: Finding) -> list[Safe]:
 
 def _restored(finding: Finding) -> Safe:
     """How a replica whose directory is gone gets its records again."""
+    if finding.evidence.get("nowhere"):
+        return Safe(
+            "No replica that was read has the partition. Keep the brokers stopped, and put back the directory from a "
+            "backup, or from a broker that was not read: started now, they may begin the partition anew, empty."
+        )
     return join(
         [
             "Look whether broker ",

@@ -222,7 +222,8 @@ def _file(finding: Finding, where: str) -> str:
 def _checkpoint(finding: Finding, where: str) -> str:
     if finding.evidence.get("no_directory"):
         counted = f"its {finding.file} counts {count(finding.end_offset - finding.offset)} records"
-        return f"Replica {finding.replica} has no directory of {place_of(finding)}, and {counted}."
+        others = ", as no other has" if finding.evidence.get("nowhere") else ""
+        return f"Replica {finding.replica} has no directory of {place_of(finding)}{others}, and {counted}."
     claimed = f"names offset {finding.end_offset} in {finding.file}"
     return f"Replica {finding.replica}{where} {claimed}, where nothing above {finding.offset} can be."
 
