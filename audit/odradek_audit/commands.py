@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek_audit.cluster_file import absent_brokers
 from odradek_audit.report import RESULT_FILES, Report
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def run(
                 report = _run_local(bar, replicas, events, wanted, settled, jobs)
     except KeyboardInterrupt:
         _stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
+    if data is not None:
+        report.notes = [*absent_brokers(data, replicas), *report.notes]
     report.configuration = configuration
     report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if out is not None:

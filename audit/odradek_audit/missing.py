@@ -19,7 +19,7 @@ from odradek_audit.findings import CHECKS, Finding, Note
 from odradek_audit.layout import METADATA_TOPIC, SET_ASIDE_SUFFIXES, Layout, LogDirectory
 
 CHECK = "checkpoint-order"
-NO_DIRECTORY, COUNTED = "no-directory", "counted-without-directory"
+NO_DIRECTORY, NO_TOPIC, COUNTED = "no-directory", "no-topic", "counted-without-directory"
 NAMED = 5
 """Partitions that one note names."""
 
@@ -63,6 +63,14 @@ def absent_partitions(layout: Layout) -> list[Note]:
             sentence = f"replica {name} has no directory of {partitions}, compared without it: {listed(absent)}"
             notes.append(Note(NO_DIRECTORY, "", -1, name, sentence))
     return notes
+
+
+def absent_topics(layout: Layout, topics: Iterable[str]) -> list[Note]:
+    """A note for each topic that was asked for and of which no replica has a partition."""
+    present = {each.topic for each in layout.partitions}
+    said = "was asked for, and no replica that was read has a partition of it"
+    absent = [topic for topic in dict.fromkeys(topics) if topic not in present]
+    return [Note(NO_TOPIC, topic, -1, "", f"topic {topic} {said}") for topic in absent]
 
 
 def listed(places: Iterable[object]) -> str:

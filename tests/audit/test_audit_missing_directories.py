@@ -209,3 +209,56 @@ def test_a_partition_set_aside_by_all_is_no_finding(write_cluster: WriteCluster,
     made = lost_everywhere(write_cluster, log, clean_shutdown=True)
     (made["1"] / f"orders-1.{7:032x}-{suffix}").mkdir()
     assert audit(made).findings == []
+
+
+def test_a_topic_that_is_nowhere_is_named(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """`--topics` with a name that no replica knows says so; what was found is compared all the same."""
+    made = write_cluster(log, log)
+    given = [f"--replica={name}={path}" for name, path in made.items()]
+    result = CliRunner().invoke(app, ["run", *given, "--topics", "t,nope,t,none"])
+    assert result.exit_code == 0, result.output
+    for topic in ("nope", "none"):
+        said = f"note: topic {topic} was asked for, and no replica that was read has a partition of it"
+        assert result.output.count(said) == 1
+    assert "topic t was asked for" not in result.output
+    alone = CliRunner().invoke(app, ["run", *given, "--topics", "nope"])
+    assert alone.exit_code == 1
+    assert "note: topic nope was asked for" in alone.output
+    assert [note.kind for note in audit(made, topics=iter(["nope"])).notes] == ["no-topic"]
+
+
+def cluster_file(place: Path, text: str | None = None) -> None:
+    """What `odradek cluster up` writes down of three brokers, of whose directories there may be fewer."""
+    nodes = [{"node_id": node, "log_directory": f"/home/me/cluster/b{node}"} for node in (1, 2, 3)]
+    (place / "cluster.json").write_text(json.dumps({"nodes": nodes}) if text is None else text)
+
+
+def test_a_broker_of_the_cluster_without_a_directory_is_named(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path
+) -> None:
+    """`cluster.json` says which brokers there are; the copy may lie elsewhere than the cluster did."""
+    made = write_cluster(log, log, log)
+    cluster_file(tmp_path)
+    run = ["run", "--data", str(tmp_path)]
+    assert "note:" not in CliRunner().invoke(app, run).output
+    (made["2"] / "meta.properties").unlink()
+    assert "of cluster.json" not in CliRunner().invoke(app, run).output
+    shutil.rmtree(made["3"])
+    result = CliRunner().invoke(app, [*run, "--json"])
+    assert result.exit_code == 0, result.output
+    notes = json.loads(result.stdout)["notes"]
+    sentence = "broker 3 of cluster.json has no log directory (b3) there: not compared"
+    assert [(note["kind"], note["replica"], note["sentence"]) for note in notes] == [("no-broker", "3", sentence)]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"nodes": [3, {"node_id": "x"}]}', '{"nodes": 3}', "\udcff"])
+def test_a_cluster_file_that_says_nothing_is_named(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, text: str
+) -> None:
+    """The audit goes on without it."""
+    write_cluster(log, log)
+    cluster_file(tmp_path, "")
+    (tmp_path / "cluster.json").write_bytes(text.encode(errors="surrogateescape"))
+    result = CliRunner().invoke(app, ["run", "--data", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "note: cluster.json cannot be read, so nobody knows which brokers it should be" in result.output

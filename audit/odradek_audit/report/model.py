@@ -23,7 +23,7 @@ from odradek_audit.evidence_file import BrokerEvents, explain
 from odradek_audit.findings import Finding, Note, Severity, sorted_findings
 from odradek_audit.history import History, PartitionHistory
 from odradek_audit.layout import CLEANER_CHECKPOINT, METADATA_TOPIC, Layout
-from odradek_audit.missing import absent_partitions, check_missing
+from odradek_audit.missing import absent_partitions, absent_topics, check_missing
 
 FINDINGS_FILE = "findings.jsonl"
 SUMMARY_FILE = "summary.json"
@@ -125,6 +125,7 @@ def finish(
     seconds: float,
 ) -> Report:
     """Put the results of all partitions together and judge whether enough was compared. Both engines end here."""
+    wanted = None if topics is None else list(topics)
     report = Report(engine, {name: directory.path for name, directory in layout.directories.items()}, seconds=seconds)
     report.history_events = history.count if history is not None else None
     for result in sorted(results, key=lambda result: (result.summary.topic, result.summary.partition)):
@@ -134,10 +135,10 @@ def finish(
         report.partitions.append(replace(result.summary, losses=losses))
         report.losses.extend(losses)
     missing, counted = check_missing(layout)
-    report.notes = [*absent_partitions(layout), *counted, *report.notes]
+    report.notes = [*absent_topics(layout, wanted or ()), *absent_partitions(layout), *counted, *report.notes]
     report.findings = sorted_findings([*report.findings, *_directory_findings(layout), *missing])
     if history is not None:
-        gone = _lost_partitions(layout, history, topics)
+        gone = _lost_partitions(layout, history, wanted)
         report.findings.extend(_lost_partition(events) for events in gone if _owed(events))
         report.losses.extend(loss for events in gone for loss in _losses(layout, events))
     report.events = {name: each.events for name, each in layout.directories.items() if each.events is not None}
