@@ -14,7 +14,7 @@ from odradek_proto.transport.ports import Clock, Network
 from odradek.config import ConsumerConfig
 from odradek.consumer_offsets import UNKNOWN_TOPIC_TIMEOUT_MS, ConsumerOffsets
 from odradek.core.fetch_state import EARLIEST, LATEST, FetchState
-from odradek.errors import ClientClosed, ConfigError, NotAssigned
+from odradek.errors import ClientClosed, ConfigError, NotAssigned, OdradekError
 from odradek.fetch_engine import FetchEngine
 
 
@@ -87,6 +87,14 @@ class ConsumerAssignment(ConsumerOffsets):
     def paused(self) -> list[TopicPartition]:
         """The partitions that are paused."""
         return [state.name for state in self._ready_engine().states() if state.paused]
+
+    @property
+    def held_up_by(self) -> dict[TopicPartition, OdradekError]:
+        """The partitions of which no record can come at the moment, and why; the others are read meanwhile.
+
+        One that nobody leads, for example, or whose leader cannot be reached. Most of it passes within a second.
+        """
+        return {} if self._engine is None else self._engine.held_up_by()
 
     async def _prepare(self) -> None:
         """Turn the subscription into partitions, again when topics have grown. Raises `UnknownTopic`."""

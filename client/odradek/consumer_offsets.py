@@ -51,6 +51,22 @@ class ConsumerOffsets(Client):
         found = await self._list_offsets(timestamps)
         return {partition: answer if answer.offset >= 0 else None for partition, answer in found.items()}
 
+    async def offsets_or_errors(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | OdradekError]:
+        """Each leader asked once, within two seconds: an answer for every partition, or why there is none now.
+
+        A time is milliseconds since 1970, `LATEST` (-1) or `EARLIEST` (-2). Offset -1: no record is so late.
+        """
+        asked = {TopicPartition(*partition): timestamp for partition, timestamp in timestamps.items()}
+        cluster = self._require_running()
+        committed = self._config.isolation_level == "read_committed"
+        found = await list_offsets(cluster, asked, committed=committed)
+        for error in found.values():
+            if isinstance(error, OdradekError):
+                cluster.request_refresh(f"offsets: {error.message}")
+        return found
+
     async def watermarks(self, partition: TopicPartition) -> Watermarks:
         """Log start offset, high watermark and log end offset, as the leader knows them."""
         partition = TopicPartition(*partition)

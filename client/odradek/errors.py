@@ -50,6 +50,8 @@ HINTS: Mapping[ErrorCode, str] = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or delete the topic first",
     ErrorCode.OFFSET_OUT_OF_RANGE: "seek to another offset, or set auto_offset_reset to earliest or latest",
     ErrorCode.LEADER_NOT_AVAILABLE: "see `odradek cluster status`: the partition's replicas may all be down",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the leader cannot use its replica: see its log; stop that broker and another "
+    "eligible replica leads",
     ErrorCode.CORRUPT_MESSAGE: "run `odradek audit run` over the log directories",
 }
 

@@ -22,7 +22,7 @@ from odradek.config import ConsumerConfig
 from odradek.connections import Cluster
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.fetch_state import Chunk, FetchState, Row, State
-from odradek.errors import ClientFailed, CorruptRecords, OdradekError
+from odradek.errors import BrokerUnreachable, ClientFailed, CorruptRecords, OdradekError
 from odradek.fetch_link import FetchLink
 from odradek.positions import PositionKeeper
 from odradek.tasks import start_task
@@ -82,6 +82,12 @@ class FetchEngine:
 
     def states(self) -> list[FetchState]:
         return [*self._states.values()]
+
+    def held_up_by(self) -> dict[TopicPartition, OdradekError]:
+        """The partitions of which no record can come at the moment, and why; paused ones are not among them."""
+        now_ms = self._clock.now_ms()
+        found = {name: state.held_up_by(now_ms) for name, state in self._states.items() if not state.paused}
+        return {name: error for name, error in found.items() if error is not None}
 
     def look_again(self) -> None:
         """Wake whoever may have something to do for a partition now."""
@@ -152,7 +158,7 @@ class FetchEngine:
             state.park(error)
             return
         pause = self._cluster.search_pause(state.failures + 1)
-        state.on_refused(self._clock.now_ms(), pause)
+        state.on_refused(self._clock.now_ms(), pause, error)
         view = self._cluster.view
         if view.hint_leader(state.name, answer.current_leader_id, answer.current_leader_epoch):
             state.on_leader(view.leader_of(state.name))
@@ -163,9 +169,9 @@ class FetchEngine:
         self._clock.call_later(pause, self.look_again)
 
     def _on_broken(self, broker_id: int, error: NetworkError) -> None:
+        trouble = BrokerUnreachable(f"broker {broker_id}: {error}")
         for state in self._states.values():
-            if state.outstanding is not None and state.outstanding[0] == broker_id:
-                state.outstanding = None
+            state.on_broken(broker_id, trouble)
         self._cluster.request_refresh(f"broker {broker_id}: {error}")
 
     # --- records out -----------------------------------------------------------------------------------------------

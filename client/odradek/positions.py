@@ -19,7 +19,7 @@ from odradek.broker_errors import broker_error
 from odradek.connections import Cluster
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.fetch_state import FetchState, Position, State
-from odradek.errors import ClientError, OdradekError
+from odradek.errors import BrokerUnreachable, ClientError, OdradekError
 from odradek.results import OffsetAndTimestamp
 
 LIST_OFFSETS = "/odradek.v1.Broker/ListOffsets"
@@ -53,6 +53,8 @@ async def list_offsets(cluster: Cluster, timestamps: Mapping[TopicPartition, int
             request.partitions.add(topic=topic, partition=number, current_leader_epoch=epoch, timestamp_ms=timestamp)
         try:
             answer = await cluster.call_broker(leader, LIST_OFFSETS, request, pb.ListOffsetsResponse, CALL_TIMEOUT_MS)
+        except BrokerUnreachable as error:
+            return dict.fromkeys(asked, BrokerUnreachable(f"broker {leader}: {error.message}", hint=error.hint))
         except ClientError as error:
             return dict.fromkeys(asked, error)
         found: Offsets = {}
@@ -167,5 +169,5 @@ class PositionKeeper:
         if error is not None and not error.retriable:
             state.park(error)
             return
-        state.on_refused(self._cluster.clock.now_ms(), self._cluster.search_pause(state.failures + 1))
+        state.on_refused(self._cluster.clock.now_ms(), self._cluster.search_pause(state.failures + 1), error)
         self._cluster.request_refresh(f"{state.name}: {error.message if error else 'not answered'}")

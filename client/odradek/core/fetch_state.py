@@ -16,18 +16,21 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 
+from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import Value
 
+from odradek.broker_errors import broker_error
 from odradek.config import OffsetReset
-from odradek.core.cluster_view import UNKNOWN_LEADER, LeaderAndEpoch
+from odradek.core.cluster_view import NO_LEADER, UNKNOWN_LEADER, LeaderAndEpoch
 from odradek.errors import LogTruncated, NoOffset, OdradekError
 from odradek.results import Headers
 
 LATEST = -1  # timestamps that ListOffsets gives a meaning
 EARLIEST = -2
 NO_EPOCH = -1
+REFUSAL_MS = 2_000  # a leader that refuses does so sooner; one that says nothing has nothing new
 
 
 class State(Enum):
@@ -79,6 +82,7 @@ class FetchState:
         "retry_at_ms",
         "rows",
         "state",
+        "trouble",
     )
 
     def __init__(self, name: TopicPartition, reset: OffsetReset) -> None:
@@ -99,6 +103,7 @@ class FetchState:
         self.log_start_offset = -1
         self.failures = 0
         self.retry_at_ms = 0
+        self.trouble: OdradekError | None = None  # the last error that will be tried again, while nothing went well
         self._ask_for_offset()
 
     # --- positions -------------------------------------------------------------------------------------------------
@@ -144,6 +149,7 @@ class FetchState:
         if self.state is State.NEEDS_OFFSET and self.reset_to == asked:
             self.position = Position(offset, NO_EPOCH)
             self.reset_to = None
+            self.trouble = None
             self.rewind()
             self.state = State.FETCHING
 
@@ -154,6 +160,8 @@ class FetchState:
         if leader == self.leader:
             return
         newer = leader.epoch > self.leader.epoch
+        if newer:
+            self.trouble = None
         self.leader = leader
         self.retry_at_ms = 0
         if not newer and self.outstanding is None:
@@ -169,6 +177,7 @@ class FetchState:
         """
         if self.state is not State.VALIDATING or asked != self.position or leader_epoch != self.leader.epoch:
             return
+        self.trouble = None
         undefined = end_epoch < 0 or end_offset < 0
         if not undefined and end_offset >= self.position.offset:
             self.state = State.FETCHING
@@ -213,6 +222,7 @@ class FetchState:
         """The answer that we waited for, without an error; `next_offset` is the one behind its last batch."""
         self.outstanding = None
         self.failures = 0
+        self.trouble = None
         self.high_watermark = answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         if chunk is not None:
@@ -234,11 +244,29 @@ class FetchState:
         else:
             self._ask_for_offset()
 
-    def on_refused(self, now_ms: int, pause_ms: int) -> None:
-        """Ask again after a pause."""
+    def on_refused(self, now_ms: int, pause_ms: int, trouble: OdradekError | None = None) -> None:
+        """Ask again after a pause; `trouble` is the reason, for people."""
         self.outstanding = None
         self.failures += 1
         self.retry_at_ms = now_ms + pause_ms
+        self.trouble = trouble
+
+    def on_broken(self, broker_id: int, trouble: OdradekError) -> None:
+        """A broker's stream ended, or there is none to be had: what it was asked for is asked again."""
+        if self.outstanding is not None and self.outstanding[0] == broker_id:
+            self.outstanding = None
+        if self.leader.leader_id == broker_id:
+            self.trouble = trouble
+
+    def held_up_by(self, now_ms: int) -> OdradekError | None:
+        """Why no record can come of this partition at the moment; None when it is read, or waits for new ones."""
+        if self.error is not None:
+            return self.error
+        if self.leader.leader_id == NO_LEADER:
+            return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, where=str(self.name))
+        if self.outstanding is not None and now_ms - self.retry_at_ms > REFUSAL_MS:
+            return None
+        return self.trouble
 
     def put_back(self, rows: list[Row]) -> None:
         """Records that were taken and could not be handed out."""

@@ -10,6 +10,7 @@ from odradek_proto.transport.ports import Clock, Network
 
 import odradek.consumer
 from odradek.config import BootstrapServers, ConsumerSettings
+from odradek.errors import OdradekError
 from odradek.results import ConsumerRecord, K, OffsetAndTimestamp, V, Watermarks
 from odradek.sync.background import Facade, background_loop
 
@@ -151,6 +152,17 @@ class Consumer(Facade, Generic[K, V]):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time."""
         return self._loop.run(self._client.offsets_for_times(timestamps))
+
+    def offsets_or_errors(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | OdradekError]:
+        """Each leader asked once: an answer for every partition, or why there is none now."""
+        return self._loop.run(self._client.offsets_or_errors(timestamps))
+
+    @property
+    def held_up_by(self) -> dict[TopicPartition, OdradekError]:
+        """The partitions of which no record can come at the moment, and why."""
+        return self._loop.call(lambda: self._client.held_up_by)
 
     def lag(self, partition: TopicPartition) -> int:
         """How many offsets lie between the position and the high watermark."""

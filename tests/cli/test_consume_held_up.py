@@ -1,0 +1,104 @@
+"""`odradek consume` while a partition has no leader: the others are read, the stuck one is named, --timeout ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from odradek import Producer, TopicPartition
+from odradek.broker_errors import KafkaStorageError
+from odradek.cli import reading
+from odradek.cli.screen import Screen
+from odradek_broker.testing import Cluster
+from odradek_broker.testing.plugin import Clusters
+
+Run = Callable[..., Any]
+RECORDS = 5
+
+
+@pytest.fixture
+def cluster(odradek_clusters: Clusters) -> Iterator[Cluster]:
+    """Three brokers, whole again at the end."""
+    cluster = odradek_clusters.get(3)
+    yield cluster
+    cluster.heal()
+
+
+@pytest.fixture
+def stuck(cluster: Cluster, odradek_clusters: Clusters, request: pytest.FixtureRequest) -> tuple[str, int]:
+    """A topic of three partitions with one replica each; the leader of partition 1 is down, which is the number."""
+    name = odradek_clusters.new_topic_name(request.node.name)
+    cluster.create_topic(name, 3, replication_factor=1)
+    asyncio.run(write(cluster.bootstrap, name))
+    victim = cluster.leader_of(name, 1)
+    cluster.kill(victim)
+    return name, victim
+
+
+async def write(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap) as producer:
+        for partition in range(3):
+            for number in range(RECORDS):
+                await producer.send(topic, b"%d-%d" % (partition, number), partition=partition)
+
+
+@pytest.mark.parametrize("words", [("-o", "beginning", "-e"), ("-o", "-5", "-e"), ("-o", "beginning", "-c", "20"),
+                                   ("-o", "beginning"), ("-o", "@1000", "-e")])  # fmt: skip
+def test_what_can_be_read_is_read_and_the_rest_is_named(
+    cluster: Cluster, stuck: tuple[str, int], odradek: Run, words: tuple[str, ...]
+) -> None:
+    """Exit code 5 after --timeout, with the partition, the reason and what to do."""
+    name, _ = stuck
+    outcome = odradek("consume", name, *words, "--timeout", "3", "-b", cluster.bootstrap)
+    assert sorted(outcome.out.split()) == sorted(f"{part}-{number}" for part in (0, 2) for number in range(RECORDS))
+    last, hint = outcome.err.splitlines()[-2:]
+    assert last.startswith(f"odradek: no record for 3 seconds; held up: {name}-1: ")
+    assert f"{name}-0" not in outcome.err
+    assert "try: " in hint
+    assert "odradek cluster health" in hint
+    assert outcome.code == 5
+
+
+def test_the_end_is_not_waited_for_in_silence(cluster: Cluster, stuck: tuple[str, int], odradek: Run) -> None:
+    """`-o end`: nothing comes, and who is waited for is said before the time is over."""
+    name, _ = stuck
+    outcome = odradek("consume", name, "-o", "end", "--timeout", "4", "-b", cluster.bootstrap)
+    assert (outcome.code, outcome.out) == (5, "")
+    assert outcome.err.startswith(f"held up: {name}-1: ")
+
+
+def test_a_partition_is_read_as_soon_as_it_has_a_leader_again(
+    cluster: Cluster, stuck: tuple[str, int], odradek: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --timeout it is waited for, from where it was to be begun."""
+    name, victim = stuck
+    told: list[str] = []
+
+    def say(screen: Screen, text: str = "") -> None:
+        told.append(text)
+        if text.startswith("held up: "):
+            cluster.start(victim)
+
+    monkeypatch.setattr(Screen, "say", say)
+    outcome = odradek("consume", name, "--from-beginning", "-e", "-b", cluster.bootstrap)
+    assert outcome.code == 0
+    assert sorted(outcome.out.split()) == sorted(f"{part}-{number}" for part in range(3) for number in range(RECORDS))
+    assert next(text for text in told if text.startswith("held up: ")).startswith(f"held up: {name}-1: ")
+
+
+def test_what_passes_by_itself_is_not_told(capfd: pytest.CaptureFixture[str]) -> None:
+    """What stays is told once, with the error's own advice, and its end too."""
+    news = reading.News(Screen())
+    troubles = {TopicPartition("orders", 2): KafkaStorageError(where="orders-2")}
+    for moment, found in ((100, troubles), (101, {}), (102, troubles), (103, troubles)):
+        news.look(found, moment)
+    assert capfd.readouterr().err == ""
+    for moment in (104, 106, 110):
+        news.look(troubles, moment)
+    first, hint = capfd.readouterr().err.splitlines()
+    assert first.startswith("held up: orders-2: KAFKA_STORAGE_ERROR: ")
+    assert "stop that broker" in hint
+    news.look({}, 111)
+    assert capfd.readouterr().err == "orders-2: read again\n"
