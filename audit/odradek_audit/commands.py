@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek_audit.cluster_file import absent_brokers
+from odradek_audit.cluster_file import absent_brokers, brokers_file
 from odradek_audit.report import RESULT_FILES, Report
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _replicas(entries: Sequence[str], data: Path | None) -> dict[str, Path]:
 
 
 def _check_out(out: Path | None, overwrite: bool, replicas: dict[str, Path], data: Path | None) -> None:
-    """An audit writes nothing into its evidence, also not with --overwrite."""
+    """An audit writes nothing into its evidence, nor into another cluster's data, also not with --overwrite."""
     if out is None:
         return
     place = out.resolve()
@@ -185,6 +185,8 @@ def _check_out(out: Path | None, overwrite: bool, replicas: dict[str, Path], dat
             _stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")
     if data is not None and place == data.resolve():
         _stop(f"--out {out} is what is audited; choose a directory of its own")
+    if (file := brokers_file(place)) is not None:
+        _stop(f"--out {out} is no place for results: brokers keep their data there ({file}); choose another directory")
     if overwrite:
         return
     present = [name for name in RESULT_FILES if (out / name).exists()]

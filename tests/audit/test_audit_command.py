@@ -119,6 +119,35 @@ def test_nothing_is_written_into_the_evidence(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ("other", "cluster.json"),
+        ("copied", "broker-1"),
+        ("copied/broker-1", "meta.properties"),
+        ("copied/broker-1/report", "meta.properties"),
+    ],
+)
+def test_nothing_is_written_into_another_cluster(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, place: str, found: str
+) -> None:
+    """A data directory that is not the audited one is refused too; a directory of its own in it is fine."""
+    replicas = write_cluster(log, log)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/cluster.json").write_text("{}")
+    (tmp_path / "copied").mkdir()
+    replicas["1"].rename(tmp_path / "copied/broker-1")
+    write_cluster(log, log)
+    arguments = ["run", *(f"--replica={name}={path}" for name, path in replicas.items()), "--no-html", "--overwrite"]
+    before = sorted(tmp_path.rglob("*"))
+    result = runner.invoke(app, [*arguments, "--out", str(tmp_path / place)])
+    assert result.exit_code == 2
+    assert "is no place for results" in result.output
+    assert f"{found})" in result.output
+    assert sorted(tmp_path.rglob("*")) == before
+    assert runner.invoke(app, [*arguments, "--out", str(tmp_path / "other/audit")]).exit_code == 0
+
+
 @pytest.mark.parametrize("master", ["local[x]", "local[0]", "local[]", "locla", "spark://", ""])
 def test_a_master_that_is_none_is_refused_before_spark_starts(
     write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, master: str
