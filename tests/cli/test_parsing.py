@@ -151,6 +151,32 @@ def test_a_line_that_is_no_record_is_named(line: bytes) -> None:
         collect(records_of_json(io.BytesIO(b'{"value": "v"}\n' + line), (), None))
 
 
+@pytest.mark.parametrize(
+    ("line", "field", "near"),
+    [
+        (b'{"valu": "x"}', "valu", "; did you mean 'value'?"),
+        (b'{"value": "v", "ttl": 3}', "ttl", ""),
+        (b'{"value": "v", "headers": [{"key": "h", "valeu": "x"}]}', "valeu", "; did you mean 'value'?"),
+    ],
+)
+def test_a_field_that_means_nothing_is_refused(line: bytes, field: str, near: str) -> None:
+    """A slip of the pen must not become a record without a value: the field is named, and those that there are."""
+    with pytest.raises(CommandFailed) as failed:
+        collect(records_of_json(io.BytesIO(line), (), None))
+    assert str(failed.value).startswith(f"input line 1 is no record: there is no field {field!r}{near}")
+    assert "value_b64" in str(failed.value)
+    assert failed.value.exit_code == 1
+
+
+def test_a_header_that_is_no_text_goes_there_and_back() -> None:
+    """As keys and values do: `consume -J` prints its bytes as base64."""
+    record = ConsumerRecord[bytes | None, bytes | None](
+        "orders", 2, 41, 1735689600000, b"k", b"v", (("trace", b"\xff\x00"), ("none", None)), 3
+    )
+    (again,) = collect(records_of_json(io.BytesIO(json_line(record)), (), None))
+    assert again.headers == record.headers
+
+
 def test_generated_records_differ_and_have_their_size() -> None:
     """Each has exactly the size that was asked for, and no two are the same."""
     found = collect(generated_records(500, 20, (), None))

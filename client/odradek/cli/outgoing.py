@@ -18,9 +18,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from odradek.cli.failures import CommandFailed
+from odradek.cli.failures import CommandFailed, did_you_mean
 
 CHUNK_BYTES: Final = 65_536
+FIELDS: Final = (
+    "value", "value_b64", "key", "key_b64", "headers", "timestamp",
+    "topic", "partition", "offset", "leader_epoch",  # `consume -J` prints them; where a record came from is not kept
+)  # fmt: skip
+HEADER_FIELDS: Final = ("key", "value", "value_b64")
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -113,7 +118,7 @@ async def records_of_lines(
 
 
 async def records_of_json(file: BinaryIO, headers: Headers, partition: int | None) -> AsyncIterator[Outgoing]:
-    """A record per JSON object: value, key, headers, partition, timestamp; as `odradek consume -J` prints them."""
+    """A record per JSON object: value, key, headers, timestamp; as `odradek consume -J` prints them."""
     number = 0
     async for line in lines_of(file):
         number += 1
@@ -126,13 +131,12 @@ def _from_json(line: bytes, number: int, headers: Headers, partition: int | None
         raw = json.loads(line)
         if not isinstance(raw, dict):
             raise ValueError(f"an object was expected, not {type(raw).__name__}")
-        own = raw.get("headers") or {}
-        pairs = own.items() if isinstance(own, dict) else [(item["key"], item.get("value")) for item in own]
+        _check_fields(raw, FIELDS)
         timestamp = raw.get("timestamp")
         return Outgoing(
             _bytes(raw, "key"),
             _bytes(raw, "value"),
-            headers + tuple((str(name), _as_bytes(content)) for name, content in pairs),
+            headers + _headers(raw.get("headers") or {}),
             partition,
             None if timestamp is None else int(timestamp),
         )
@@ -141,6 +145,24 @@ def _from_json(line: bytes, number: int, headers: Headers, partition: int | None
             f"input line {number} is no record: {error}",
             hint='{"key": "k", "value": "v", "headers": {"h": "x"}, "timestamp": 1735689600000}',
         ) from error
+
+
+def _check_fields(raw: dict[str, Any], known: Sequence[str]) -> None:
+    """Raise `ValueError` for a field that means nothing: a misspelt value must not become a record without one."""
+    for name in raw:
+        if name not in known:
+            raise ValueError(f"there is no field {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})")
+
+
+def _headers(own: object) -> Headers:
+    """Of an object, or of a list of objects where a name may come twice. Raises `ValueError`, `TypeError`."""
+    if isinstance(own, dict):
+        return tuple((str(name), _as_bytes(content)) for name, content in own.items())
+    if not isinstance(own, list) or not all(isinstance(item, dict) for item in own):
+        raise ValueError("headers are an object, or a list of objects with key and value")
+    for item in own:
+        _check_fields(item, HEADER_FIELDS)
+    return tuple((str(item["key"]), _bytes(item, "value")) for item in own)
 
 
 def _bytes(raw: dict[str, Any], name: str) -> bytes | None:
