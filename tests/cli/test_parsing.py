@@ -170,7 +170,7 @@ def test_a_field_that_means_nothing_is_refused(line: bytes, field: str, near: st
 
 def test_a_header_that_is_no_text_goes_there_and_back() -> None:
     """As keys and values do: `consume -J` prints its bytes as base64."""
-    record = ConsumerRecord[bytes | None, bytes | None](
+    record: ConsumerRecord[bytes | None, bytes | None] = ConsumerRecord(
         "orders", 2, 41, 1735689600000, b"k", b"v", (("trace", b"\xff\x00"), ("none", None)), 3
     )
     (again,) = collect(records_of_json(io.BytesIO(json_line(record)), (), None))
