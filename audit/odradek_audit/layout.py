@@ -79,6 +79,9 @@ class LogDirectory:
     set_aside: tuple[str, ...] = ()
     """Names of directories that were given up and are still there (`orders-0.<id>-delete`)."""
 
+    linked: frozenset[TopicPartition] = frozenset()
+    """Partitions in place of whose directory there is a symbolic link, which is not followed."""
+
     def has_aside(self, partition: TopicPartition, suffixes: tuple[str, ...] = SET_ASIDE_SUFFIXES) -> bool:
         """Whether the broker still has a directory of the partition that it gave up."""
         return any(name.endswith(suffixes) and _is_of(name, partition) for name in self.set_aside)
@@ -96,6 +99,10 @@ class Layout:
     def has_aside(self, partition: TopicPartition, suffixes: tuple[str, ...] = SET_ASIDE_SUFFIXES) -> bool:
         """Whether any broker still has a directory of the partition that it gave up."""
         return any(directory.has_aside(partition, suffixes) for directory in self.directories.values())
+
+    def has_link(self, partition: TopicPartition) -> bool:
+        """Whether any broker has a symbolic link in place of the partition's directory."""
+        return any(partition in directory.linked for directory in self.directories.values())
 
 
 @dataclass(frozen=True)
@@ -149,10 +156,13 @@ def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:
 
     empty: dict[TopicPartition, int] = {}
     partitions: dict[TopicPartition, str] = {}
+    linked: set[TopicPartition] = set()
     for name in names:
         partition = parse_partition_directory(name)
         if partition is not None and disk.is_dir(join(path, name)):
             partitions[partition] = join(path, name)
+        elif partition is not None and not disk.is_file(join(path, name)):
+            linked.add(partition)
     aside = tuple(name for name in names if name.endswith(SET_ASIDE_SUFFIXES) and disk.is_dir(join(path, name)))
     return LogDirectory(
         replica=replica,
@@ -167,6 +177,7 @@ def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:
         problems=tuple(problems),
         events=read_broker_events(disk, path) if EVENTS_FILE in names else None,
         set_aside=aside,
+        linked=frozenset(linked),
     )
 
 

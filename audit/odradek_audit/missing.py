@@ -19,7 +19,7 @@ from odradek_audit.findings import CHECKS, Finding, Note
 from odradek_audit.layout import METADATA_TOPIC, SET_ASIDE_SUFFIXES, Layout, LogDirectory
 
 CHECK = "checkpoint-order"
-NO_DIRECTORY, NO_TOPIC, COUNTED = "no-directory", "no-topic", "counted-without-directory"
+NO_DIRECTORY, NO_TOPIC, LINKED, COUNTED = "no-directory", "no-topic", "linked", "counted-without-directory"
 NAMED = 5
 """Partitions that one note names."""
 
@@ -57,7 +57,7 @@ def absent_partitions(layout: Layout) -> list[Note]:
     places = [TopicPartition(each.topic, each.partition) for each in layout.partitions]
     notes = []
     for name, directory in layout.directories.items():
-        absent = [place for place in places if place not in directory.partitions]
+        absent = [place for place in places if place not in directory.partitions and place not in directory.linked]
         if absent:
             partitions = "1 partition" if len(absent) == 1 else f"{len(absent)} partitions"
             sentence = f"replica {name} has no directory of {partitions}, compared without it: {listed(absent)}"
@@ -65,9 +65,27 @@ def absent_partitions(layout: Layout) -> list[Note]:
     return notes
 
 
+def linked_partitions(layout: Layout, topics: Iterable[str] | None) -> list[Note]:
+    """A note for each partition behind a symbolic link; where no replica was read, nothing of it was compared."""
+    present = {TopicPartition(each.topic, each.partition) for each in layout.partitions}
+    wanted = None if topics is None else frozenset(topics)
+    notes = []
+    for name, directory in layout.directories.items():
+        for place in sorted(each for each in directory.linked if wanted is None or each.topic in wanted):
+            link = "a symbolic link in place of the directory, which the audit does not follow"
+            kind, result = (
+                (LINKED, "compared without it") if place in present else ("not-compared", "nothing was compared")
+            )
+            notes.append(
+                Note(kind, place.topic, place.partition, name, f"{place}: replica {name} has {link}: {result}")
+            )
+    return notes
+
+
 def absent_topics(layout: Layout, topics: Iterable[str]) -> list[Note]:
     """A note for each topic that was asked for and of which no replica has a partition."""
     present = {each.topic for each in layout.partitions}
+    present.update(each.topic for directory in layout.directories.values() for each in directory.linked)
     said = "was asked for, and no replica that was read has a partition of it"
     absent = [topic for topic in dict.fromkeys(topics) if topic not in present]
     return [Note(NO_TOPIC, topic, -1, "", f"topic {topic} {said}") for topic in absent]
@@ -82,7 +100,9 @@ def listed(places: Iterable[object]) -> str:
 
 def _has_counted(directory: LogDirectory, partition: TopicPartition) -> bool:
     """Whether a replica's checkpoint counts records, above its log start offset, of a partition that it has not."""
-    if partition in directory.partitions or partition.topic == METADATA_TOPIC or directory.has_aside(partition):
+    if partition in directory.partitions or partition in directory.linked or directory.has_aside(partition):
+        return False
+    if partition.topic == METADATA_TOPIC:
         return False
     return directory.high_watermarks.get(partition, 0) > _log_start(directory, partition)
 

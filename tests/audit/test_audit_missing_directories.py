@@ -262,3 +262,41 @@ def test_a_cluster_file_that_says_nothing_is_named(
     result = CliRunner().invoke(app, ["run", "--data", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "note: cluster.json cannot be read, so nobody knows which brokers it should be" in result.output
+
+
+def link_elsewhere(path: Path, partition: TopicPartition) -> None:
+    """Move a partition's directory to another disk, with a symbolic link where it was."""
+    moved = path.parent / "other-disk" / path.name / str(partition)
+    moved.parent.mkdir(parents=True)
+    (path / str(partition)).rename(moved)
+    (path / str(partition)).symlink_to(moved)
+
+
+def test_a_partition_behind_a_symbolic_link_is_named(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """It is not followed, nor is it missed: that a directory was moved to another disk loses nothing."""
+    sample = {LOST: SamplePartition(log), OTHER: SamplePartition(log)}
+    made = write_cluster(sample, sample, sample, clean_shutdown=True)
+    link_elsewhere(made["2"], LOST)
+    report = audit(made, settled=True)
+    assert (report.findings, report.exit_code) == ([], 0)
+    said = "orders-0: replica 2 has a symbolic link in place of the directory, which the audit does not follow"
+    assert [(note.kind, note.replica, note.sentence) for note in report.notes] == [
+        ("linked", "2", f"{said}: compared without it")
+    ]
+    assert audit(made, topics=["t"]).notes == []
+
+
+def test_a_partition_that_all_have_behind_links_was_not_compared(
+    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path
+) -> None:
+    """Nothing of it was read, so the audit is inconclusive; what a history says of it is not called lost."""
+    sample = {LOST: SamplePartition(log), OTHER: SamplePartition(log)}
+    made = write_cluster(sample, sample, clean_shutdown=True)
+    for path in made.values():
+        link_elsewhere(path, LOST)
+    history = tmp_path / "history.jsonl"
+    told = [Event(SEND, "orders", 0, b"a"), Event(ACK, "orders", 0, b"a", 1)]
+    history.write_text("".join(encode_event(event) + "\n" for event in told))
+    report = audit(made, history=history)
+    assert (report.findings, report.losses, report.exit_code) == ([], [], 1)
+    assert [(note.kind, note.replica) for note in report.notes] == [("not-compared", "1"), ("not-compared", "2")]

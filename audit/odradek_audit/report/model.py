@@ -23,7 +23,7 @@ from odradek_audit.evidence_file import BrokerEvents, explain
 from odradek_audit.findings import Finding, Note, Severity, sorted_findings
 from odradek_audit.history import History, PartitionHistory
 from odradek_audit.layout import CLEANER_CHECKPOINT, METADATA_TOPIC, Layout
-from odradek_audit.missing import absent_partitions, absent_topics, check_missing
+from odradek_audit.missing import absent_partitions, absent_topics, check_missing, linked_partitions
 
 FINDINGS_FILE = "findings.jsonl"
 SUMMARY_FILE = "summary.json"
@@ -135,7 +135,8 @@ def finish(
         report.partitions.append(replace(result.summary, losses=losses))
         report.losses.extend(losses)
     missing, counted = check_missing(layout)
-    report.notes = [*absent_topics(layout, wanted or ()), *absent_partitions(layout), *counted, *report.notes]
+    absent = [*absent_topics(layout, wanted or ()), *linked_partitions(layout, wanted), *absent_partitions(layout)]
+    report.notes = [*absent, *counted, *report.notes]
     report.findings = sorted_findings([*report.findings, *_directory_findings(layout), *missing])
     if history is not None:
         gone = _lost_partitions(layout, history, wanted)
@@ -169,7 +170,7 @@ def _directory_findings(layout: Layout) -> list[Finding]:
 
 def _lost_partitions(layout: Layout, history: History, topics: Iterable[str] | None) -> list[PartitionHistory]:
     """What is known of partitions that the history names and of which no replica was found at all, nor one that is
-    being deleted."""
+    being deleted, nor a link to one."""
     present = {(partition.topic, partition.partition) for partition in layout.partitions}
     wanted = None if topics is None else frozenset(topics)
     return [
@@ -178,6 +179,7 @@ def _lost_partitions(layout: Layout, history: History, topics: Iterable[str] | N
         if key not in present
         and (wanted is None or key[0] in wanted)
         and not layout.has_aside(TopicPartition(*key), (DELETED_PARTITION_SUFFIX,))
+        and not layout.has_link(TopicPartition(*key))
     ]
 
 
@@ -189,7 +191,8 @@ def _can_tell(layout: Layout, topic: str, partition: int) -> bool:
     unsaid = (LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT)
     if any(problem.file in unsaid for each in layout.directories.values() for problem in each.problems):
         return False
-    return not layout.has_aside(TopicPartition(topic, partition))
+    place = TopicPartition(topic, partition)
+    return not (layout.has_aside(place) or layout.has_link(place))
 
 
 def _owed(events: PartitionHistory) -> int:
