@@ -171,12 +171,15 @@ def restart(
     world: Where = World.PROCESSES,
     data: DataDirectory = None,
     project: Project = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until all brokers are ready again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until they are ready again.")] = False,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Start brokers again that do not run. With --broker: this one, stopped in peace first if it runs."""
+    """Start brokers again that do not run. With --broker: this one, stopped in peace first if it runs.
+
+    Without --broker, --wait waits for all brokers of the cluster; with it, for this one, whoever else is down.
+    """
     from odradek_chaos.selecting import Victim
 
     found = _world(world, data, project)
@@ -193,8 +196,11 @@ def restart(
 
         from odradek_chaos.waiting import wait_until_ready
 
-        asyncio.run(wait_until_ready(found))
-    _tell("started", victims, Screen(output, as_json, quiet))
+        asyncio.run(wait_until_ready(found, only=None if broker is None else chosen))
+    screen = Screen(output, as_json, quiet)
+    _tell("started", victims, screen)
+    if screen.for_people:
+        _tell_down(found, screen, Place(world, data, project))
 
 
 def _world(world: World, data: str | None, project: str | None) -> RealWorld:
@@ -239,6 +245,14 @@ def _tell(verb: str, victims: list[Victim], screen: Screen) -> None:
         screen.say(f"{verb} broker {victim.broker} ({place}): {victim.because}")
     if not victims:
         screen.say("nothing to do")
+
+
+def _tell_down(world: RealWorld, screen: Screen, place: Place) -> None:
+    """Who was not asked for and does not run."""
+    for node_id in world.nodes:
+        if not world.running(node_id):
+            starts = f"`odradek chaos restart{place.arguments()} --broker {node_id}` starts it"
+            screen.say(f"broker {node_id} is down since before; {starts}")
 
 
 app.command("write")(writing_cli.write)

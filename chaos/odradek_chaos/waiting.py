@@ -16,35 +16,44 @@ LAST_LINES = 12
 
 
 async def wait_until_ready(
-    cluster: Watched, *, timeout_s: float = 30, on_progress: Callable[[int], None] = lambda ready: None
+    cluster: Watched,
+    *,
+    only: Collection[int] | None = None,
+    timeout_s: float = 30,
+    on_progress: Callable[[int], None] = lambda ready: None,
 ) -> None:
-    """Until every broker of the cluster is registered and unfenced. `on_progress` gets how many are.
+    """Until every broker of the cluster, or of `only`, is registered and unfenced. `on_progress` gets how many are.
 
-    Raises `ClusterError` when a broker ends, or when the time is over.
+    Raises `ClusterError` when a broker ends, or when the time is over. With `only`, others may be down from the start.
     """
+    wanted = set(cluster.nodes if only is None else only)
+    down = [node_id for node_id in cluster.nodes if node_id not in wanted and not cluster.running(node_id)]
     try:
         async with asyncio.timeout(timeout_s):
             ready = False
             while not ready:
-                ready = await _ready_through(cluster, on_progress)
+                ready = await _ready_through(cluster, wanted, down, on_progress)
     except TimeoutError:
+        missed = f"; down since before: {', '.join(map(str, down))}" if down else ""
         raise ClusterError(
-            f"the brokers are not ready after {timeout_s:g} s",
-            hint=f"what they say: {', '.join(str(cluster.log_file(node_id)) for node_id in cluster.nodes)}",
+            f"the brokers are not ready after {timeout_s:g} s{missed}",
+            hint=f"what they say: {', '.join(str(cluster.log_file(node_id)) for node_id in sorted(wanted))}",
         ) from None
 
 
-async def _ready_through(cluster: Watched, on_progress: Callable[[int], None]) -> bool:
+async def _ready_through(
+    cluster: Watched, wanted: Collection[int], down: Collection[int], on_progress: Callable[[int], None]
+) -> bool:
     """Ask until all are there (true), or until the connection must be made anew (false)."""
-    check_alive(cluster)
+    check_alive(cluster, down)
     try:
         async with Admin(cluster.bootstrap, bootstrap_timeout_ms=500, request_timeout_ms=1_000) as admin:
             while True:
-                check_alive(cluster)
+                check_alive(cluster, down)
                 brokers = (await admin.describe_cluster()).brokers
                 ready = {broker.broker_id for broker in brokers if not broker.fenced}
-                on_progress(len(ready & set(cluster.nodes)))
-                if ready >= set(cluster.nodes):
+                on_progress(len(ready.intersection(wanted)))
+                if ready.issuperset(wanted):
                     return True
                 await asyncio.sleep(POLL_S)
     except OdradekError:

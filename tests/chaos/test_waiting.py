@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from odradek_broker.local_cluster import ClusterError, LocalCluster
-from odradek_chaos.waiting import check_alive
+from odradek_chaos.waiting import check_alive, wait_until_ready
 
 
 def test_a_broker_that_ended_by_itself_is_named_with_its_last_words(tmp_path: Path) -> None:
@@ -20,3 +21,10 @@ def test_a_broker_that_ended_by_itself_is_named_with_its_last_words(tmp_path: Pa
 def test_a_broker_that_was_killed_on_purpose_is_not_missed(tmp_path: Path) -> None:
     """Whoever kills says so, and is not told about it."""
     check_alive(LocalCluster.create(tmp_path / "cluster", brokers=2), down={1, 2})
+
+
+def test_only_those_that_are_waited_for_are_missed(tmp_path: Path) -> None:
+    """A broker that was down before somebody waited for another one has not ended under his eyes."""
+    cluster = LocalCluster.create(tmp_path / "cluster", brokers=3)
+    with pytest.raises(ClusterError, match="broker 2 has ended"):
+        asyncio.run(wait_until_ready(cluster, only=[2]))

@@ -1,0 +1,27 @@
+"""`odradek chaos restart --broker N` while other brokers are down too, on real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek_broker.local_cluster import LocalCluster
+
+Run = Callable[..., Any]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
+
+
+def test_the_one_that_was_named_is_waited_for(odradek_process: Run, place: Path) -> None:
+    """A broker that was killed before is no reason to fail: it is named, with the command that starts it."""
+    assert odradek_process("cluster", "up", "-d", "--timeout", "90", "--data", str(place)).code == 0
+    for number in ("2", "3"):
+        assert odradek_process("chaos", "kill", "--broker", number).code == 0
+    restarted = odradek_process("chaos", "restart", "--broker", "2", "--wait")
+    assert restarted.code == 0, restarted
+    started, down = restarted.err.splitlines()
+    assert started.startswith("started broker 2 (pid ")
+    assert down == "broker 3 is down since before; `odradek chaos restart --broker 3` starts it"
+    cluster = LocalCluster.load(place)
+    assert (cluster.running(2), cluster.running(3)) == (True, False)
