@@ -323,3 +323,36 @@ def test_a_diff_of_whole_clusters_is_refused(odradek: Run, tmp_path: Path) -> No
         several = one if left == one else two
         assert f"{several / 'broker-1'}, {several / 'broker-2'}" in outcome.err
     assert odradek("log", "diff", str(one / "broker-1"), str(two / "broker-2")).code == 0
+
+
+def test_a_directory_under_a_segments_name_is_no_segment(odradek: Run, tmp_path: Path) -> None:
+    """A partition that has no other one misses its segment, alone and among sound ones."""
+    replica(tmp_path / "b1/orders-1", batch(0, [b"a"]))
+    lost = tmp_path / "b1/orders-0"
+    (lost / NAME).mkdir(parents=True)
+    for place in (lost, lost.parent):
+        outcome = odradek("log", "verify", str(place))
+        assert outcome.code == 3, outcome
+        assert f"{lost}: no segment (.log) is there" in outcome.out
+        assert "1 problem\n" in outcome.out
+    assert odradek("log", "dump", str(lost.parent)).code == 3
+
+
+def test_a_partition_behind_a_symbolic_link_is_read(odradek: Run, tmp_path: Path) -> None:
+    """Another disk may hold a partition; a link that leads round in a circle does no harm."""
+    sound = replica(tmp_path / "b1/orders-0", batch(0, [b"a"]), batch(1, [b"b"]))
+    moved = replica(tmp_path / "disk/moved", batch(0, [b"a"]), batch(1, [b"c"]))
+    replica(tmp_path / "b2/orders-1", batch(0, [b"a"]))
+    link = tmp_path / "b2/orders-0"
+    link.symlink_to(moved)
+    (tmp_path / "b2/round-0").symlink_to(tmp_path / "b2")
+    assert "3 records in 3 batches of 2 partitions: no problems" in odradek("log", "verify", str(link.parent)).out
+    assert f"Dumping {link / NAME}" in odradek("log", "dump", str(link.parent)).out
+    assert odradek("log", "diff", str(sound.parent), str(link.parent)).code == 3
+    (moved / NAME).write_bytes(batch(1, [b"c"]))
+    outcome = odradek("log", "verify", str(link.parent))
+    assert (outcome.code, "offsets 0 to 0 are missing" in outcome.out) == (3, True), outcome
+    (link.parent / formats.LOG_START_OFFSET_CHECKPOINT).write_bytes(
+        formats.encode_offset_checkpoint({TopicPartition("orders", 0): 1})
+    )
+    assert odradek("log", "verify", str(link.parent)).code == 0

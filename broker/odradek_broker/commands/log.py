@@ -130,6 +130,7 @@ def diff(
 
 def _files(paths: list[Path], *, segments_only: bool) -> Iterator[Path]:
     """The files that are meant, those of directories sorted."""
+    from odradek_broker.commands.log_checks import without_segments
     from odradek_broker.commands.log_rows import is_known
 
     for path in paths:
@@ -138,10 +139,20 @@ def _files(paths: list[Path], *, segments_only: bool) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        found = [file for file in sorted(path.rglob("*")) if is_known(file) and not file.is_dir()]
-        if not found:
+        found = [file for file in _below(path) if is_known(file) and not file.is_dir()]
+        if not found and not without_segments(path):
             raise CommandFailed(f"{path} holds no file of a log directory", hint="name a broker's log.dirs")
         yield from (file for file in found if not segments_only or file.suffix == ".log")
+
+
+def _below(path: Path) -> Iterator[Path]:
+    """What lies below a directory, sorted, also in partitions' directories behind symbolic links."""
+    from odradek_proto.topics import parse_partition_directory
+
+    for each in sorted(path.rglob("*")):
+        yield each
+        if each.is_symlink() and each.is_dir() and parse_partition_directory(each.name) is not None:
+            yield from sorted(each.glob("*"))
 
 
 def _partition_directories(paths: list[Path]) -> list[Path]:

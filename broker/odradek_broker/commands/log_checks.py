@@ -79,7 +79,7 @@ def no_segment(directory: Path) -> Problem:
 
 
 def _lacks_segments(directory: Path) -> bool:
-    return next(directory.glob("*.log"), None) is None
+    return all(each.is_dir() for each in directory.glob("*.log"))
 
 
 def _is_partitions(directory: Path) -> bool:
@@ -96,7 +96,7 @@ def _is_partitions(directory: Path) -> bool:
 def all_batches(directory: Path) -> Iterator[Located]:
     """The batches of a partition's directory, segment by segment, and between them the gaps."""
     expected = Expected(not_missed_below(directory))
-    for file in sorted(directory.glob("*.log")):
+    for file in sorted(directory.glob("*.log")) if not _lacks_segments(directory) else ():
         try:
             with open_regular(file) as opened:
                 if (gap := expected.begin(file)) is not None:

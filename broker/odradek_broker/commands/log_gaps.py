@@ -8,6 +8,7 @@ as retention and DeleteRecords leave it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -63,7 +64,7 @@ class Expected:
 
 def not_missed_below(directory: Path) -> int:
     """The offset below which a partition may have gaps. Checkpoints that cannot be read excuse nothing."""
-    place = directory.resolve()
+    place = Path(os.path.abspath(directory))  # beside a link, and not where it leads, lie the checkpoints
     partition = parse_partition_directory(place.name)
     if partition is None:
         return 0
