@@ -39,6 +39,31 @@ def test_every_lesson_is_a_command_below_demo() -> None:
     assert {"seed", "keep", "data"} <= {parameter.name for parameter in group.params}
 
 
+@pytest.mark.parametrize(
+    ("words", "says", "hint"),
+    [
+        (["--json"], "lost-write takes its options behind its name", "odradek demo lost-write --json"),
+        (["--seed", "3"], "a lesson takes no --seed", "odradek demo lost-write --help"),
+        (["--data", "x", "--keep"], "a lesson takes no --keep", "odradek demo lost-write --help"),
+        (
+            ["--json", "--data", "x y"],
+            "takes its options behind its name",
+            "odradek demo lost-write --data 'x y' --json",
+        ),
+        (["--output", "json"], "a lesson takes no --output", "odradek demo lost-write --help"),
+    ],
+)
+def test_options_before_a_lessons_name_are_not_dropped(
+    words: list[str], says: str, hint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They are the cluster's demo's: refused with code 2, and where they belong is said."""
+    assert main(["demo", *words, "lost-write"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert says in err
+    assert hint in err
+
+
 @pytest.mark.parametrize("name", LESSONS)
 def test_without_a_terminal_all_steps_are_printed(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Plain text, every step, the audit and the reason; exit code 0."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek.cli.failures import FINE
+from odradek.cli.failures import FINE, USAGE, CommandFailed
 from odradek.cli.options import Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen
 
@@ -24,6 +25,7 @@ app = typer.Typer(
     help="Three brokers, a killed leader, and an audit of what survived.", add_completion=False, rich_markup_mode=None
 )
 FRAMES_PER_S = 8
+OF_LESSONS = ("data", "as_json")  # options that lessons have as well
 
 
 @app.callback(invoke_without_command=True)
@@ -48,6 +50,7 @@ def demo(
     survived; 3: not; 1: it could not be found out.
     """
     if context.invoked_subcommand is not None:
+        _refuse_options_before(context.invoked_subcommand, context)
         return
     import asyncio
     import random
@@ -82,6 +85,24 @@ def demo(
     if kept:
         screen.say(f"the directory is {directory}; the audit again: {story.audit_command}")
     raise typer.Exit(state.exit_code)
+
+
+def _refuse_options_before(lesson: str, context: typer.Context) -> None:
+    """Raise `CommandFailed` (2) for options that were given before a lesson's name: the lesson would not see them."""
+    behind = ""
+    for each in context.command.params:
+        name, option = each.name or "", each.opts[-1]
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        if name not in OF_LESSONS:
+            hint = f"`odradek demo {lesson} --help` shows what it takes"
+            raise CommandFailed(f"a lesson takes no {option}", hint=hint, exit_code=USAGE)
+        value = context.params[name]
+        behind += f" {option}" if value is True else f" {option} {shlex.quote(str(value))}"
+    if behind:
+        hint = f"put them behind its name: `odradek demo {lesson}{behind}`"
+        raise CommandFailed(f"{lesson} takes its options behind its name", hint=hint, exit_code=USAGE)
 
 
 def _keep_report(report: Path | None, kept: bool) -> str:
