@@ -59,7 +59,13 @@ def trace(
     shrink: ShrinkTo = None,
     script: Annotated[
         Path | None,
-        typer.Option("--script", metavar="FILE", exists=True, dir_okay=False, help="Replay what --shrink has left."),
+        typer.Option(
+            "--script",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Replay what --shrink has left, with its own options where none are given here.",
+        ),
     ] = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
