@@ -39,6 +39,7 @@ from odradek_chaos.writable import must_be_writable
 
 if TYPE_CHECKING:
     from odradek_chaos.campaign_ledger import Entry
+    from odradek_chaos.campaign_progress import Progress
     from odradek_chaos.worlds.simulated.campaign import Campaign, SeedSummary
 
 
@@ -90,31 +91,14 @@ def run(
     must_be_writable("--ledger", ledger)
     progress = Progress(sys.stderr, last - first + 1, enabled=screen.for_people and not quiet)
     digest, commit = core_digest(), commit_here()  # of what runs, whatever becomes of it meanwhile
-    done = 0
-
-    def on_seed(summary: SeedSummary) -> None:
-        nonlocal done
-        done += 1
-        if summary.report:
-            progress.clear()
-            screen.say(summary.report)
-        elif done % 10 == 0 and not progress.is_shown:
-            screen.say(f"{done} of {last - first + 1} seeds done")
-        progress.add(summary)
-
-    def on_interrupt(campaign: Campaign) -> None:
-        progress.clear()
-        if campaign.seeds:
-            screen.show(_data(world, campaign, interrupted=True), lambda: "\n".join(campaign.lines()))
-        screen.say(f"interrupted after {campaign.seeds} of {last - first + 1} seeds")
-
+    telling = _Telling(world, screen, progress, last - first + 1)
     campaign = run_campaign(
         range(first, last + 1),
         options,
         jobs=jobs,
         seconds=None if minutes is None else minutes * 60,
-        on_seed=on_seed,
-        on_interrupt=on_interrupt,
+        on_seed=telling.on_seed,
+        on_interrupt=telling.on_interrupt,
     )
     progress.clear()
     if ledger is not None:
@@ -123,6 +107,32 @@ def run(
     if shrink is not None and campaign.failed_seeds:
         shrink_to(shrink, campaign.failed_seeds[0], options, screen)
     raise typer.Exit(FOUND if campaign.failed_seeds else 0)
+
+
+class _Telling:
+    """Says how far a campaign is, and what it has done when it is interrupted."""
+
+    def __init__(self, world: World, screen: Screen, progress: Progress, total: int) -> None:
+        self._world = world
+        self._screen = screen
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def on_seed(self, summary: SeedSummary) -> None:
+        self._done += 1
+        if summary.report:
+            self._progress.clear()
+            self._screen.say(summary.report)
+        elif self._done % 10 == 0 and not self._progress.is_shown:
+            self._screen.say(f"{self._done} of {self._total} seeds done")
+        self._progress.add(summary)
+
+    def on_interrupt(self, campaign: Campaign) -> None:
+        self._progress.clear()
+        if campaign.seeds:
+            self._screen.show(_data(self._world, campaign, interrupted=True), lambda: "\n".join(campaign.lines()))
+        self._screen.say(f"interrupted after {campaign.seeds} of {self._total} seeds")
 
 
 def _enter(file: Path, entry: Entry) -> None:
