@@ -356,3 +356,17 @@ def test_a_partition_behind_a_symbolic_link_is_read(odradek: Run, tmp_path: Path
         formats.encode_offset_checkpoint({TopicPartition("orders", 0): 1})
     )
     assert odradek("log", "verify", str(link.parent)).code == 0
+
+
+def test_the_vote_of_a_quorum_node_is_read(odradek: Run, tmp_path: Path) -> None:
+    """`quorum-state` comes out with the names that it has in the file; what is no such JSON is not valid."""
+    state = tmp_path / "__cluster_metadata-0/quorum-state"
+    state.parent.mkdir()
+    written = {"leaderId": 1, "leaderEpoch": 2, "votedId": -1, "currentVoters": [{"voterId": 1}], "data_version": 0}
+    state.write_text(json.dumps(written))
+    assert json.loads(odradek("log", "dump", str(state), "--output", "jsonl").out) == {"file": str(state), **written}
+    assert "leaderId: 1 leaderEpoch: 2 votedId: -1" in odradek("log", "dump", str(state)).out
+    for damaged in (b"", b"[1]", b"{", b"\xff", b"[" * 100_000):
+        state.write_bytes(damaged)
+        outcome = odradek("log", "dump", str(state))
+        assert (outcome.code, "isvalid: false" in outcome.out) == (3, True), (damaged[:9], outcome)

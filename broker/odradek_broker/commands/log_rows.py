@@ -9,6 +9,7 @@ under a segment's name is such a row, too: nothing here waits for what somebody 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -251,6 +252,16 @@ def _clean_shutdown(data: bytes) -> Iterator[Row]:
     yield {"brokerEpoch": formats.decode_clean_shutdown(data)}
 
 
+def _quorum_state(data: bytes) -> Iterator[Row]:
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise formats.CorruptFile(f"it is no JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise formats.CorruptFile("it is no JSON object")
+    yield fields
+
+
 SMALL_FILES: Final[dict[str, Callable[[bytes], Iterator[Row]]]] = {
     formats.OFFSET_INDEX_SUFFIX: _offset_index,
     formats.TIME_INDEX_SUFFIX: _time_index,
@@ -263,4 +274,5 @@ SMALL_FILES: Final[dict[str, Callable[[bytes], Iterator[Row]]]] = {
     formats.PARTITION_METADATA: _partition_metadata,
     formats.META_PROPERTIES: _meta_properties,
     formats.CLEAN_SHUTDOWN: _clean_shutdown,
+    "quorum-state": _quorum_state,
 }
