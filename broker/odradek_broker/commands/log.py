@@ -87,7 +87,8 @@ def dump(
 def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = False) -> None:
     """Check segments: CRCs, offsets, leader epochs, and that every record can be read. Exit code 3 on a problem.
 
-    A partition without any segment is one, too.
+    A partition without any segment is one, too, and so are offsets that a segment's name promises and that are not
+    there, but for those that Kafka's cleaner or DeleteRecords removed.
     """
     from odradek_broker.commands.log_checks import verify_directory
 
@@ -110,8 +111,9 @@ def diff(
 ) -> None:
     """Compare two replicas batch by batch and name the first place where they differ. Exit code 3 if there is one.
 
-    Bytes that cannot be read and a replica without segments count as one. Exit code 1 when there was nothing to
-    compare. That one of them ends earlier is no difference. For whole clusters, with a verdict: `odradek audit run`.
+    Bytes that cannot be read, missing offsets and a replica without segments count as one. Exit code 1 when there was
+    nothing to compare. That one of them ends earlier is no difference. For whole clusters, with a verdict: `odradek
+    audit run`.
     """
     from odradek_broker.commands.log_checks import diff_directories
 
