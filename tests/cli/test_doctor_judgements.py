@@ -13,6 +13,7 @@ from odradek.cli.checkup.addresses import Addresses, advertised_in
 from odradek.cli.checkup.cluster import ClusterFacts
 from odradek.cli.checkup.dialling import Dialled, Outcome
 from odradek.cli.checkup.finding import Finding, Level
+from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import admin_pb2
 from odradek_proto.v1 import broker_pb2 as pb
 
@@ -198,6 +199,21 @@ def test_partitions_that_are_not_well_are_found(
     """No leader, too few in sync to write, fewer in sync than assigned, and a minimum that cannot be reached."""
     facts = ClusterFacts(metadata, quorum(20, 20), {"orders": entries(min_insync_replicas=min_isr)})
     assert checks(facts) == expected
+
+
+def test_a_broker_that_runs_and_cannot_use_its_replica_is_found() -> None:
+    """It is blamed, not the replicas that wait for it; and nobody is told to start a broker that runs."""
+    partition = TopicPartition("orders", 0)
+    followers = ClusterFacts(topic([2], leader=2), quorum(20, 20), unusable={partition: [2]})
+    (finding,) = of_cluster.judge(followers)
+    assert (finding.check, finding.about) == ("replica-unusable", "orders, broker 2")
+    assert finding.says.startswith("broker 2 cannot use its replica of orders: partitions 0 (KAFKA_STORAGE_ERROR)")
+    assert "it leads there" in finding.says
+    assert "stop that broker" in finding.remedy
+    (finding,) = of_cluster.judge(ClusterFacts(topic([1, 3]), quorum(20, 20), unusable={partition: [2]}))
+    assert "it leads there" not in finding.says
+    both = ClusterFacts(topic([1]), quorum(20, 20), unusable={partition: [2]})
+    assert [each.says for each in of_cluster.judge(both)][1].endswith("wait for the replicas of broker 3")
 
 
 def test_a_topics_setting_without_effect_is_a_note() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from odradek import Admin, BrokerDescription, OdradekError
-from odradek.cli.status import gather_status
+from odradek import Admin, BrokerDescription, OdradekError, TopicPartition
+from odradek.cli.checkup.replicas import Unusable, ask_for_unusable, says
+from odradek.cli.status import ClusterStatus, PartitionStatus, gather_status
 
 PROBE_TIMEOUT_MS = 2_000
 
@@ -16,6 +18,7 @@ async def check_health(admin: Admin) -> dict[str, Any]:
     """Facts ready for JSON: `healthy`, `problems` (sentences), and per broker its state and latency."""
     status = await gather_status(admin)
     brokers = await asyncio.gather(*(_probe(broker) for broker in status.brokers))
+    unusable = await _unusable(status)
     problems = []
     if status.controller_id < 0:
         problems.append("no controller is known")
@@ -23,14 +26,7 @@ async def check_health(admin: Admin) -> dict[str, Any]:
         if broker["state"] != "up":
             problems.append(f"broker {broker['broker']} ({broker['address']}) is {broker['state']}")
     for partition in status.partitions:
-        if partition.leaderless:
-            awaited = (
-                f"last in sync: {list(partition.isr)}" if partition.isr else f"waits for {list(partition.awaited)}"
-            )
-            problems.append(f"{partition.name} has no leader; {awaited}")
-        elif partition.under_replicated:
-            missing = sorted(set(partition.assigned) - set(partition.isr))
-            problems.append(f"{partition.name} is under-replicated: not in sync: {missing}")
+        problems += problems_of(partition, unusable.get(TopicPartition(partition.topic, partition.partition), ()))
     return {
         "healthy": not problems,
         "problems": problems,
@@ -38,6 +34,30 @@ async def check_health(admin: Admin) -> dict[str, Any]:
         "partitions": len(status.partitions),
         "brokers": brokers,
     }
+
+
+def problems_of(partition: PartitionStatus, unusable: Sequence[int]) -> list[str]:
+    """Sentences about one partition. `unusable`: brokers that run and cannot use their replica of it."""
+    found = [says(broker, partition.name, leads=broker == partition.leader_id) for broker in unusable]
+    missing = sorted(set(partition.assigned).difference(partition.isr, unusable))
+    if partition.leaderless:
+        awaited = f"last in sync: {list(partition.isr)}" if partition.isr else f"waits for {list(partition.awaited)}"
+        found.append(f"{partition.name} has no leader; {awaited}")
+    elif missing and partition.leader_id not in unusable:  # else nobody can catch up
+        found.append(f"{partition.name} is under-replicated: not in sync: {missing}")
+    return found
+
+
+async def _unusable(status: ClusterStatus) -> Unusable:
+    from odradek_proto.transport.grpc_network import GrpcNetwork
+
+    addresses = {broker.broker_id: next(iter(broker.endpoints.values()), "") for broker in status.brokers}
+    assigned = {TopicPartition(each.topic, each.partition): each.assigned for each in status.partitions}
+    network = GrpcNetwork()
+    try:
+        return await ask_for_unusable(network, addresses, assigned, PROBE_TIMEOUT_MS)
+    finally:
+        await network.close()
 
 
 async def _probe(broker: BrokerDescription) -> dict[str, Any]:

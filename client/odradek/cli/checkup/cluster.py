@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Network, NetworkError
 from odradek_proto.v1 import admin_pb2
 from odradek_proto.v1 import broker_pb2 as pb
 
+from odradek.cli.checkup import replicas
 from odradek.cli.checkup.finding import Finding, note, problem
 
 SILENT_VOTER_MS = 5_000  # voters fetch twice a second
@@ -31,25 +33,48 @@ NO_EFFECT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """`quorum` is None when no controller answered; `configs` holds the entries of the topics that were asked for."""
+    """`quorum` is None when no controller answered; `configs` holds the entries of the topics that were asked for.
+
+    `unusable` names the brokers that run and cannot use their replica of a partition.
+    """
 
     metadata: pb.MetadataResponse
     quorum: admin_pb2.DescribeQuorumResponse | None
     configs: Mapping[str, Sequence[admin_pb2.ConfigEntry]] = field(default_factory=dict)
+    unusable: replicas.Unusable = field(default_factory=dict)
 
 
 async def ask_cluster(network: Network, address: str, metadata: pb.MetadataResponse, timeout_ms: float) -> ClusterFacts:
-    """Ask one broker that answers; it passes the questions on to the controller. Takes at most twice the timeout."""
-    quorum = await _describe_quorum(network, address, timeout_ms)
+    """Ask one broker that answers; it passes the questions on to the controller. Takes at most twice the timeout.
+
+    Every broker is asked for its replicas meanwhile.
+    """
+    quorum, unusable = await asyncio.gather(
+        _describe_quorum(network, address, timeout_ms), _ask_for_replicas(network, metadata, timeout_ms)
+    )
     if quorum is None:
-        return ClusterFacts(metadata, None)
+        return ClusterFacts(metadata, None, unusable=unusable)
     names = [topic.topic for topic in metadata.topics][:MAX_TOPICS_ASKED]
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             found = await asyncio.gather(*(_describe_configs(network, address, name, timeout_ms) for name in names))
     except TimeoutError:
         found = []
-    return ClusterFacts(metadata, quorum, dict(zip(names, found, strict=False)))
+    return ClusterFacts(metadata, quorum, dict(zip(names, found, strict=False)), unusable)
+
+
+async def _ask_for_replicas(network: Network, metadata: pb.MetadataResponse, timeout_ms: float) -> replicas.Unusable:
+    addresses = {
+        broker.broker_id: broker.endpoints.get(metadata.listener) or next(iter(broker.endpoints.values()), "")
+        for broker in metadata.brokers
+        if not broker.fenced
+    }
+    assigned = {
+        TopicPartition(topic.topic, each.partition): [*each.replicas]
+        for topic in metadata.topics
+        for each in topic.partitions
+    }
+    return await replicas.ask_for_unusable(network, addresses, assigned, timeout_ms)
 
 
 async def _describe_quorum(
@@ -79,7 +104,8 @@ def judge(facts: ClusterFacts) -> list[Finding]:
     findings = _judge_quorum(facts)
     for topic in facts.metadata.topics:
         if topic.error_code == ErrorCode.NONE:
-            findings += _judge_topic(topic, facts.configs.get(topic.topic, ()))
+            findings += _judge_unusable(topic, facts.unusable)
+            findings += _judge_topic(topic, facts.configs.get(topic.topic, ()), facts.unusable)
     return findings
 
 
@@ -114,7 +140,24 @@ def _judge_quorum(facts: ClusterFacts) -> list[Finding]:
     return findings
 
 
-def _judge_topic(topic: pb.TopicMetadata, entries: Sequence[admin_pb2.ConfigEntry]) -> list[Finding]:
+def _judge_unusable(topic: pb.TopicMetadata, unusable: replicas.Unusable) -> list[Finding]:
+    """Brokers that run and cannot use a replica: neither a start nor time would help."""
+    numbers: dict[tuple[int, bool], list[int]] = {}
+    for each in topic.partitions:
+        for broker in unusable.get(TopicPartition(topic.topic, each.partition), ()):
+            numbers.setdefault((broker, broker == each.leader_id), []).append(each.partition)
+    return [
+        problem(
+            "replica-unusable", f"{topic.topic}, broker {broker}",
+            replicas.says(broker, f"{topic.topic}: partitions {_list(partitions)}", leads=leads), replicas.REMEDY,
+        )
+        for (broker, leads), partitions in sorted(numbers.items())
+    ]  # fmt: skip
+
+
+def _judge_topic(
+    topic: pb.TopicMetadata, entries: Sequence[admin_pb2.ConfigEntry], unusable: replicas.Unusable
+) -> list[Finding]:
     findings = []
     leaderless = [each.partition for each in topic.partitions if each.leader_id < 0]
     if leaderless:
@@ -124,7 +167,7 @@ def _judge_topic(topic: pb.TopicMetadata, entries: Sequence[admin_pb2.ConfigEntr
                 "start a broker that was in sync last, or is eligible (`odradek topic describe` names them)",
             )
         )  # fmt: skip
-    findings += _judge_replicas(topic, _min_isr(entries))
+    findings += _judge_replicas(topic, _min_isr(entries), unusable)
     useless = sorted(entry.name for entry in entries if entry.source == "topic" and entry.name in NO_EFFECT)
     if useless:
         findings.append(
@@ -137,7 +180,7 @@ def _min_isr(entries: Sequence[admin_pb2.ConfigEntry]) -> int:
     return next((int(entry.value) for entry in entries if entry.name == MIN_ISR and entry.value.isdecimal()), 0)
 
 
-def _judge_replicas(topic: pb.TopicMetadata, min_isr: int) -> list[Finding]:
+def _judge_replicas(topic: pb.TopicMetadata, min_isr: int, unusable: replicas.Unusable) -> list[Finding]:
     findings = []
     factor = min((len(each.replicas) for each in topic.partitions), default=0)
     if topic.partitions and factor < min_isr:
@@ -149,7 +192,11 @@ def _judge_replicas(topic: pb.TopicMetadata, min_isr: int) -> list[Finding]:
                 f"give it {min_isr} replicas, or set {MIN_ISR} lower",
             )
         )  # fmt: skip
-    under = [each.partition for each in topic.partitions if 0 < len(each.isr) < min(min_isr, len(each.replicas))]
+    broken = {
+        each.partition: unusable.get(TopicPartition(topic.topic, each.partition), ()) for each in topic.partitions
+    }
+    led = [each for each in topic.partitions if each.leader_id not in broken[each.partition]]  # else nobody catches up
+    under = [each.partition for each in led if 0 < len(each.isr) < min(min_isr, len(each.replicas))]
     if under:
         findings.append(
             problem(
@@ -159,18 +206,20 @@ def _judge_replicas(topic: pb.TopicMetadata, min_isr: int) -> list[Finding]:
                 "bring the missing replicas back: `odradek cluster status` shows which",
             )
         )  # fmt: skip
-    behind = [
-        each
-        for each in topic.partitions
-        if each.leader_id >= 0 and len(each.isr) < len(each.replicas) and each.partition not in under
-    ]
+    behind = {
+        each.partition: missing
+        for each in led
+        if each.leader_id >= 0
+        and each.partition not in under
+        and (missing := set(each.replicas).difference(each.isr, broken[each.partition]))
+    }
     if behind:
-        missing = sorted({replica for each in behind for replica in each.replicas if replica not in each.isr})
+        missing_from = sorted(set().union(*behind.values()))
         findings.append(
             problem(
                 "under-replicated", topic.topic,
-                f"{topic.topic}: partitions {_list([each.partition for each in behind])} wait for the replicas "
-                f"of broker {_list(missing)}",
+                f"{topic.topic}: partitions {_list([*behind])} wait for the replicas "
+                f"of broker {_list(missing_from)}",
                 "start that broker, or give it time to catch up",
             )
         )  # fmt: skip

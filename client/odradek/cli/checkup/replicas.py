@@ -1,0 +1,65 @@
+"""Which brokers run, answer, and cannot use a replica of theirs: its directory could not be opened, or its disk failed.
+
+Metadata do not tell it: such a broker may be in sync, and may lead. It says so itself when it is asked for the replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from google.protobuf.message import DecodeError
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Network, NetworkError
+from odradek_proto.v1 import broker_pb2 as pb
+
+LIST_OFFSETS = "/odradek.v1.Broker/ListOffsets"
+EARLIEST = -2  # known without a look at the disk
+MAX_ASKED = 5_000  # replicas of one broker: one call
+REMEDY = (
+    "look for replica_failed and replica_offline in its events, or into its log; stop that broker and another eligible "
+    "replica leads; mend or remove the partition's directory before it starts again"
+)
+
+Unusable = Mapping[TopicPartition, Sequence[int]]
+
+
+async def ask_for_unusable(
+    network: Network, addresses: Mapping[int, str], assigned: Mapping[TopicPartition, Sequence[int]], timeout_ms: float
+) -> dict[TopicPartition, list[int]]:
+    """By partition the brokers that cannot use their replica. Brokers that do not answer in time are not among them."""
+    by_broker: dict[int, list[TopicPartition]] = {}
+    for partition, brokers in assigned.items():
+        for broker in brokers:
+            by_broker.setdefault(broker, []).append(partition)
+    asked = [broker for broker in sorted(by_broker) if broker in addresses]
+    answers = await asyncio.gather(
+        *(_ask(network, addresses[broker], by_broker[broker][:MAX_ASKED], timeout_ms) for broker in asked)
+    )
+    found: dict[TopicPartition, list[int]] = {}
+    for broker, partitions in zip(asked, answers, strict=True):
+        for partition in partitions:
+            found.setdefault(partition, []).append(broker)
+    return found
+
+
+async def _ask(
+    network: Network, address: str, partitions: Sequence[TopicPartition], timeout_ms: float
+) -> list[TopicPartition]:
+    request = pb.ListOffsetsRequest(replica_id=-1)
+    for topic, number in partitions:
+        request.partitions.add(topic=topic, partition=number, current_leader_epoch=-1, timestamp_ms=EARLIEST)
+    try:
+        raw = await network.call(address, LIST_OFFSETS, request.SerializeToString(), timeout_ms)
+        answer = pb.ListOffsetsResponse.FromString(raw)
+    except (NetworkError, DecodeError):
+        return []
+    storage = int(ErrorCode.KAFKA_STORAGE_ERROR)
+    return [TopicPartition(each.topic, each.partition) for each in answer.partitions if each.error_code == storage]
+
+
+def says(broker: int, partitions: str, *, leads: bool) -> str:
+    """The finding in a sentence; `partitions` are those of one topic."""
+    consequence = "; it leads there: nothing can be written or read" if leads else ""
+    return f"broker {broker} cannot use its replica of {partitions} (KAFKA_STORAGE_ERROR){consequence}"

@@ -1,0 +1,58 @@
+"""`odradek doctor` and `cluster health` about a broker that runs and cannot open the directory of one partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from odradek.cli.health import problems_of
+from odradek.cli.status import PartitionStatus
+from odradek_broker.testing import Cluster
+
+from tests.waiting import until
+
+Run = Callable[..., Any]
+ERROR = "(KAFKA_STORAGE_ERROR)"
+
+
+def test_the_broker_is_named_and_not_those_that_are_well(odradek: Run, tmp_path: Path) -> None:
+    """Both ask the brokers themselves, as leaders and as followers: metadata know nothing of it."""
+    with Cluster(3, directory=tmp_path / "cluster") as cluster:
+        cluster.create_topic("solo", replication_factor=1)
+        cluster.create_topic("orders")
+        victim = cluster.leader_of("solo")
+        cluster.stop(victim)
+        for partition in ("solo-0", "orders-0"):
+            (Path(cluster.replicas()[str(victim)]) / partition / "partition.metadata").write_text("x\n")
+        cluster.start(victim)
+        sick = until(
+            lambda: odradek("cluster", "health", "--json", "-b", cluster.bootstrap),
+            lambda health: health.out.count("cannot use") == 2 and "unreachable" not in health.out,
+        )
+        assert sick.code == 3
+        assert json.loads(sick.out)["problems"] == [
+            f"broker {victim} cannot use its replica of orders/0 {ERROR}",
+            f"broker {victim} cannot use its replica of solo/0 {ERROR}; it leads there: nothing can be written or read",
+        ]
+        found = json.loads(odradek("doctor", "--json", "-b", cluster.bootstrap).out)["findings"]
+        of_topics = [
+            (each["check"], each["about"])
+            for each in found
+            if each["level"] == "problem" and "replica" in each["check"]
+        ]
+        assert sorted(of_topics) == [
+            ("replica-unusable", f"orders, broker {victim}"), ("replica-unusable", f"solo, broker {victim}"),
+        ]  # fmt: skip
+
+
+def test_followers_of_a_leader_that_cannot_use_its_replica_are_not_blamed() -> None:
+    """They cannot catch up; those that miss for a reason of their own are named."""
+    led_by_2 = PartitionStatus("orders", 1, 2, 5, isr=[2], assigned=[2, 1, 3])
+    (problem,) = problems_of(led_by_2, [2])
+    assert problem.startswith("broker 2 cannot use its replica of orders/1")
+    assert problems_of(led_by_2, [])[-1] == "orders/1 is under-replicated: not in sync: [1, 3]"
+    assert problems_of(led_by_2, [1])[-1] == "orders/1 is under-replicated: not in sync: [3]"
+    leaderless = PartitionStatus("orders", 1, -1, 5, isr=[2], assigned=[2, 1, 3])
+    assert problems_of(leaderless, []) == ["orders/1 has no leader; last in sync: [2]"]
