@@ -184,7 +184,7 @@ class News:
         }
         if late:
             self._told.update(dict.fromkeys(late))
-            self._screen.say(f"held up: {_reasons(late)}; waiting for it")
+            self._screen.say(f"held up: {_reasons(late)}; waiting")
             self._screen.say(f"  try: {_remedy(late)}")
 
 
@@ -202,7 +202,7 @@ def _reasons(troubles: Troubles) -> str:
         for tp, error in sorted(troubles.items())
     ]
     more = f"; and {len(texts) - MAX_NAMED} more partitions" if len(texts) > MAX_NAMED else ""
-    return "; ".join(texts[:MAX_NAMED]) + more
+    return "; ".join(text.rstrip(".") for text in texts[:MAX_NAMED]) + more
 
 
 def _remedy(troubles: Troubles) -> str:
