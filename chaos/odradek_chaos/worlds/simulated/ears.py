@@ -288,22 +288,26 @@ class ClientEars:
 
 
 class ReadingEar:
-    """A consumer's fetch stream: each answer carries a high watermark."""
+    """A consumer's fetch stream: each answer carries a high watermark.
+
+    A stream that was cut off may deliver the answer to a request of an older leader epoch after a newer one was sent.
+    What the consumer knew when it asked is therefore kept for each epoch that it named.
+    """
 
     def __init__(self, ears: ClientEars) -> None:
         self._ears = ears
-        self._floors: dict[tuple[str, int], int] = {}
+        self._floors: dict[tuple[str, int], dict[int, int]] = {}  # of each partition: leader epoch to the floor
 
     def asked(self, message: bytes) -> None:
         for item in broker_pb2.FetchHeader.FromString(split_frame(message)[0]).partitions:
             key = (item.topic, item.partition)
-            self._floors[key] = self._ears.floor(key)
+            self._floors.setdefault(key, {})[item.current_leader_epoch] = self._ears.floor(key)
 
     def answered(self, message: bytes) -> None:
         for item in broker_pb2.FetchAnswerHeader.FromString(split_frame(message)[0]).partitions:
             key = (item.topic, item.partition)
             if not item.error_code and item.high_watermark >= 0 and item.request_leader_epoch >= 0:
-                floor = self._floors.get(key, 0)
+                floor = self._floors.get(key, {}).get(item.request_leader_epoch, 0)
                 self._ears.heard(key, item.request_leader_epoch, item.high_watermark, floor, by_fetch=True)
 
 
