@@ -44,27 +44,41 @@ async def write(bootstrap: str, topic: str) -> None:
                 await producer.send(topic, b"%d-%d" % (partition, number), partition=partition)
 
 
-@pytest.mark.parametrize("words", [("-o", "beginning", "-e"), ("-o", "-5", "-e"), ("-o", "beginning", "-c", "20"),
-                                   ("-o", "beginning"), ("-o", "@1000", "-e")])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-o", "beginning", "-e"),
+        *(
+            pytest.param(words, marks=pytest.mark.slow)  # each waits for its time to be over
+            for words in (
+                ("-o", "-5", "-e"),
+                ("-o", "beginning", "-c", "20"),
+                ("-o", "beginning"),
+                ("-o", "@1000", "-e"),
+            )
+        ),
+    ],
+)
 def test_what_can_be_read_is_read_and_the_rest_is_named(
     cluster: Cluster, stuck: tuple[str, int], odradek: Run, words: tuple[str, ...]
 ) -> None:
     """Exit code 5 after --timeout, with the partition, the reason and what to do."""
     name, _ = stuck
-    outcome = odradek("consume", name, *words, "--timeout", "3", "-b", cluster.bootstrap)
+    outcome = odradek("consume", name, *words, "--timeout", "6", "-b", cluster.bootstrap)
     assert sorted(outcome.out.split()) == sorted(f"{part}-{number}" for part in (0, 2) for number in range(RECORDS))
     last, hint = outcome.err.splitlines()[-2:]
-    assert last.startswith(f"odradek: no record for 3 seconds; held up: {name}-1: ")
+    assert last.startswith(f"odradek: no record for 6 seconds; held up: {name}-1: ")
     assert f"{name}-0" not in outcome.err
     assert "try: " in hint
     assert "odradek cluster health" in hint
     assert outcome.code == 5
 
 
+@pytest.mark.slow
 def test_the_end_is_not_waited_for_in_silence(cluster: Cluster, stuck: tuple[str, int], odradek: Run) -> None:
     """`-o end`: nothing comes, and who is waited for is said before the time is over."""
     name, _ = stuck
-    outcome = odradek("consume", name, "-o", "end", "--timeout", "4", "-b", cluster.bootstrap)
+    outcome = odradek("consume", name, "-o", "end", "--timeout", "10", "-b", cluster.bootstrap)
     assert (outcome.code, outcome.out) == (5, "")
     assert outcome.err.startswith(f"held up: {name}-1: ")
 
