@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from odradek.cli.failures import USAGE, CommandFailed
+from odradek.cli.options import is_given
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.options import Options
@@ -53,7 +54,7 @@ def replay_of(file: Path, seed: int, given: Options, context: typer.Context) -> 
     from odradek_chaos.worlds.simulated.script_reading import read_script
 
     for parameter, (option, reason) in REFUSED.items():
-        if _is_given(context, parameter):
+        if is_given(context, parameter):
             raise CommandFailed(f"{option} does not go with --script", hint=reason, exit_code=USAGE)
     try:
         script, own = read_script(file.read_text(encoding="utf-8"))
@@ -65,12 +66,7 @@ def replay_of(file: Path, seed: int, given: Options, context: typer.Context) -> 
             hint=f"`odradek chaos trace {script.seed} --script {shlex.quote(str(file))}`",
             exit_code=USAGE,
         )
-    names = [option for parameter, option in OVERRIDING.items() if _is_given(context, parameter)]
+    names = [option for parameter, option in OVERRIDING.items() if is_given(context, parameter)]
     options = replace(own, **{name: getattr(given, name) for name in names})
     differing = {name: getattr(own, name) for name in names if getattr(own, name) != getattr(options, name)}
     return Replay(options, script, differing)
-
-
-def _is_given(context: typer.Context, parameter: str) -> bool:
-    source = context.get_parameter_source(parameter)
-    return source is not None and source.name == "COMMANDLINE"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from odradek.cli.failures import FINE, USAGE, CommandFailed
-from odradek.cli.options import Json, Output, OutputFormat, Quiet
+from odradek.cli.options import Json, Output, OutputFormat, Quiet, is_given
 from odradek.cli.screen import Screen
 
 from odradek_chaos.lessons.commands import mount
@@ -92,8 +92,7 @@ def _refuse_options_before(lesson: str, context: typer.Context) -> None:
     behind = ""
     for each in context.command.params:
         name, option = each.name or "", each.opts[-1]
-        source = context.get_parameter_source(name)
-        if source is None or source.name != "COMMANDLINE":
+        if not is_given(context, name):
             continue
         if name not in OF_LESSONS:
             hint = f"`odradek demo {lesson} --help` shows what it takes"

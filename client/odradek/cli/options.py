@@ -47,3 +47,9 @@ Settings = Annotated[
     ),
 ]
 DEFAULT_TIMEOUT_S: Final = 15.0
+
+
+def is_given(context: typer.Context, parameter: str) -> bool:
+    """Whether somebody wrote a parameter of this command on the command line, its default or not."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
