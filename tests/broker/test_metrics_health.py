@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
 import subprocess
 import sys
 import textwrap
@@ -218,29 +216,15 @@ def test_a_broker_without_the_setting_loads_nothing_of_it() -> None:
     assert ended.stdout == "[]\n", ended.stderr
 
 
-@contextlib.contextmanager
-def held(cluster: LocalCluster) -> Iterator[None]:
-    """Keep the ports that were found for the nodes from being given to other processes before the nodes listen."""
-    with contextlib.ExitStack() as stack:
-        nodes = cluster.nodes.values() if sys.platform.startswith("linux") else ()  # elsewhere they could not listen
-        for address in (address for node in nodes for address in (node.grpc, node.controller, node.metrics)):
-            holder = stack.enter_context(socket.socket())
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            host, _, port = address.rpartition(":")
-            holder.bind((host, int(port)))
-        yield
-
-
 @pytest.mark.cluster
 def test_processes_serve_metrics_where_their_cluster_says(tmp_path: Path) -> None:
     """Each process has an address of its own in cluster.json, answers there, names it at the start, and stops."""
     cluster = LocalCluster.create(tmp_path / "cluster", brokers=2, settings=LISTENER_ALONE)
     try:
-        with held(cluster):
-            cluster.start_all()
-            for node in cluster.nodes.values():
-                url = f"http://{node.metrics}"
-                eventually(lambda url=url: probe([*PATIENT, "--url", url]) == 0, "it was never ready")  # type: ignore[misc]
+        cluster.start_all()
+        for node in cluster.nodes.values():
+            url = f"http://{node.metrics}"
+            eventually(lambda url=url: probe([*PATIENT, "--url", url]) == 0, "it was never ready")  # type: ignore[misc]
         nodes = LocalCluster.load(tmp_path / "cluster").nodes
         assert len({node.metrics for node in nodes.values()}) == 2
         for node in nodes.values():
