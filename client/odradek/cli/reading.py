@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 
 from odradek import BrokerError, Consumer, OdradekError, TopicPartition
@@ -17,7 +17,7 @@ from odradek.cli.failures import TIMED_OUT, CommandFailed
 from odradek.cli.parsing import Start
 from odradek.cli.produce import partitions_of
 from odradek.cli.record_format import Part, Record
-from odradek.cli.screen import Screen
+from odradek.cli.screen import Screen, first_of
 from odradek.core.fetch_state import EARLIEST, LATEST
 from odradek.results import OffsetAndTimestamp
 
@@ -178,7 +178,7 @@ class News:
         for tp in again:
             del self._told[tp]
         if again:
-            self._screen.say(f"{_names(again)}: read again")
+            self._screen.say(f"{first_of(sorted(again))}: read again")
         late = {
             tp: error for tp, error in troubles.items() if tp not in self._told and now - self._since[tp] >= PATIENCE_S
         }
@@ -208,8 +208,3 @@ def _reasons(troubles: Troubles) -> str:
 def _remedy(troubles: Troubles) -> str:
     hints = dict.fromkeys(error.hint for _, error in sorted(troubles.items()) if error.hint)
     return "; ".join([*hints, REMEDY])
-
-
-def _names(partitions: Sequence[TopicPartition]) -> str:
-    named = ", ".join(map(str, sorted(partitions)[:MAX_NAMED]))
-    return named if len(partitions) <= MAX_NAMED else f"{named} and {len(partitions) - MAX_NAMED} more"

@@ -103,6 +103,12 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     )
 
 
+def first_of(items: Sequence[object], most: int = 5) -> str:
+    """The first of some things, comma-separated, and how many more there are."""
+    named = ", ".join(map(str, items[:most]))
+    return f"{named} and {len(items) - most} more" if len(items) > most else named
+
+
 def human_bytes(count: float) -> str:
     """12.3 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):

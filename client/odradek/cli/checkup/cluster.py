@@ -18,10 +18,10 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cli.checkup import replicas
 from odradek.cli.checkup.finding import Finding, note, problem
+from odradek.cli.screen import first_of
 
 SILENT_VOTER_MS = 5_000  # voters fetch twice a second
 MAX_TOPICS_ASKED = 200  # for their settings: a call each
-MAX_NAMED = 5  # partitions in one sentence
 MIN_ISR = "min.insync.replicas"
 NO_EFFECT = frozenset(
     {
@@ -131,7 +131,7 @@ def _judge_quorum(facts: ClusterFacts) -> list[Finding]:
         findings.append(
             problem(
                 "voter-silent", ",".join(map(str, silent)),
-                f"{'controller' if len(silent) == 1 else 'controllers'} {_list(silent)} "
+                f"{'controller' if len(silent) == 1 else 'controllers'} {first_of(silent)} "
                 f"{'does' if len(silent) == 1 else 'do'} not follow; of all {len(quorum.voters)} "
                 f"{f'{spare} more' if spare > 0 else 'no other'} may fail",
                 "start them, or look into their logs",
@@ -149,7 +149,7 @@ def _judge_unusable(topic: pb.TopicMetadata, unusable: replicas.Unusable) -> lis
     return [
         problem(
             "replica-unusable", f"{topic.topic}, broker {broker}",
-            replicas.says(broker, f"{topic.topic}: partitions {_list(partitions)}", leads=leads), replicas.REMEDY,
+            replicas.says(broker, f"{topic.topic}: partitions {first_of(partitions)}", leads=leads), replicas.REMEDY,
         )
         for (broker, leads), partitions in sorted(numbers.items())
     ]  # fmt: skip
@@ -163,7 +163,7 @@ def _judge_topic(
     if leaderless:
         findings.append(
             problem(
-                "no-leader", topic.topic, f"{topic.topic}: partitions {_list(leaderless)} have no leader",
+                "no-leader", topic.topic, f"{topic.topic}: partitions {first_of(leaderless)} have no leader",
                 "start a broker that was in sync last, or is eligible (`odradek topic describe` names them)",
             )
         )  # fmt: skip
@@ -201,7 +201,7 @@ def _judge_replicas(topic: pb.TopicMetadata, min_isr: int, unusable: replicas.Un
         findings.append(
             problem(
                 "under-min-isr", topic.topic,
-                f"{topic.topic}: partitions {_list(under)} have fewer in-sync replicas than {MIN_ISR}={min_isr}: "
+                f"{topic.topic}: partitions {first_of(under)} have fewer in-sync replicas than {MIN_ISR}={min_isr}: "
                 "acks=all is refused",
                 "bring the missing replicas back: `odradek cluster status` shows which",
             )
@@ -218,14 +218,9 @@ def _judge_replicas(topic: pb.TopicMetadata, min_isr: int, unusable: replicas.Un
         findings.append(
             problem(
                 "under-replicated", topic.topic,
-                f"{topic.topic}: partitions {_list([*behind])} wait for the replicas "
-                f"of broker {_list(missing_from)}",
+                f"{topic.topic}: partitions {first_of([*behind])} wait for the replicas "
+                f"of broker {first_of(missing_from)}",
                 "start that broker, or give it time to catch up",
             )
         )  # fmt: skip
     return findings
-
-
-def _list(numbers: Sequence[int]) -> str:
-    named = ", ".join(map(str, numbers[:MAX_NAMED]))
-    return f"{named} and {len(numbers) - MAX_NAMED} more" if len(numbers) > MAX_NAMED else named
