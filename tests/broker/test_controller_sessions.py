@@ -195,6 +195,17 @@ def test_a_new_controller_dials_everybody_and_silence_proves_nothing() -> None:
     assert watch.at(9_001) == [Fence(3, FenceReason.SESSION_TIMEOUT)]
 
 
+def test_a_refusal_that_is_heard_after_the_grace_still_fences() -> None:
+    """Its answer waited behind an election's work: nobody listens there all the same, and 9 s need not pass."""
+    watch = Watch((1, 2, 3), streams=False)
+    assert watch.at(0) == [dial(1), dial(2), dial(3)]
+    watch.open(1)
+    watch.at(2_000)
+    watch.open(3)
+    assert watch.dialled(2, refused=True) == [Fence(2, FenceReason.DIAL_REFUSED)]
+    assert watch.dialled(3, refused=True) == []
+
+
 def test_without_early_fencing_nobody_is_dialled() -> None:
     """Only the session timeout is left, also under L-12, where a broker is to keep its place."""
     for settings in (

@@ -7,7 +7,8 @@ proof. The grace counts from the end of the session stream, which a killed proce
 - no new stream of the same incarnation within the grace: fence, unless more than half of the unfenced brokers (ours
   counted among them) fell silent within one grace without such a proof. Then the fault may be on our side, and the
   session timeout decides;
-- a controller that has just taken over knows of no streams: it dials everybody, and only a refusal fences early.
+- a controller that has just taken over knows of no streams: it dials everybody, and only a refusal fences early;
+- a refusal that is heard after the grace is a proof still, as long as the broker has no stream.
 
 And a controller that was itself asleep has no right to call others late: their time is extended by its pause.
 The core says what to do; the runtime dials, and appends the records of a fencing.
@@ -147,13 +148,13 @@ class SessionTable:
             session.next_dial_ms = now_ms
 
     def dial_answered(self, image: MetadataImage, dial: Dial, refused: bool, now_ms: int) -> list[SessionEffect]:
-        """What a dial found out. A refusal fences the incarnation that was dialled, if it is still absent."""
+        """What a dial found out. A refusal fences the incarnation that was dialled, unless it has a stream again."""
         session = self._of(dial.broker_id, dial.incarnation_id)
         if session is None:
             return []
         session.dialling = False
         session.next_dial_ms = now_ms + REDIAL_MS
-        if not refused or session.absent_since_ms is None or not _unfenced(image, dial.broker_id):
+        if not refused or session.streams > 0 or not _unfenced(image, dial.broker_id):
             return []
         session.absent_since_ms = None
         return [Fence(dial.broker_id, FenceReason.DIAL_REFUSED)]
