@@ -241,7 +241,7 @@ class Cluster:
             answer = await self.network.call(address, method, request.SerializeToString(), timeout_ms)
         except PeerUnavailable as error:
             words = "connection refused" if error.refused else f"not reachable: {error}"
-            raise BrokerUnreachable(words, refused=error.refused) from None
+            raise BrokerUnreachable(words, undelivered=error.undelivered) from None
         except DeadlineExceeded:
             raise RequestTimeout(
                 f"{address}: no answer to {method.rpartition('/')[2]} within {timeout_ms} ms"
@@ -260,7 +260,7 @@ class Cluster:
         """One call to one broker. Raises `BrokerUnreachable` or `RequestTimeout`."""
         address = self.view.address_of(broker_id)
         if address is None:
-            raise BrokerUnreachable(f"broker {broker_id} is not part of the cluster at the moment", refused=True)
+            raise BrokerUnreachable(f"broker {broker_id} is not part of the cluster at the moment", undelivered=True)
         return await self.call_address(address, method, request, kind, timeout_ms)
 
     async def ask_any(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> R:
@@ -268,7 +268,7 @@ class Cluster:
         return (await self._ask_around(method, request, kind, timeout_ms))[0]
 
     async def call_any(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> R:
-        """One call to whichever broker takes it: one that refuses the connection passes it on to the next.
+        """One call to whichever broker takes it: one that cannot be connected to is passed over.
 
         Only a broker that certainly did not get the call is passed over; a call that may have taken effect is not made
         twice. Raises `BootstrapError` when nobody got it, `BrokerUnreachable` and `RequestTimeout` when somebody may
@@ -281,7 +281,7 @@ class Cluster:
             except BrokerUnreachable as error:
                 causes[address] = error.message
                 self.request_refresh(f"{address}: {error.message}")
-                if not error.refused:
+                if not error.undelivered:
                     raise
         raise BootstrapError(causes, hint=_bootstrap_hint(causes))
 

@@ -74,14 +74,14 @@ class BootstrapError(ClientError):
 class BrokerUnreachable(ClientError):
     """A broker cannot be reached under its address, or the connection broke under a call.
 
-    Only when `refused` is true it is certain that the broker did not get the call.
+    Only when `undelivered` is true it is certain that the broker did not get the call.
     """
 
     retriable = True
 
-    def __init__(self, message: str, *, refused: bool = False, hint: str = "") -> None:
+    def __init__(self, message: str, *, undelivered: bool = False, hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.refused = refused
+        self.undelivered = undelivered
 
 
 class RequestTimeout(ClientError, TimeoutError):

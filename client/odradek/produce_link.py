@@ -200,9 +200,10 @@ class ProduceLink:
         if isinstance(error, PeerUnavailable) and error.refused:
             return BrokerUnreachable(
                 f"broker {self.broker_id} at {address}: connection refused",
-                refused=True,
+                undelivered=True,
                 hint="the bootstrap address answered, the advertised one did not: check advertised.listeners"
                 if address not in self._cluster.config.bootstrap_servers
                 else "",
             )
-        return BrokerUnreachable(f"broker {self.broker_id} at {address}: {error}")
+        undelivered = isinstance(error, PeerUnavailable) and error.undelivered
+        return BrokerUnreachable(f"broker {self.broker_id} at {address}: {error}", undelivered=undelivered)

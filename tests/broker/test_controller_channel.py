@@ -6,10 +6,12 @@ import asyncio
 import gc
 from typing import Any
 
-from odradek_broker.runtime.controller_channel import ControllerChannel
+import pytest
+from odradek_broker.runtime.controller_channel import ControllerChannel, ControllerUnavailable
 from odradek_broker.testing.network import BrokerNetwork
 from odradek_proto.transport.clock import LoopClock
-from odradek_proto.transport.ports import PeerUnavailable
+from odradek_proto.transport.ports import DeadlineExceeded, NetworkError, PeerUnavailable
+from odradek_proto.v1 import controller_pb2
 
 
 def test_an_attempt_that_fails_as_it_is_given_up_is_not_missed() -> None:
@@ -36,3 +38,42 @@ def test_an_attempt_that_fails_as_it_is_given_up_is_not_missed() -> None:
 
     asyncio.run(story())
     assert left == []
+
+
+class FailsAtFirst(BrokerNetwork):
+    """Its first calls end with these errors; the next ones are answered by a controller that has nothing to say."""
+
+    def __init__(self, *errors: NetworkError) -> None:
+        super().__init__()
+        self.errors = list(errors)
+        self.calls = 0
+
+    async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return controller_pb2.ControllerAnswerHeader(error_code=0, controller_id=1).SerializeToString()
+
+
+def give_an_order(network: FailsAtFirst) -> None:
+    async def story() -> None:
+        channel = ControllerChannel(clock=LoopClock(), network=network, voters={1: "b1:9093"}, leader=lambda: 1)
+        await channel.call("ForwardAdmin", b"", 60_000, at_most_once=True)
+
+    asyncio.run(story())
+
+
+def test_an_order_that_was_not_delivered_is_given_again() -> None:
+    """No connection, or no address for the controller's name at this moment: it did not get the order."""
+    network = FailsAtFirst(PeerUnavailable("refused", refused=True), PeerUnavailable("no name", undelivered=True))
+    give_an_order(network)
+    assert network.calls == 3
+
+
+@pytest.mark.parametrize("error", [PeerUnavailable("it broke"), DeadlineExceeded("silence")])
+def test_an_order_that_may_have_been_delivered_is_not_given_again(error: NetworkError) -> None:
+    """The second one might be told that the topic exists."""
+    network = FailsAtFirst(error)
+    with pytest.raises(ControllerUnavailable):
+        give_an_order(network)
+    assert network.calls == 1

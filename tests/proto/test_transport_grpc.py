@@ -22,6 +22,7 @@ from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.grpc_options import KEEPALIVE_MS, GrpcOptions
 from odradek_proto.transport.ports import (
     CallContext,
+    CallRejected,
     DeadlineExceeded,
     DialResult,
     Handlers,
@@ -201,6 +202,85 @@ def test_frozen_connection_attempt_is_not_a_refusal(peer: Peer) -> None:
             while failed := await failure_of(client.call(peer.address, ECHO, b"", 5000)):
                 assert not is_refused(failed)  # to wake up may take longer than an attempt to connect
             assert await client.call(peer.address, ECHO, b"again", PATIENCE_MS) == b"again"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nobody.invalid:50061", "hangs-up"])
+def test_a_call_without_a_connection_is_undelivered(address: str) -> None:
+    """Refused, a name that nobody has, or a peer that hangs up before it has said a word: it did not get the call."""
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def story() -> None:
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        there = f"127.0.0.1:{server.sockets[0].getsockname()[1]}" if address == "hangs-up" else address
+        async with server, network() as client:
+            failed = await failure_of(client.call(there, ECHO, b"", PATIENCE_MS))
+        assert isinstance(failed, PeerUnavailable)
+        assert failed.undelivered
+        assert failed.refused == (address == "127.0.0.1:1")
+
+    asyncio.run(story())
+
+
+def test_a_call_whose_connection_breaks_may_have_been_delivered() -> None:
+    """The peer had it when it went away; and what a peer says of its own peers is no refusal by itself."""
+    asked = asyncio.Event()
+
+    async def gone(request: bytes, _: CallContext) -> bytes:
+        if request:
+            raise CallRejected(f"no controller: {request.decode()}", status="UNAVAILABLE")
+        asked.set()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody answers it")
+
+    async def story() -> None:
+        async with network() as client, network() as host:
+            server = await host.serve("127.0.0.1:0", Handlers({ECHO: gone}))
+            words = b"failed to connect to all addresses; last error: Connection refused"
+            passed_on = await failure_of(client.call(server.address, ECHO, words, PATIENCE_MS))
+            sent = asyncio.ensure_future(failure_of(client.call(server.address, ECHO, b"", PATIENCE_MS)))
+            await asked.wait()
+            await server.stop(0)
+            for failed in (passed_on, await sent):
+                assert isinstance(failed, PeerUnavailable)
+                assert not failed.undelivered, failed
+                assert not failed.refused
+
+    asyncio.run(story())
+
+
+def test_a_channel_that_is_put_aside_lives_as_long_as_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else finds the channel broken and takes a new one; a call and a stream on the old one go on."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: bytes, _: CallContext) -> bytes:
+        if request == b"slow":
+            asked.set()
+            await answer.wait()
+        return request
+
+    async def echo(stream: Stream, _: CallContext) -> None:
+        while True:
+            await stream.send(await stream.recv())
+
+    async def story() -> None:
+        async with network() as client, network() as host:
+            server = await host.serve("127.0.0.1:0", Handlers({ECHO: slow}, {STREAM: echo}))
+            stream = await client.open(server.address, STREAM, PATIENCE_MS)
+            first = asyncio.ensure_future(client.call(server.address, ECHO, b"slow", PATIENCE_MS))
+            await asked.wait()
+            with monkeypatch.context() as patch:
+                patch.setattr(grpc.aio.Channel, "get_state", lambda *_: grpc.ChannelConnectivity.TRANSIENT_FAILURE)
+                assert await client.call(server.address, ECHO, b"new", PATIENCE_MS) == b"new"
+            answer.set()
+            assert await first == b"slow"
+            await stream.send(b"still here")
+            assert await stream.recv() == b"still here"
+            stream.close()
+            await server.stop(0)
 
     asyncio.run(story())
 

@@ -110,7 +110,7 @@ class ControllerChannel:
         """Ask the active controller; `method` is a name of the service, such as `AlterPartition`, or a full path.
 
         Returns the first answer that is not NOT_CONTROLLER. Raises `ControllerUnavailable` when the time is over; with
-        `at_most_once` one attempt gets all the time that is left, and only a refused connection is tried again.
+        `at_most_once` one attempt gets all the time that is left, and only what was not delivered is tried again.
         """
         path = method if method.startswith("/") else SERVICE + method
         deadline = self._clock.now_ms() + timeout_ms
@@ -124,7 +124,7 @@ class ControllerChannel:
             except NetworkError as error:
                 last = str(error)
                 self._unreachable[address] = None
-                if at_most_once and not (isinstance(error, PeerUnavailable) and error.refused):
+                if at_most_once and not (isinstance(error, PeerUnavailable) and error.undelivered):
                     break  # it may have been carried out
                 self._hint = NO_CONTROLLER
             else:

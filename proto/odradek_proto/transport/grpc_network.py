@@ -1,15 +1,17 @@
 """The network port over gRPC: one channel per peer, raw bytes, no serialisers.
 
 What gRPC says is turned into the port's own errors here and nowhere else. A channel whose last attempt to connect
-failed is thrown away when it is next asked for: gRPC would answer with the old failure until its back-off is over,
+failed is put aside when it is next asked for: gRPC would answer with the old failure until its back-off is over,
 while a new channel asks the peer itself. So a refusal is always a fresh one, and a restarted peer is found at once.
+A channel that was put aside is closed when the last call on it has ended: closing it would end the others' calls.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -35,6 +37,7 @@ if TYPE_CHECKING:  # generic only in the stubs
     StreamCall = grpc.aio.StreamStreamCall[bytes, bytes]
 
 CLOSE_GRACE_S = 0.5  # how long the other side may take to answer a goodbye before the call is cancelled
+NEVER_SENT = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")  # how gRPC says it
 
 
 class GrpcNetwork:
@@ -43,27 +46,39 @@ class GrpcNetwork:
     def __init__(self, options: GrpcOptions | None = None) -> None:
         self._options = options or GrpcOptions()
         self._peers: dict[str, _Peer] = {}
+        self._put_aside: set[_Peer] = set()
         self._streams: set[GrpcStream] = set()
         self._goodbyes: set[asyncio.Task[None]] = set()
 
     async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
-        unary = self._peer(peer).unary(method)
         try:
-            return await unary(request, timeout=timeout_ms / 1000, wait_for_ready=False)
+            with self._used(peer) as channel:
+                return await channel.unary(method)(request, timeout=timeout_ms / 1000, wait_for_ready=False)
         except grpc.aio.AioRpcError as error:
             raise _translate(peer, method, error.code(), error.details() or "") from None
-        except grpc.aio.UsageError:  # the channel was closed while we were asking
-            raise PeerUnavailable(f"{peer}: channel closed") from None
+        except grpc.aio.UsageError:
+            raise PeerUnavailable(f"{peer}: closed here", undelivered=True) from None
         except asyncio.CancelledError:
             if _cancelled_from_outside():
                 raise
             raise PeerUnavailable(f"{peer} {method}: closed here") from None
 
     async def open(self, peer: str, method: str, timeout_ms: float = 5000) -> Stream:
-        try:
-            call = self._peer(peer).stream(method)(wait_for_ready=False)
-        except grpc.aio.UsageError:
-            raise PeerUnavailable(f"{peer}: channel closed") from None
+        with contextlib.ExitStack() as use:
+            channel = use.enter_context(self._used(peer))
+            try:
+                call = channel.stream(method)(wait_for_ready=False)
+            except grpc.aio.UsageError:
+                raise PeerUnavailable(f"{peer}: closed here", undelivered=True) from None
+            await self._accepted(peer, method, call, timeout_ms)
+            stream = GrpcStream(peer, _reader(peer, call), _writer(peer, call), lambda: self._say_goodbye(stream, call))
+            self._streams.add(stream)
+            stream.when_ended(lambda: self._streams.discard(stream))
+            stream.when_ended(use.pop_all().close)
+        return stream
+
+    async def _accepted(self, peer: str, method: str, call: StreamCall, timeout_ms: float) -> None:
+        """Wait for the peer to take a stream. Raises what `open` does."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 if ACCEPTED not in tuple(await call.initial_metadata()):  # then there is nothing but a status to come
@@ -74,10 +89,6 @@ class GrpcNetwork:
         except asyncio.CancelledError:
             call.cancel()
             raise
-        stream = GrpcStream(peer, _reader(peer, call), _writer(peer, call), lambda: self._say_goodbye(stream, call))
-        self._streams.add(stream)
-        stream.when_ended(lambda: self._streams.discard(stream))
-        return stream
 
     async def dial(self, peer: str, timeout_ms: float) -> DialResult:
         """Connect and hang up. Only a refusal by the peer's kernel is `REFUSED`; all other failures prove nothing.
@@ -112,18 +123,37 @@ class GrpcNetwork:
             stream.close()
         if self._goodbyes:
             await asyncio.wait(tuple(self._goodbyes))
-        peers, self._peers = self._peers, {}
-        for peer in peers.values():
+        peers = (*self._peers.values(), *self._put_aside)
+        self._peers, self._put_aside = {}, set()
+        for peer in peers:
             await peer.channel.close()
+
+    @contextlib.contextmanager
+    def _used(self, address: str) -> Iterator[_Peer]:
+        """The channel to a peer, for a call; one that was put aside meanwhile is closed after its last call."""
+        peer = self._peer(address)
+        peer.calls += 1
+        try:
+            yield peer
+        finally:
+            peer.calls -= 1
+            if peer in self._put_aside:
+                self._close_if_unused(peer)
 
     def _peer(self, address: str) -> _Peer:
         peer = self._peers.get(address)
         if peer is not None:
             if peer.channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
                 return peer
-            self._in_background(peer.channel.close())
+            self._put_aside.add(peer)
+            self._close_if_unused(peer)
         peer = self._peers[address] = _Peer(address, self._options)
         return peer
+
+    def _close_if_unused(self, peer: _Peer) -> None:
+        if not peer.calls:
+            self._put_aside.discard(peer)
+            self._in_background(peer.channel.close())
 
     def _say_goodbye(self, stream: GrpcStream, call: StreamCall) -> None:
         self._in_background(_goodbye(stream, call))
@@ -147,6 +177,7 @@ class _Peer:
 
     def __init__(self, address: str, options: GrpcOptions) -> None:
         self.channel = grpc.aio.insecure_channel(address, options=options.client())
+        self.calls = 0  # and streams, that have not ended
         self._unary: dict[str, Unary] = {}
         self._streaming: dict[str, Streaming] = {}
 
@@ -212,7 +243,9 @@ def _cancelled_from_outside() -> bool:
 def _translate(peer: str, method: str, code: grpc.StatusCode, details: str) -> NetworkError:
     message = f"{peer} {method}: {details or code.name}"
     if code is grpc.StatusCode.UNAVAILABLE:
-        return PeerUnavailable(message, refused="Connection refused" in details)
+        undelivered = details.startswith(NEVER_SENT)  # elsewhere in the details a broker may speak of its own peers
+        refused = undelivered and "Connection refused" in details
+        return PeerUnavailable(message, refused=refused, undelivered=undelivered)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceeded(message)
     if code is grpc.StatusCode.CANCELLED or "RST_STREAM" in details:

@@ -134,11 +134,16 @@ class NetworkError(Exception):
 
 
 class PeerUnavailable(NetworkError):
-    """No connection could be had, or it broke. `refused` is true when the peer's machine said that nobody listens."""
+    """No connection could be had, or it broke.
 
-    def __init__(self, message: str, *, refused: bool = False) -> None:
+    `refused` is true when the peer's machine said that nobody listens. `undelivered` is true when the peer certainly
+    did not get what was asked: it was refused, its name was not found, or no connection came about.
+    """
+
+    def __init__(self, message: str, *, refused: bool = False, undelivered: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
+        self.undelivered = refused or undelivered
 
 
 class DeadlineExceeded(NetworkError):
