@@ -8,7 +8,10 @@ import logging
 
 import pytest
 from odradek import Consumer, Producer
-from odradek_broker.testing import AsyncCluster, Cluster
+from odradek_broker.testing import AsyncCluster, Cluster, ClusterError
+from odradek_broker.testing.async_cluster import CREATE_TOPICS
+from odradek_proto.transport.grpc_network import GrpcNetwork
+from odradek_proto.transport.ports import PeerUnavailable
 
 RECORDS = 300
 
@@ -46,6 +49,29 @@ def test_a_killed_leader_loses_nothing_on_the_running_loop(caplog: pytest.LogCap
     seen = asyncio.run(story())
     assert sorted(int(value or b"-1") for value in seen) == list(range(RECORDS))
     assert logged_errors(caplog) == []
+
+
+def test_a_topic_whose_creation_was_not_answered_has_been_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first broker did it and its answer got lost: the next one's "exists" is no error, but a second order's is."""
+    call, lost = GrpcNetwork.call, [CREATE_TOPICS]
+
+    async def lose_an_answer(self: GrpcNetwork, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
+        answer = await call(self, peer, method, request, timeout_ms)
+        if method in lost:
+            lost.remove(method)
+            raise PeerUnavailable("the connection broke")
+        return answer
+
+    async def story() -> None:
+        async with Cluster() as cluster:
+            monkeypatch.setattr(GrpcNetwork, "call", lose_an_answer)
+            await cluster.create_topic("orders")
+            assert not lost
+            lost.append(CREATE_TOPICS)
+            with pytest.raises(ClusterError, match="exists"):
+                await cluster.create_topic("orders")
+
+    asyncio.run(story())
 
 
 def test_asynchronous_clients_may_have_a_loop_of_their_own(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.grpc_network import GrpcNetwork
-from odradek_proto.transport.ports import NetworkError
+from odradek_proto.transport.ports import NetworkError, PeerUnavailable
 from odradek_proto.v1 import admin_pb2
 
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
@@ -179,11 +180,11 @@ class AsyncCluster:
             replication_factor=DEFAULT if replication_factor is None else replication_factor,
             configs=as_text(configs or {}),
         )
-        answer = admin_pb2.CreateTopicsResponse.FromString(
-            await self._ask(CREATE_TOPICS, request.SerializeToString(), timeout)
-        )
-        for created in answer.topics:
-            if created.error_code:
+        is_new = name not in self._newest_image().topics
+        found, repeated = await self._ask(CREATE_TOPICS, request.SerializeToString(), timeout)
+        for created in admin_pb2.CreateTopicsResponse.FromString(found).topics:
+            done_before = is_new and repeated and created.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+            if created.error_code and not done_before:
                 raise ClusterError(f"{created.name}: {created.error_message or f'error {created.error_code}'}")
         await self._until(lambda: not_leading(self._nodes(), name), timeout)
 
@@ -269,15 +270,19 @@ class AsyncCluster:
         settings = broker_settings(member.broker, self._layout, voters, member.listeners, self._settings)
         await member.start(settings)
 
-    async def _ask(self, method: str, request: bytes, timeout: float) -> bytes:
-        """One call as a client makes it, to the first running broker that takes it."""
+    async def _ask(self, method: str, request: bytes, timeout: float) -> tuple[bytes, bool]:
+        """One call as a client makes it, to the first running broker that answers; and whether others may have had it.
+
+        A broker whose answer is lost may have acted on the call.
+        """
         assert self._network is not None, "the cluster is not open"
-        failure = "no broker runs"
+        failure, lost = "no broker runs", False
         for broker in self.running:
             try:
-                return await self._network.call(self._member(broker).address, method, request, timeout * 1000)
+                return await self._network.call(self._member(broker).address, method, request, timeout * 1000), lost
             except NetworkError as error:
                 failure = f"broker {broker}: {error}"
+                lost = lost or not (isinstance(error, PeerUnavailable) and error.undelivered)
         raise ClusterError(failure)
 
     def _partition(self, topic: str, partition: int) -> PartitionRegistration:
