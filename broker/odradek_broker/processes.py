@@ -6,23 +6,28 @@ somebody else when its owner is gone.
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import sys
 
 HOST = "127.0.0.1"
+# Below the ports that systems give to outgoing connections: one of these would take ours between the moment in which
+# we look and that in which a broker listens.
+LISTENING_PORTS = range(20_000, 32_768)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for item in sockets:
-            item.bind((HOST, 0))
-        return [int(item.getsockname()[1]) for item in sockets]
-    finally:
-        for item in sockets:
-            item.close()
+    """Ports that nobody listens on now, all different, and that no outgoing connection is given. Raises `OSError`."""
+    chance = random.Random()
+    found: dict[int, None] = {}
+    for _ in LISTENING_PORTS:
+        if len(found) == count:
+            return list(found)
+        port = chance.choice(LISTENING_PORTS)
+        if is_free(f"{HOST}:{port}"):
+            found[port] = None
+    raise OSError(f"too few free ports from {LISTENING_PORTS.start} to {LISTENING_PORTS.stop - 1} on {HOST}")
 
 
 def is_free(address: str) -> bool:
