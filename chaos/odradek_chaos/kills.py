@@ -27,7 +27,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from odradek import Admin, Consumer, Producer
-from odradek.descriptions import NewTopic
+from odradek.broker_errors import TopicAlreadyExists
+from odradek.descriptions import NewTopic, PartitionDescription
 from odradek.errors import OdradekError
 from odradek_broker.local_cluster import LocalCluster
 from odradek_proto.topics import TopicPartition
@@ -47,6 +48,7 @@ MIN_IN_FLIGHT = 100  # unacknowledged records at the moment of a kill
 UNIFORM_WINDOW_MS = 1_500  # a kill comes at a uniformly random moment of this window
 FRESH_ACKS = 50  # acknowledgements of records that were sent after the fault, on each partition
 POLL_MS = 10
+NOBODY = -1  # who leads a partition or controls the cluster during an election
 
 
 class NotRecovered(Exception):
@@ -106,7 +108,8 @@ class KillHarness:
         self._clock = LoopClock(random.Random(plan.seed))
         self._ledger = Ledger(self._clock, history)
         self._quiet = quiet
-        self._round_started_ms = 0
+        self._writers: list[Writer] = []
+        self._last_error: OdradekError | None = None  # of a record that failed
 
     async def run(self) -> Outcome:
         """All rounds, then the read back. Raises `NotRecovered`."""
@@ -114,47 +117,50 @@ class KillHarness:
         outcome = Outcome(seed=plan.seed, acks=plan.acks)
         for node_id in self._cluster.nodes:
             self._cluster.start(node_id)
-        async with Admin(self._cluster.bootstrap, bootstrap_timeout_ms=30_000) as admin:
+        async with Admin(self._cluster.bootstrap, bootstrap_timeout_ms=RECOVERY_TIMEOUT_S * 1000) as admin:
             self._admin = admin
             await self._until(self._all_unfenced, "all brokers to be unfenced")
-            await admin.create_topics([NewTopic(plan.topic, plan.partitions, min(3, len(self._cluster.nodes)))])
+            await self._until(self._topic_made, "the topic to be made")
             await self._until(self._whole, "the topic to have its full ISR")
-            writers, tasks = await self._start_writers()
+            tasks = await self._start_writers()
             try:
                 await self._until(self._enough_in_flight, "records in flight")
                 for number, target in enumerate(self._schedule(), 1):
                     outcome.rounds.append(await self._round(number, target))
             finally:
-                for writer in writers:
+                for writer in self._writers:
                     writer.stop()
             await asyncio.gather(*tasks)
-            for writer in writers:
+            for writer in self._writers:
                 await self._close(writer.producer)
-            outcome.sent = sum(sum(writer.sent.values()) for writer in writers)
+            outcome.sent = sum(sum(writer.sent.values()) for writer in self._writers)
             outcome.failed = self._ledger.failed
         self._ledger.close()
         outcome.read_back = await self._read_back()
         return outcome
 
-    async def _start_writers(self) -> tuple[list[Writer], list[asyncio.Task[None]]]:
+    async def _start_writers(self) -> list[asyncio.Task[None]]:
         plan = self._plan
-        writers = []
         for index in range(plan.writers):
             producer: Producer[bytes, bytes] = Producer(
                 self._cluster.bootstrap,
+                bootstrap_timeout_ms=RECOVERY_TIMEOUT_S * 1000,
                 acks="all" if plan.acks == "all" else 1,
                 enable_idempotence=plan.acks == "all",
                 batch_size=2_048,
                 linger_ms=1,
             )
             await producer.start()
-            writers.append(
+            self._writers.append(
                 Writer(
                     producer, self._ledger, self._clock, plan.topic, plan.partitions, f"w{index}",
-                    acks="all" if plan.acks == "all" else 1, in_flight=plan.in_flight,
+                    acks="all" if plan.acks == "all" else 1, in_flight=plan.in_flight, on_error=self._failed,
                 )
             )  # fmt: skip
-        return writers, [asyncio.create_task(writer.run()) for writer in writers]
+        return [asyncio.create_task(writer.run()) for writer in self._writers]
+
+    def _failed(self, error: OdradekError) -> None:
+        self._last_error = error
 
     async def _close(self, producer: Producer[bytes, bytes]) -> None:
         with contextlib.suppress(ExceptionGroup):  # each failure is in the ledger already
@@ -176,15 +182,12 @@ class KillHarness:
         self._ledger.forget_silence()
         in_flight, began_ms = self._ledger.unacknowledged, self._clock.now_ms()
         # What was on its way may have been answered before the blow: only what was sent later shows the recovery.
-        wanted = {
-            key: item.acknowledged + self._ledger.in_flight[key] + FRESH_ACKS
-            for key, item in self._ledger.progress.items()
-        }
+        wanted = self._wanted()
         await self._strike(victims)
         restarted_ms = 0
         if len(victims) == len(self._cluster.nodes):  # nobody is left: they come back first
             restarted_ms = self._restart(victims)
-        await self._until(lambda: self._all_moved(wanted), "acknowledgements on every partition")
+        await self._until(lambda: self._all_moved(wanted), "acknowledgements on every partition", self._what_is_missing)
         silence_ms = max(self._ledger.silences_ms(self._clock.now_ms()).values())
         restarted_ms = restarted_ms or self._restart(victims)
         await self._until(self._whole, "full ISRs after the restart")
@@ -196,17 +199,32 @@ class KillHarness:
         return result
 
     async def _strike(self, victims: Sequence[int]) -> None:
-        """The fault; with `stall_others_ms` the others stand still for so long before, as in a long pause."""
+        """The fault; with `stall_others_ms` the others stand still for so long before, as in a long pause.
+
+        With acks=1 the stall lasts until the victims have had their turn, however late the machine lets them: they
+        acknowledge alone what the others never see. If they lead nothing any more, that is not waited for.
+        """
         others = [node_id for node_id in self._cluster.nodes if node_id not in victims]
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.pause(other)
+            alone = self._wanted()
             await self._clock.sleep(self._plan.stall_others_ms)
+            if self._plan.acks == "1":
+                with contextlib.suppress(NotRecovered):
+                    await self._until(lambda: self._any_moved(alone), "acknowledgements of a leader that is alone")
         for victim in victims:
             self._fault.strike(self._cluster, victim)
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.resume(other)
+
+    def _wanted(self) -> dict[tuple[str, int], int]:
+        """How many acknowledgements each partition has when some are of records that were sent after this moment."""
+        return {
+            key: item.acknowledged + self._ledger.in_flight[key] + FRESH_ACKS
+            for key, item in self._ledger.progress.items()
+        }
 
     def _restart(self, victims: Sequence[int]) -> int:
         for victim in victims:
@@ -214,20 +232,37 @@ class KillHarness:
         return self._clock.now_ms()
 
     async def _victims(self, target: str) -> tuple[list[int], int]:
-        """The brokers to kill, and how many partitions they lead."""
-        partitions = (await self._admin.describe_topics([self._plan.topic]))[0].partitions
+        """The brokers to kill, and how many partitions they lead. An election is waited for."""
+        chosen, follower = self._rng.randrange(self._plan.partitions), self._rng.random()
+        victims: list[int] = []
+        led = 0
+
+        async def somebody_is_in_charge() -> bool:
+            nonlocal victims, led
+            partitions = (await self._admin.describe_topics([self._plan.topic]))[0].partitions
+            victims = await self._in_role(target, partitions[chosen], follower)
+            led = sum(item.leader_id in victims for item in partitions)
+            return all(item.leader_id in self._cluster.nodes for item in partitions) and NOBODY not in victims
+
+        await self._until(somebody_is_in_charge, "leaders of all partitions and a controller")
+        return victims, led
+
+    async def _in_role(self, target: str, partition: PartitionDescription, follower: float) -> list[int]:
+        """Who is meant; `follower`, from 0 to 1, says which of several. `NOBODY` during an election."""
         if target == "all":
-            return list(self._cluster.nodes), len(partitions)
+            return list(self._cluster.nodes)
         if target == "controller":
-            victim = (await self._admin.describe_cluster()).controller_id
-        else:
-            chosen = self._rng.choice(partitions)
-            followers = [replica for replica in chosen.replicas if replica != chosen.leader_id]
-            victim = chosen.leader_id if target == "leader" else self._rng.choice(followers)
-        return [victim], sum(item.leader_id == victim for item in partitions)
+            return [(await self._admin.describe_cluster()).controller_id]
+        if target == "leader":
+            return [partition.leader_id]
+        followers = [replica for replica in partition.replicas if replica != partition.leader_id]
+        return [followers[int(follower * len(followers))]]
 
     async def _all_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
         return all(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
+
+    async def _any_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
+        return any(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
 
     async def _enough_in_flight(self) -> bool:
         """Records are on their way, and every partition has acknowledged some: the silence is measured from there."""
@@ -238,12 +273,26 @@ class KillHarness:
         brokers = (await self._admin.describe_cluster()).brokers
         return len(brokers) == len(self._cluster.nodes) and not any(broker.fenced for broker in brokers)
 
+    async def _topic_made(self) -> bool:
+        """Order the topic. An order whose answer was lost in an election may have been carried out."""
+        replicas = min(3, len(self._cluster.nodes))
+        with contextlib.suppress(TopicAlreadyExists):
+            await self._admin.create_topics([NewTopic(self._plan.topic, self._plan.partitions, replicas)])
+        return True
+
     async def _whole(self) -> bool:
         topics = await self._admin.describe_topics([self._plan.topic])
         return all(len(item.isr) == len(item.replicas) for topic in topics for item in topic.partitions)
 
-    async def _until(self, condition: Condition, what: str) -> None:
-        """Ask until it holds. Raises `NotRecovered` after the bound of recovery."""
+    def _what_is_missing(self) -> str:
+        """Why acknowledgements do not come, as far as it is known here."""
+        silences = self._ledger.silences_ms(self._clock.now_ms()).items()
+        facts = [f"{topic}-{partition} silent for {silence} ms" for (topic, partition), silence in sorted(silences)]
+        facts += [f"{writer.name} held up by {writer.producer.held_up_by}" for writer in self._writers]
+        return "; ".join([*facts, f"{self._ledger.failed} records failed, the last by {self._last_error}"])
+
+    async def _until(self, condition: Condition, what: str, why: Callable[[], str] = lambda: "") -> None:
+        """Ask until it holds. Raises `NotRecovered` after the bound of recovery; `why` then says more of it."""
         deadline_ms = self._clock.now_ms() + RECOVERY_TIMEOUT_S * 1000
         while True:
             try:
@@ -252,7 +301,7 @@ class KillHarness:
             except OdradekError:
                 pass  # the broker that was asked may be the one that was killed
             if self._clock.now_ms() > deadline_ms:
-                raise NotRecovered(f"waited {RECOVERY_TIMEOUT_S} s for {what}")
+                raise NotRecovered(": ".join(filter(None, [f"waited {RECOVERY_TIMEOUT_S} s for {what}", why()])))
             await self._clock.sleep(POLL_MS)
 
     async def _read_back(self) -> ReadBack:
@@ -271,7 +320,9 @@ class KillHarness:
 
     async def _read_all(self) -> list[tuple[str, int, int, bytes]]:
         records = []
-        consumer: Consumer[bytes, bytes] = Consumer(self._cluster.bootstrap, auto_offset_reset="earliest")
+        consumer: Consumer[bytes, bytes] = Consumer(
+            self._cluster.bootstrap, bootstrap_timeout_ms=RECOVERY_TIMEOUT_S * 1000, auto_offset_reset="earliest"
+        )
         async with consumer:
             consumer.assign([TopicPartition(self._plan.topic, index) for index in range(self._plan.partitions)])
             async for batch in consumer.batches(until="end"):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer, TopicPartition
+from odradek.broker_errors import TopicAlreadyExists
 from odradek.cli.status import gather_status
 from odradek_broker.local_cluster import LocalCluster
 from odradek_proto.transport.clock import LoopClock
@@ -28,7 +29,7 @@ TOPIC = "orders"
 PAYLOAD = b" " + b"." * 180
 LOOK_EVERY_MS = 120  # how often the brokers are asked for their state
 POLL_MS = 10
-PATIENCE_S = 30  # for any one step; a healthy cluster needs a fraction
+PATIENCE_S = 90  # for any one step; a healthy cluster needs a fraction, on a busy machine, too
 FRESH = 20  # acknowledgements per partition of what was sent after the kill
 
 
@@ -89,7 +90,14 @@ class Demo:
         plan = self._plan
         replicas = min(3, len(self.cluster.nodes))
         configs = {"min.insync.replicas": str(min(2, replicas))}
-        await admin.create_topics([NewTopic(TOPIC, plan.partitions, replicas, configs)])
+        wanted = NewTopic(TOPIC, plan.partitions, replicas, configs)
+
+        async def made() -> bool:
+            with contextlib.suppress(TopicAlreadyExists):  # by an order whose answer was lost in an election
+                await admin.create_topics([wanted])
+            return True
+
+        await self._until(made, "the topic to be made")
         await self._until(lambda: self._all_in_sync(admin), "the topic to have all its replicas in sync")
         self._state.tell(f"topic {TOPIC}: {plan.partitions} partitions, {replicas} replicas, min.insync.replicas=2")
 
@@ -129,9 +137,7 @@ class Demo:
         await self._clock.sleep(plan.calm_ms + self._rng.uniform(0, 500))
         await self._until(self._every_partition_written, "acknowledgements on every partition")
         chosen = self._rng.randrange(plan.partitions)
-        partitions = (await admin.describe_topics([TOPIC]))[0].partitions
-        victim = next(each.leader_id for each in partitions if each.partition == chosen)
-        led = [each.partition for each in partitions if each.leader_id == victim]
+        victim, led = await self._leader(admin, chosen)
         ledger.forget_silence()
         wanted = {key: each.acknowledged + ledger.in_flight[key] + FRESH for key, each in ledger.progress.items()}
         state.begin("kill", f"kill -9 of broker {victim}")
@@ -156,6 +162,19 @@ class Demo:
         state.dead.discard(victim)
         state.tell(f"broker {victim} is in sync everywhere, {self._clock.now_ms() - started_ms} ms after its start")
         await self._clock.sleep(plan.after_ms)
+
+    async def _leader(self, admin: Admin, chosen: int) -> tuple[int, list[int]]:
+        """Who leads a partition, and which ones it leads; in an election it is waited for."""
+        leaders: dict[int, int] = {}
+
+        async def known() -> bool:
+            partitions = (await admin.describe_topics([TOPIC]))[0].partitions
+            leaders.update({each.partition: each.leader_id for each in partitions})
+            return leaders[chosen] in self.cluster.nodes
+
+        await self._until(known, f"a leader of {TOPIC}/{chosen}")
+        victim = leaders[chosen]
+        return victim, [partition for partition, leader in leaders.items() if leader == victim]
 
     # --- Judging ----------------------------------------------------------------------------------------------------
 
