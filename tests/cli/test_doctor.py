@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from odradek.cli.checkup.dialling import Outcome, dial
@@ -156,27 +156,43 @@ def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: 
     assert [row["answered_by"] for row in report["addresses"]] == [1, 2, 3]
 
     cluster.kill(1)
-    found = until(lambda: found_by(odradek_process, 3), AFTER_A_DEATH.issuperset)  # unless one of the others is busy
+    found = until(
+        lambda: found_by(odradek_process),
+        lambda seen: seen.code == 3 and AFTER_A_DEATH.issuperset(seen.checks),  # unless one of the others is busy
+    ).checks
     assert "dead-process" in found
     assert {"broker-down", "advertised-address"} & found  # the others may not have noticed yet
 
     cluster.pause(2)
     wanted = {"dead-process", "frozen-process", "no-majority"}
-    until(lambda: found_by(odradek_process, 3), wanted.issubset)  # the third may lead until it misses its majority
-    people = odradek_process("doctor")
-    assert people.code == 3
-    assert "takes the connection and says nothing" in people.out or "broker 2 is down" in people.out
+    until(  # the third may lead until it misses its majority, and be too busy to answer in time
+        lambda: found_by(odradek_process),
+        lambda seen: seen.code == 3 and wanted.issubset(seen.checks),
+    )
+    until(
+        lambda: odradek_process("doctor"),
+        lambda people: (
+            people.code == 3
+            and ("takes the connection and says nothing" in people.out or "broker 2 is down" in people.out)
+        ),
+    )
 
     cluster.resume(2)
     cluster.kill_all()
-    assert found_by(odradek_process, 4) == {"bootstrap-address", "dead-process"}
+    assert found_by(odradek_process) == Found(4, frozenset({"bootstrap-address", "dead-process"}))
 
 
-def found_by(odradek_process: Run, code: int) -> set[str]:
-    """The checks that found a problem."""
+class Found(NamedTuple):
+    """How the command ended, and the checks that found a problem."""
+
+    code: int
+    checks: frozenset[str]
+
+
+def found_by(odradek_process: Run) -> Found:
     outcome = odradek_process("doctor", "--json", "--timeout", "5")
-    assert outcome.code == code, outcome
-    return {finding["check"] for finding in json.loads(outcome.out)["findings"] if finding["level"] == "problem"}
+    findings = json.loads(outcome.out)["findings"]
+    return Found(outcome.code, frozenset(each["check"] for each in findings if each["level"] == "problem"))
 
 
 def test_without_a_cluster_only_the_machine_is_looked_at(odradek: Run) -> None:
