@@ -114,4 +114,5 @@ def _wanted(node: pytest.Item) -> Wanted:
     try:
         return Wanted(*marker.args, **marker.kwargs)
     except TypeError as error:
-        raise pytest.UsageError(f"{node.nodeid}: @pytest.mark.{MARKER.partition(':')[0]}: {error}") from None
+        reason = str(error).rpartition("() ")[2]  # without the name of the function that refused
+        raise pytest.UsageError(f"{node.nodeid}: @pytest.mark.{MARKER.partition(':')[0]}: {reason}") from None
