@@ -288,6 +288,9 @@ class KillHarness:
         """Why acknowledgements do not come, as far as it is known here."""
         silences = self._ledger.silences_ms(self._clock.now_ms()).items()
         facts = [f"{topic}-{partition} silent for {silence} ms" for (topic, partition), silence in sorted(silences)]
+        facts += [
+            f"broker {node_id} does not run" for node_id in self._cluster.nodes if not self._cluster.running(node_id)
+        ]
         facts += [f"{writer.name} held up by {writer.producer.held_up_by}" for writer in self._writers]
         return "; ".join([*facts, f"{self._ledger.failed} records failed, the last by {self._last_error}"])
 
