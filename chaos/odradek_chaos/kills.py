@@ -1,10 +1,10 @@
 """The kill harness: real brokers, killed while they are written to, and a verdict on what was promised.
 
-One round: the cluster is whole, writers keep hundreds of records in flight, and at a random moment one process gets
-kill -9 (or is frozen, or cut off): the leader of a partition, one of its followers, the active controller, or all
-brokers at once. Then acknowledgements must come again on every partition; the fault is made good and the ISR must fill
-up. The longest silence of each partition in the round is the price that a user pays. After all rounds a reader compares
-all records with what the writers were told.
+One round: the cluster is whole, as each of its brokers sees it, writers keep hundreds of records in flight, and at a
+random moment one process gets kill -9 (or is frozen, or cut off): the leader of a partition, one of its followers, the
+active controller, or all brokers at once. Then acknowledgements must come again on every partition; the fault is made
+good and the cluster must become whole again. The longest silence of each partition in the round is the price that a
+user pays. After all rounds a reader compares all records with what the writers were told.
 
     python -m odradek_chaos.kills [--rounds 50] [--seed 1] [--acks all|1] [--target leader|follower|controller|all]
 
@@ -22,33 +22,32 @@ import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from odradek import Admin, Consumer, Producer
-from odradek.broker_errors import TopicAlreadyExists
-from odradek.descriptions import NewTopic, PartitionDescription
+from odradek import Admin, Producer
+from odradek.descriptions import NewTopic
 from odradek.errors import OdradekError
-from odradek_broker.local_cluster import LocalCluster
-from odradek_proto.topics import TopicPartition
+from odradek_broker.local_cluster import ClusterError, LocalCluster
 from odradek_proto.transport.clock import LoopClock
 
-from odradek_chaos.verify import ReadBack, verify
+from odradek_chaos.reading_back import read_back
+from odradek_chaos.topics import create_topic
+from odradek_chaos.verify import ReadBack
+from odradek_chaos.wholeness import Whole, wait_until_whole
 from odradek_chaos.workload import Ledger, Writer
 from odradek_chaos.worlds.processes import ProcessesWorld
 from odradek_chaos.worlds.real import FAULTS, RealWorld
 
-Condition = Callable[[], Awaitable[bool]]
-
 TOPIC = "orders"
 TARGETS = ("leader", "follower", "controller")
-RECOVERY_TIMEOUT_S = 60
+RECOVERY_TIMEOUT_S = 180  # twenty session timeouts: who has not recovered by then never will
 MIN_IN_FLIGHT = 100  # unacknowledged records at the moment of a kill
 UNIFORM_WINDOW_MS = 1_500  # a kill comes at a uniformly random moment of this window
 FRESH_ACKS = 50  # acknowledgements of records that were sent after the fault, on each partition
 POLL_MS = 10
-NOBODY = -1  # who leads a partition or controls the cluster during an election
+ALONE_S = 30  # for a leader to acknowledge something while the others stand still
 
 
 class NotRecovered(Exception):
@@ -95,6 +94,7 @@ class Plan:
     fault: str = "kill"  # of odradek_chaos.worlds.real.FAULTS
     topic: str = TOPIC
     stall_others_ms: int = 0
+    patience_s: float = RECOVERY_TIMEOUT_S  # for anything that the cluster must do after a fault
 
 
 class KillHarness:
@@ -117,24 +117,24 @@ class KillHarness:
         outcome = Outcome(seed=plan.seed, acks=plan.acks)
         for node_id in self._cluster.nodes:
             self._cluster.start(node_id)
-        async with Admin(self._cluster.bootstrap, bootstrap_timeout_ms=RECOVERY_TIMEOUT_S * 1000) as admin:
-            self._admin = admin
-            await self._until(self._all_unfenced, "all brokers to be unfenced")
-            await self._until(self._topic_made, "the topic to be made")
-            await self._until(self._whole, "the topic to have its full ISR")
-            tasks = await self._start_writers()
-            try:
-                await self._until(self._enough_in_flight, "records in flight")
-                for number, target in enumerate(self._schedule(), 1):
-                    outcome.rounds.append(await self._round(number, target))
-            finally:
-                for writer in self._writers:
-                    writer.stop()
-            await asyncio.gather(*tasks)
+        await self._whole("the cluster to be whole at the start")
+        async with Admin(self._cluster.bootstrap, bootstrap_timeout_ms=self._patience_ms) as admin:
+            topic = NewTopic(plan.topic, plan.partitions, min(3, len(self._cluster.nodes)))
+            await create_topic(admin, topic, timeout_s=plan.patience_s)
+        await self._whole("the topic to have its full ISR", self._has_topic)
+        tasks = await self._start_writers()
+        try:
+            await self._until(self._enough_in_flight, "records in flight")
+            for number, target in enumerate(self._schedule(), 1):
+                outcome.rounds.append(await self._round(number, target))
+        finally:
             for writer in self._writers:
-                await self._close(writer.producer)
-            outcome.sent = sum(sum(writer.sent.values()) for writer in self._writers)
-            outcome.failed = self._ledger.failed
+                writer.stop()
+        await asyncio.gather(*tasks)
+        for writer in self._writers:
+            await self._close(writer.producer)
+        outcome.sent = sum(sum(writer.sent.values()) for writer in self._writers)
+        outcome.failed = self._ledger.failed
         self._ledger.close()
         outcome.read_back = await self._read_back()
         return outcome
@@ -144,11 +144,11 @@ class KillHarness:
         for index in range(plan.writers):
             producer: Producer[bytes, bytes] = Producer(
                 self._cluster.bootstrap,
-                bootstrap_timeout_ms=RECOVERY_TIMEOUT_S * 1000,
                 acks="all" if plan.acks == "all" else 1,
                 enable_idempotence=plan.acks == "all",
                 batch_size=2_048,
                 linger_ms=1,
+                bootstrap_timeout_ms=self._patience_ms,
             )
             await producer.start()
             self._writers.append(
@@ -177,20 +177,18 @@ class KillHarness:
 
     async def _round(self, number: int, target: str) -> Round:
         await self._clock.sleep(self._rng.uniform(0, UNIFORM_WINDOW_MS))
-        victims, led = await self._victims(target)
+        victims, led = self._victims(target, await self._whole("the cluster to be whole before a fault"))
         await self._until(self._enough_in_flight, "records in flight")  # last: they are answered while one asks
         self._ledger.forget_silence()
         in_flight, began_ms = self._ledger.unacknowledged, self._clock.now_ms()
-        # What was on its way may have been answered before the blow: only what was sent later shows the recovery.
-        wanted = self._wanted()
-        await self._strike(victims)
+        wanted = await self._strike(victims)
         restarted_ms = 0
         if len(victims) == len(self._cluster.nodes):  # nobody is left: they come back first
             restarted_ms = self._restart(victims)
         await self._until(lambda: self._all_moved(wanted), "acknowledgements on every partition", self._what_is_missing)
         silence_ms = max(self._ledger.silences_ms(self._clock.now_ms()).values())
         restarted_ms = restarted_ms or self._restart(victims)
-        await self._until(self._whole, "full ISRs after the restart")
+        await self._whole("full ISRs after the restart")
         result = Round(number, target, tuple(victims), led, in_flight, silence_ms, self._clock.now_ms() - restarted_ms)
         self._say(
             f"round {number:3} at {began_ms} ms: {self._fault.done} {target} {victims} (led {led}), "
@@ -198,11 +196,12 @@ class KillHarness:
         )
         return result
 
-    async def _strike(self, victims: Sequence[int]) -> None:
+    async def _strike(self, victims: Sequence[int]) -> dict[tuple[str, int], int]:
         """The fault; with `stall_others_ms` the others stand still for so long before, as in a long pause.
 
         With acks=1 the stall lasts until the victims have had their turn, however late the machine lets them: they
         acknowledge alone what the others never see. If they lead nothing any more, that is not waited for.
+        Returns how many acknowledgements show that a partition has recovered: nothing is sent while the blow is dealt.
         """
         others = [node_id for node_id in self._cluster.nodes if node_id not in victims]
         if self._plan.stall_others_ms:
@@ -211,13 +210,16 @@ class KillHarness:
             alone = self._wanted()
             await self._clock.sleep(self._plan.stall_others_ms)
             if self._plan.acks == "1":
-                with contextlib.suppress(NotRecovered):
-                    await self._until(lambda: self._any_moved(alone), "acknowledgements of a leader that is alone")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ALONE_S):
+                        await self._until(lambda: self._any_moved(alone), "acknowledgements of a leader that is alone")
+        wanted = self._wanted()
         for victim in victims:
             self._fault.strike(self._cluster, victim)
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.resume(other)
+        return wanted
 
     def _wanted(self) -> dict[tuple[str, int], int]:
         """How many acknowledgements each partition has when some are of records that were sent after this moment."""
@@ -231,58 +233,44 @@ class KillHarness:
             self._fault.repair(self._cluster, victim)
         return self._clock.now_ms()
 
-    async def _victims(self, target: str) -> tuple[list[int], int]:
-        """The brokers to kill, and how many partitions they lead. An election is waited for."""
-        chosen, follower = self._rng.randrange(self._plan.partitions), self._rng.random()
-        victims: list[int] = []
-        led = 0
-
-        async def somebody_is_in_charge() -> bool:
-            nonlocal victims, led
-            partitions = (await self._admin.describe_topics([self._plan.topic]))[0].partitions
-            victims = await self._in_role(target, partitions[chosen], follower)
-            led = sum(item.leader_id in victims for item in partitions)
-            return all(item.leader_id in self._cluster.nodes for item in partitions) and NOBODY not in victims
-
-        await self._until(somebody_is_in_charge, "leaders of all partitions and a controller")
-        return victims, led
-
-    async def _in_role(self, target: str, partition: PartitionDescription, follower: float) -> list[int]:
-        """Who is meant; `follower`, from 0 to 1, says which of several. `NOBODY` during an election."""
+    def _victims(self, target: str, whole: Whole) -> tuple[list[int], int]:
+        """The brokers to kill, and how many partitions they lead."""
+        partitions = list(whole.of_topic(self._plan.topic).values())
         if target == "all":
-            return list(self._cluster.nodes)
+            return list(self._cluster.nodes), len(partitions)
         if target == "controller":
-            return [(await self._admin.describe_cluster()).controller_id]
-        if target == "leader":
-            return [partition.leader_id]
-        followers = [replica for replica in partition.replicas if replica != partition.leader_id]
-        return [followers[int(follower * len(followers))]]
+            victim = whole.controller_id
+        else:
+            chosen = self._rng.choice(partitions)
+            leader = chosen.leadership.leader_id
+            followers = [replica for replica in chosen.replicas if replica != leader]
+            victim = leader if target == "leader" else self._rng.choice(followers)
+        return [victim], sum(item.leadership.leader_id == victim for item in partitions)
 
-    async def _all_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
+    def _all_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
         return all(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
 
-    async def _any_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
+    def _any_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
         return any(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
 
-    async def _enough_in_flight(self) -> bool:
+    def _enough_in_flight(self) -> bool:
         """Records are on their way, and every partition has acknowledged some: the silence is measured from there."""
         written = sum(item.acknowledged > 0 for item in self._ledger.progress.values())
         return self._ledger.unacknowledged >= MIN_IN_FLIGHT and written == self._plan.partitions
 
-    async def _all_unfenced(self) -> bool:
-        brokers = (await self._admin.describe_cluster()).brokers
-        return len(brokers) == len(self._cluster.nodes) and not any(broker.fenced for broker in brokers)
+    @property
+    def _patience_ms(self) -> int:
+        return round(self._plan.patience_s * 1000)
 
-    async def _topic_made(self) -> bool:
-        """Order the topic. An order whose answer was lost in an election may have been carried out."""
-        replicas = min(3, len(self._cluster.nodes))
-        with contextlib.suppress(TopicAlreadyExists):
-            await self._admin.create_topics([NewTopic(self._plan.topic, self._plan.partitions, replicas)])
-        return True
+    def _has_topic(self, whole: Whole) -> bool:
+        return len(whole.of_topic(self._plan.topic)) == self._plan.partitions
 
-    async def _whole(self) -> bool:
-        topics = await self._admin.describe_topics([self._plan.topic])
-        return all(len(item.isr) == len(item.replicas) for topic in topics for item in topic.partitions)
+    async def _whole(self, what: str, settled: Callable[[Whole], bool] = lambda whole: True) -> Whole:
+        """Until every broker sees a whole cluster. Raises `NotRecovered` after the bound of recovery."""
+        try:
+            return await wait_until_whole(self._cluster, timeout_s=self._plan.patience_s, settled=settled)
+        except ClusterError as error:
+            raise NotRecovered(f"waited for {what}: {error}") from error
 
     def _what_is_missing(self) -> str:
         """Why acknowledgements do not come, as far as it is known here."""
@@ -294,43 +282,22 @@ class KillHarness:
         facts += [f"{writer.name} held up by {writer.producer.held_up_by}" for writer in self._writers]
         return "; ".join([*facts, f"{self._ledger.failed} records failed, the last by {self._last_error}"])
 
-    async def _until(self, condition: Condition, what: str, why: Callable[[], str] = lambda: "") -> None:
-        """Ask until it holds. Raises `NotRecovered` after the bound of recovery; `why` then says more of it."""
-        deadline_ms = self._clock.now_ms() + RECOVERY_TIMEOUT_S * 1000
-        while True:
-            try:
-                if await condition():
-                    return
-            except OdradekError:
-                pass  # the broker that was asked may be the one that was killed
+    async def _until(self, condition: Callable[[], bool], what: str, why: Callable[[], str] = lambda: "") -> None:
+        """Look until it holds. Raises `NotRecovered` after the bound of recovery; `why` then says more of it."""
+        deadline_ms = self._clock.now_ms() + self._patience_ms
+        while not condition():
             if self._clock.now_ms() > deadline_ms:
-                raise NotRecovered(": ".join(filter(None, [f"waited {RECOVERY_TIMEOUT_S} s for {what}", why()])))
+                waited = f"waited {self._plan.patience_s:g} s for {what}"
+                raise NotRecovered(": ".join(filter(None, [waited, why()])))
             await self._clock.sleep(POLL_MS)
 
     async def _read_back(self) -> ReadBack:
-        """Compare a full read with the ledger.
-
-        A leader that was silent and is back leads in its own eyes until it hears that it was replaced, and whoever
-        asks it first reads up to its old high watermark, as in Kafka. What is missing for good is still missing later.
-        """
-        deadline_ms = self._clock.now_ms() + RECOVERY_TIMEOUT_S * 1000
-        while True:
-            found = verify(self._ledger.events, await self._read_all())
-            if "lost" not in found.anomalies or not self._fault.leaves_zombies or self._clock.now_ms() > deadline_ms:
-                return found
-            self._say(f"a stale leader was read: {found.read} records of {found.acknowledged}")
-            await self._clock.sleep(10 * POLL_MS)
-
-    async def _read_all(self) -> list[tuple[str, int, int, bytes]]:
-        records = []
-        consumer: Consumer[bytes, bytes] = Consumer(
-            self._cluster.bootstrap, bootstrap_timeout_ms=RECOVERY_TIMEOUT_S * 1000, auto_offset_reset="earliest"
-        )
-        async with consumer:
-            consumer.assign([TopicPartition(self._plan.topic, index) for index in range(self._plan.partitions)])
-            async for batch in consumer.batches(until="end"):
-                records += [(each.topic, each.partition, each.offset, each.value or b"") for each in batch]
-        return records
+        try:
+            return await read_back(
+                self._cluster, self._plan.topic, self._ledger.events, patience_s=self._plan.patience_s, say=self._say
+            )
+        except ClusterError as error:
+            raise NotRecovered(f"waited for all replicas to be the same: {error}") from error
 
     def _say(self, text: str) -> None:
         if not self._quiet:

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed
-from odradek.cli.options import Bootstrap, Json, Output, OutputFormat, Quiet
+from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen
 
 Count = Annotated[int, typer.Option("--count", metavar="N", min=1, help="How many records, over all partitions.")]
@@ -117,7 +117,9 @@ async def _partitions(servers: str, topic: str, wanted: int) -> int:
     from odradek import Admin
     from odradek.descriptions import NewTopic
 
+    from odradek_chaos.topics import create_topic
+
     async with Admin(servers) as admin:
-        if topic not in await admin.list_topics():
-            return (await admin.create_topics([NewTopic(topic, wanted)]))[0].partitions
-        return len((await admin.describe_topics([topic]))[0].partitions)
+        if topic in await admin.list_topics():
+            return len((await admin.describe_topics([topic]))[0].partitions)
+        return await create_topic(admin, NewTopic(topic, wanted), timeout_s=DEFAULT_TIMEOUT_S, may_exist=True)

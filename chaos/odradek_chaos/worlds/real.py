@@ -89,7 +89,6 @@ class Fault:
     was: str
     remedy: str  # the subcommand that repairs
     remedied: str  # what it does
-    leaves_zombies: bool = False  # whoever was struck goes on afterwards, and believes what it believed before
 
 
 FAULTS: Mapping[str, Fault] = {
@@ -116,7 +115,6 @@ FAULTS: Mapping[str, Fault] = {
             was="was frozen",
             remedy="resume",
             remedied="thaws it",
-            leaves_zombies=True,
         ),
         Fault(
             "cut",
@@ -128,7 +126,6 @@ FAULTS: Mapping[str, Fault] = {
             was="was cut off",
             remedy="heal",
             remedied="gives it its network back",
-            leaves_zombies=True,
         ),
     )
 }
