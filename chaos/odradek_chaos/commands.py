@@ -172,6 +172,9 @@ def restart(
     data: DataDirectory = None,
     project: Project = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until they are ready again.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="How long to wait for them.")
+    ] = 30.0,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -196,7 +199,7 @@ def restart(
 
         from odradek_chaos.waiting import wait_until_ready
 
-        asyncio.run(wait_until_ready(found, only=None if broker is None else chosen))
+        asyncio.run(wait_until_ready(found, only=None if broker is None else chosen, timeout_s=timeout))
     screen = Screen(output, as_json, quiet)
     _tell("started", victims, screen)
     if screen.for_people:
