@@ -93,7 +93,8 @@ class Project:
         command = [*self.compose, "-p", self.name, "--profile", "audit", "--profile", "workload", *arguments]
         ports = {f"ODRADEK_PORT_{index}": str(port) for index, port in enumerate(self.ports, 1)}
         images = {"ODRADEK_IMAGE": BROKER_IMAGE, "ODRADEK_AUDIT_IMAGE": AUDIT_IMAGE, "BASE_IMAGE": self.base_image}
-        return run(command, timeout_s=timeout_s, **ports, **images, **environment)
+        patience = {"COMPOSE_HTTP_TIMEOUT": str(COMMAND_TIMEOUT_S)}  # its own 60 s are for machines at rest
+        return run(command, timeout_s=timeout_s, **ports, **images, **patience, **environment)
 
     def brokers_up(self) -> None:
         self.up_ms = int(time.monotonic() * 1000)

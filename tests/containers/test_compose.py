@@ -7,7 +7,6 @@ topic of its own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -15,15 +14,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek import Admin, OdradekError, PartitionDescription, Producer
-from odradek.broker_errors import TopicAlreadyExists
-from odradek.descriptions import NewTopic
+from odradek import Admin, NewTopic, Producer
 from odradek_chaos.kills import KillHarness, Outcome, Plan, report
-from odradek_chaos.waiting import wait_until_ready
+from odradek_chaos.topics import create_topic
+from odradek_chaos.waiting import wait_until
+from odradek_chaos.wholeness import Whole, wait_until_whole
 from odradek_chaos.worlds.compose import ComposeWorld
 from odradek_chaos.worlds.real import FAULTS
 
@@ -48,64 +48,50 @@ def world(project: Project) -> ComposeWorld:
         for node_id in found.nodes:
             if fault.suffers(found, node_id):
                 fault.repair(found, node_id)
-    asyncio.run(wait_until_ready(found, timeout_s=PATIENCE_S))
+    until_whole(found)
     return found
+
+
+def until_whole(world: ComposeWorld, settled: Callable[[Whole], bool] = lambda whole: True) -> Whole:
+    """Until every broker sees a whole cluster, of which the condition holds, too."""
+    return asyncio.run(wait_until_whole(world, timeout_s=PATIENCE_S, settled=settled))
 
 
 def chaos(project: Project, *words: str) -> list[dict[str, Any]]:
     """Run `odradek chaos ... --world compose` as an operator does; returns its rows."""
     command = [ODRADEK, "chaos", *words, "--world", "compose", "--project", project.name, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return rows
 
 
-async def write_one(bootstrap: str, topic: str, value: bytes) -> None:
-    async with Producer[bytes, bytes](bootstrap, acks="all", enable_idempotence=True) as producer:
-        await producer.send(topic, value)
-
-
 async def create_and_write(bootstrap: str, topic: str) -> None:
     """Until both have been done; the cluster may just be starting."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                async with Admin(bootstrap, bootstrap_timeout_ms=1_000) as admin:
-                    await admin.create_topics([NewTopic(topic, 3, 3)])
-                break
-            except TopicAlreadyExists:
-                break  # made by an attempt whose answer came too late
-            except OdradekError:
-                pass  # no quorum yet, or fewer than three brokers
-        await write_one(bootstrap, topic, b"first")
+    async with Admin(bootstrap, bootstrap_timeout_ms=PATIENCE_S * 1_000) as admin:
+        await create_topic(admin, NewTopic(topic, 3, 3), timeout_s=PATIENCE_S)
+    producer = Producer[bytes, bytes](
+        bootstrap,
+        acks="all",
+        enable_idempotence=True,
+        bootstrap_timeout_ms=PATIENCE_S * 1_000,
+        unknown_topic_timeout_ms=PATIENCE_S * 1_000,  # it was created by another broker, maybe
+    )
+    async with producer:
+        await producer.send(topic, b"first")
 
 
-async def until(bootstrap: str, topic: str, condition: Callable[[PartitionDescription], bool]) -> None:
-    """Until a condition holds for all partitions of a topic, in the eyes of the broker that is asked."""
-    async with asyncio.timeout(PATIENCE_S), Admin(bootstrap) as admin:
-        while True:
-            with contextlib.suppress(OdradekError):  # it may have died, or not have heard of the topic
-                if all(map(condition, (await admin.describe_topics([topic]))[0].partitions)):
-                    return
+def until_healthy(world: ComposeWorld) -> None:
+    """Until Docker calls every broker's container healthy, which it asks every few seconds."""
 
+    def are_healthy() -> bool:
+        return all(world.health(node_id) == "healthy" for node_id in world.nodes)
 
-def is_whole(partition: PartitionDescription) -> bool:
-    return len(partition.isr) == len(partition.replicas)
-
-
-async def registered(bootstrap: str, broker_id: int, *, above: int = -1) -> int:
-    """The broker epoch of a broker that takes part, once it is above another: a new life has a higher one."""
-    async with asyncio.timeout(PATIENCE_S), Admin(bootstrap) as admin:
-        while True:
-            with contextlib.suppress(OdradekError):  # who is asked may have died
-                for broker in (await admin.describe_cluster()).brokers:
-                    if broker.broker_id == broker_id and not broker.fenced and broker.broker_epoch > above:
-                        return broker.broker_epoch
+    asyncio.run(wait_until(are_healthy, "Docker to call all brokers healthy", timeout_s=PATIENCE_S))
 
 
 def play(world: ComposeWorld, plan: Plan) -> Outcome:
-    outcome = asyncio.run(KillHarness(world, plan, quiet=True).run())
+    outcome = asyncio.run(KillHarness(world, replace(plan, patience_s=PATIENCE_S), quiet=True).run())
     print(f"\n{plan.fault}\n{report(outcome)}; ISR full after {[each.isr_full_ms for each in outcome.rounds]} ms")
     return outcome
 
@@ -164,33 +150,35 @@ def test_a_broker_that_dies_by_itself_comes_back(project: Project, world: Compos
     if os.geteuid() != 0:
         pytest.skip("only root may signal a container's process")
     asyncio.run(create_and_write(project.bootstrap, "died"))
-    before, epoch = world.place(2)["pid"], asyncio.run(registered(project.bootstrap, 2))
+    before, whole = world.place(2)["pid"], until_whole(world)
     os.kill(int(before), signal.SIGKILL)
-    asyncio.run(registered(project.bootstrap, 2, above=epoch))
-    asyncio.run(until(project.bootstrap, "died", is_whole))
+    epoch = whole.broker_epochs[2]
+    until_whole(world, lambda after: after.broker_epochs[2] > epoch)  # each life of a broker has a higher one
     assert world.place(2)["pid"] != before
 
 
 def test_the_command_strikes_a_broker_by_its_role(project: Project, world: ComposeWorld) -> None:
     """The leader is cut off and killed there; started again, it is found by its name though its network was gone."""
     asyncio.run(create_and_write(project.bootstrap, "struck"))
+    until_whole(world)  # or the broker that the command asks may not have heard of the topic
     (cut,) = chaos(project, "cut", "--leader", "struck/0")
     assert cut["action"] == "cut off"
     assert cut["container"] == world.place(cut["broker"])["container"]
     assert world.is_cut(cut["broker"])
     chaos(project, "kill", "--broker", str(cut["broker"]))
     assert not world.running(cut["broker"])
-    (started,) = chaos(project, "restart", "--wait")
+    (started,) = chaos(project, "restart", "--wait", "--timeout", str(PATIENCE_S))
     assert started["broker"] == cut["broker"]
-    asyncio.run(until(project.bootstrap, "struck", is_whole))
+    until_whole(world)
     assert chaos(project, "heal") == []
     assert chaos(project, "resume") == []
 
 
 def test_the_volumes_of_stopped_brokers_agree(project: Project, world: ComposeWorld, tmp_path: Path) -> None:
     """The workload's ledger and all that the tests before wrote: a controlled stop, then Spark finds nothing."""
+    until_healthy(world)  # or compose does not start what depends on them
     project("run", "--rm", "workload", ODRADEK_WORKLOAD_COUNT=str(LEDGER_RECORDS))
-    asyncio.run(until(project.bootstrap, "ledger", is_whole))
+    until_whole(world, lambda whole: whole.is_at_rest("ledger"))
     project("stop")
     for node_id in world.nodes:
         assert world.exit_status(node_id) == 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PROJECT = "com.docker.compose.project"
 STOP_TIMEOUT_S = 30  # stop_grace_period of docker-compose.yml
-API_TIMEOUT_S = 60
+API_TIMEOUT_S = 300  # for one act of the daemon: a busy machine takes a minute to end what it starts in a second
 SHELL_SIGNAL = 128  # an exit code above it means a signal
 
 
@@ -126,7 +126,7 @@ class ComposeWorld:
     def kill(self, node_id: int) -> None:
         container = self._alive(node_id)
         self._asked(container.kill)
-        self._asked(lambda: container.wait(timeout=STOP_TIMEOUT_S))
+        self._asked(lambda: container.wait(timeout=API_TIMEOUT_S))
 
     def pause(self, node_id: int) -> None:
         self._asked(self._alive(node_id).pause)
@@ -149,6 +149,11 @@ class ComposeWorld:
         broker = self._broker(node_id)
         network = self._asked(lambda: self._docker.networks.get(broker.network))
         self._asked(lambda: network.connect(broker.container_id, aliases=[broker.service, broker.name]))
+
+    def health(self, node_id: int) -> str:
+        """What Docker's own check of a container says: starting, healthy or unhealthy; empty when it has none."""
+        checked: Mapping[str, Any] = self._state(node_id).get("Health") or {}
+        return str(checked.get("Status", ""))
 
     def exit_status(self, node_id: int) -> int | None:
         if self.running(node_id):
