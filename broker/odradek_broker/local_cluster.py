@@ -312,8 +312,10 @@ class LocalCluster:
         self.kill(node_id)
         return False
 
-    def stop_all(self, timeout_s: float = 15) -> list[int]:
+    def stop_all(self, timeout_s: float = 30) -> list[int]:
         """Stop all nodes at the same time; returns those that had to be killed after the timeout.
+
+        On a busy machine a node needs more than the ten seconds in which it hands its leaderships over.
 
         A quorum that loses its majority cannot hand anything over any more: hence all at once.
         """
