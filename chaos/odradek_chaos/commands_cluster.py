@@ -42,7 +42,7 @@ def up(
     detach: Annotated[
         bool, typer.Option("-d", "--detach", help="Return when the brokers are ready; `cluster down` stops them.")
     ] = False,
-    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for them.")] = 30.0,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for them.")] = 60.0,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,

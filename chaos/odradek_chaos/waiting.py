@@ -19,7 +19,7 @@ async def wait_until_ready(
     cluster: Watched,
     *,
     only: Collection[int] | None = None,
-    timeout_s: float = 30,
+    timeout_s: float = 60,
     on_progress: Callable[[int], None] = lambda ready: None,
 ) -> None:
     """Until every broker of the cluster, or of `only`, is registered and unfenced. `on_progress` gets how many are.
