@@ -182,9 +182,9 @@ class Broker:
         answer = await self._channel.forward_admin(method, request, timeout_ms)
         if method == CREATE_TOPICS and not CreateTopicsRequest.FromString(request).validate_only:
             created = [topic.name for topic in CreateTopicsResponse.FromString(answer).topics if not topic.error_code]
-            known = self._feed.wait_for(lambda image: all(name in image.topics for name in created))
             with contextlib.suppress(TimeoutError):  # the controller has it: this broker will hear of it
-                await asyncio.wait_for(known, timeout_ms / 1000)
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._feed.wait_for(lambda image: all(name in image.topics for name in created))
         return answer
 
     # --- Start ------------------------------------------------------------------------------------------------------

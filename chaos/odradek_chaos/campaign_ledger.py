@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -44,6 +45,7 @@ class Entry(Value, frozen=True):
     cpu_seconds: float
     findings: dict[str, int]
     not_reached: list[str]
+    python: str = UNKNOWN  # the interpreter's version
 
     def line(self) -> str:
         return json.dumps({name: getattr(self, name) for name in self.__struct_fields__}, ensure_ascii=False)
@@ -112,6 +114,7 @@ def entry_of(campaign: Campaign, seeds: str, core: str, commit: tuple[str, bool]
         cpu_seconds=round(campaign.cpu_s, 1),
         findings=dict(sorted(campaign.checks.items())),
         not_reached=campaign.unreached(),
+        python=platform.python_version(),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ def test_a_line_says_what_ran(tmp_path: Path) -> None:
     append(file, entry("new"))
     line = json.loads(file.read_text())
     assert (line["commit"], line["dirty"], line["core"]) == (*COMMIT, "new")
+    assert line["python"] == platform.python_version()
     assert (line["command"], line["seeds"], line["virtual_hours"]) == ("--faults-ms 150000", "1..2", 1.0)
     assert "pause" in line["not_reached"]
     assert "kill" not in line["not_reached"]
