@@ -15,7 +15,14 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
+from aiokafka.errors import (
+    InvalidReplicationFactorError,
+    KafkaConnectionError,
+    KafkaError,
+    NoError,
+    TopicAlreadyExistsError,
+    for_code,
+)
 from odradek_proto.transport.clock import LoopClock
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
@@ -92,7 +99,10 @@ class Writing:
 async def write_transactions(bootstrap: Sequence[str], topic: str, ends: Sequence[str]) -> None:
     """Transactions of five records each into partition 0, each of them ended by "commit" or "abort"."""
     producer = AIOKafkaProducer(
-        bootstrap_servers=list(bootstrap), transactional_id=f"{topic}-transactions", compression_type="lz4"
+        bootstrap_servers=list(bootstrap),
+        transactional_id=f"{topic}-transactions",
+        compression_type="lz4",
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
     )
     await producer.start()
     try:
@@ -106,15 +116,36 @@ async def write_transactions(bootstrap: Sequence[str], topic: str, ends: Sequenc
 
 
 async def create_topic(bootstrap: Sequence[str], topic: str, partitions: int, settings: dict[str, str]) -> None:
-    """A topic with three replicas of each partition, all of them in sync when this returns."""
+    """A topic with three replicas of each partition, all of them in sync when this returns.
+
+    A node that listens may not be registered yet, and the controller refuses three replicas then: the order is given
+    again. So it is when its answer was lost, and that the topic exists is a success from then on.
+    """
+    clock = LoopClock(random.Random())
+    deadline_ms, lost = clock.now_ms() + TIMEOUT_S * 1000, False
+    wanted = NewTopic(topic, partitions, 3, topic_configs=settings)
+    while (refusal := await ordered(bootstrap, wanted)) is not NoError:
+        if lost and issubclass(refusal, TopicAlreadyExistsError):
+            break
+        assert refusal.retriable or issubclass(refusal, InvalidReplicationFactorError), refusal
+        assert clock.now_ms() < deadline_ms, refusal
+        lost = lost or refusal.retriable
+        await clock.sleep(POLL_MS)
+    await whole(bootstrap, topic)
+
+
+async def ordered(bootstrap: Sequence[str], topic: NewTopic) -> Any:
+    """Order one topic; aiokafka's class for what the controller said, or for that nobody knows."""
     admin = AIOKafkaAdminClient(bootstrap_servers=list(bootstrap))
-    await admin.start()
     try:
-        answer = await admin.create_topics([NewTopic(topic, partitions, 3, topic_configs=settings)])
-        assert all(error[1] == 0 for error in answer.topic_errors), answer
+        await admin.start()
+        answer = await admin.create_topics([topic])
+    except (KafkaError, OSError):
+        return KafkaConnectionError
     finally:
         await admin.close()
-    await whole(bootstrap, topic)
+    ((_, code, *_),) = answer.topic_errors
+    return for_code(code)
 
 
 async def leaders(bootstrap: Sequence[str], topic: str) -> dict[int, tuple[int, list[int]]]:
@@ -147,7 +178,11 @@ async def whole(bootstrap: Sequence[str], topic: str) -> None:
 async def read_all(bootstrap: Sequence[str], topic: str, partitions: int) -> list[Written]:
     """Every record of a topic, sorted by partition and offset."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=list(bootstrap), enable_auto_commit=False, metadata_max_age_ms=1000, fetch_max_wait_ms=100
+        bootstrap_servers=list(bootstrap),
+        enable_auto_commit=False,
+        metadata_max_age_ms=1000,
+        fetch_max_wait_ms=100,
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
     )
     await consumer.start()
     try:
