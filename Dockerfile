@@ -13,7 +13,8 @@ FROM ${BASE_IMAGE} AS packages
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG PIP_TRUSTED_HOST
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 \
+# A registry that is slow for a moment must not end a build of minutes.
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_RETRIES=10 PIP_DEFAULT_TIMEOUT=180 \
     PIP_CERT=/etc/ssl/certs/ca-certificates.crt
 COPY ops/docker/ca/ /usr/local/share/ca-certificates/
 RUN update-ca-certificates
@@ -62,7 +63,7 @@ WORKDIR /var/lib/odradek
 VOLUME /var/lib/odradek
 STOPSIGNAL SIGTERM
 # The same as `odradek server health --ready`, but without what the command loads.
-HEALTHCHECK --interval=5s --timeout=3s --start-period=20s --retries=5 \
+HEALTHCHECK --interval=5s --timeout=10s --start-period=20s --retries=5 \
     CMD ["/opt/odradek/bin/python", "-m", "odradek_broker.commands.probe"]
 ENTRYPOINT ["/opt/odradek/bin/odradek"]
 CMD ["server", "run"]

@@ -49,7 +49,7 @@ start_daemon() {
     daemon_log=$(mktemp -t odradek-dockerd.XXXXXXXX)
     setsid dockerd >"$daemon_log" 2>&1 &
     daemon=$!
-    for _ in $(seq 120); do
+    for _ in $(seq 360); do
         docker version >/dev/null 2>&1 && return
         kill -0 "$daemon" 2>/dev/null || break
         sleep 0.5

@@ -30,7 +30,7 @@ from odradek_chaos.worlds.real import FAULTS
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("containers")]
 
 FIRST_WRITE_S = 15  # from `up` to the first acks=all acknowledgement, with the images built
-TRIES = 6  # to be so fast: whatever else a machine does, it does not do it for ever
+TRIES = 12  # to be so fast: whatever else a machine does, it does not do it for ever
 IMAGE_BYTES = 200_000_000  # of the broker's image over its base
 PATIENCE_S = 300  # for anything that is waited for; a busy machine starts three containers in twenty, or in sixty
 WRITTEN = 100  # acknowledged while a story went on, at least: how many there are is the machine's affair
