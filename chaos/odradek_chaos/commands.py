@@ -174,7 +174,7 @@ def restart(
     wait: Annotated[bool, typer.Option("--wait", help="Until they are ready again.")] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="How long to wait for them.")
-    ] = 30.0,
+    ] = 60.0,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -14,14 +14,21 @@ pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
 
 
 def test_the_one_that_was_named_is_waited_for(odradek_process: Run, place: Path) -> None:
-    """A broker that was killed before is no reason to fail: it is named, with the command that starts it."""
+    """A broker that was killed before is no reason to fail: it is named, with the command that starts it.
+
+    How long the others are waited for is said by `--timeout`.
+    """
     assert odradek_process("cluster", "up", "-d", "--timeout", "90", "--data", str(place)).code == 0
     for number in ("2", "3"):
         assert odradek_process("chaos", "kill", "--broker", number).code == 0
-    restarted = odradek_process("chaos", "restart", "--broker", "2", "--wait")
+    restarted = odradek_process("chaos", "restart", "--broker", "2", "--wait", "--timeout", "90")
     assert restarted.code == 0, restarted
     started, down = restarted.err.splitlines()
     assert started.startswith("started broker 2 (pid ")
     assert down == "broker 3 is down since before; `odradek chaos restart --broker 3` starts it"
     cluster = LocalCluster.load(place)
     assert (cluster.running(2), cluster.running(3)) == (True, False)
+    too_soon = odradek_process("chaos", "restart", "--wait", "--timeout", "0.001")
+    assert too_soon.code == 1
+    assert "the brokers are not ready after 0.001 s" in too_soon.err
+    assert LocalCluster.load(place).running(3)
