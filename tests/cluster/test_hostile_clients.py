@@ -174,7 +174,7 @@ async def fill(bootstrap: str) -> None:
                 break
             except OdradekError:
                 continue
-    async with Producer(bootstrap) as producer:
+    async with Producer(bootstrap, bootstrap_timeout_ms=CONNECT_S * 1_000) as producer:
         for _ in range(DATA_BYTES // 10_000):
             await producer.enqueue(TOPIC, b"d" * 10_000)
 
@@ -190,7 +190,8 @@ def attack(broker: Broker, connections: contextlib.ExitStack, count: int, say: C
 
 async def write_honestly(broker: Broker) -> None:
     """Acknowledged writes over connections that are made while the attack goes on."""
-    async with asyncio.timeout(HONEST_DEADLINE_S), Producer(broker.bootstrap, acks="all") as producer:
+    patient = Producer[bytes, bytes](broker.bootstrap, acks="all", bootstrap_timeout_ms=HONEST_DEADLINE_S * 1_000)
+    async with asyncio.timeout(HONEST_DEADLINE_S), patient as producer:
         for _ in range(HONEST_WRITES):
             await producer.send(TOPIC, b"honest")
 
