@@ -179,7 +179,7 @@ def test_the_volumes_of_stopped_brokers_agree(project: Project, world: ComposeWo
     until_healthy(world)  # or compose does not start what depends on them
     project("run", "--rm", "workload", ODRADEK_WORKLOAD_COUNT=str(LEDGER_RECORDS))
     until_whole(world, lambda whole: whole.is_at_rest("ledger"))
-    project("stop")
+    project("stop", "--timeout", str(PATIENCE_S))  # the file's 30 s are for a machine that is not busy
     for node_id in world.nodes:
         assert world.exit_status(node_id) == 0
         assert any(f"node {node_id} has stopped" in line for line in world.last_lines(node_id))
