@@ -29,8 +29,9 @@ from odradek_chaos.worlds.real import FAULTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("containers")]
 
-FIRST_WRITE_S = 15  # from `up` to the first acks=all acknowledgement, with the images built
-TRIES = 12  # to be so fast: whatever else a machine does, it does not do it for ever
+FIRST_WRITE_S = 15  # from `up` to the first acks=all acknowledgement, with the images built, on a machine at rest
+AT_REST_S = 1.0  # what such a machine takes for one container with Python in it, from its start to its end
+TRIES = 6  # to be so fast: whatever else a machine does, it does not do it for ever
 IMAGE_BYTES = 200_000_000  # of the broker's image over its base
 PATIENCE_S = 300  # for anything that is waited for; a busy machine starts three containers in twenty, or in sixty
 WRITTEN = 100  # acknowledged while a story went on, at least: how many there are is the machine's affair
@@ -96,17 +97,22 @@ def play(world: ComposeWorld, plan: Plan) -> Outcome:
     return outcome
 
 
-def test_a_write_is_acknowledged_soon_after_up(project: Project) -> None:
-    """From `up` to the first acks=all acknowledgement, by the published ports, less than fifteen seconds pass."""
-    took: list[float] = []
-    while not took or (took[-1] >= FIRST_WRITE_S and len(took) < TRIES):
-        if took:
+def test_a_write_is_acknowledged_soon_after_up(project: Project, container_s: Callable[[str], float]) -> None:
+    """From `up` to the first acks=all acknowledgement, by the published ports, less than fifteen seconds pass.
+
+    A machine that needs longer for a container of any kind, since it is slow or busy, may need as much longer for ours.
+    """
+    tries: list[tuple[float, float]] = []  # how long it took, and how long it might take
+    while not tries or (tries[-1][0] >= tries[-1][1] and len(tries) < TRIES):
+        if tries:
             project("down", "--volumes")
             project.brokers_up()
         asyncio.run(create_and_write(project.bootstrap, "first"))
-        took.append(time.monotonic() - project.up_ms / 1000)
-    print(f"\nup to the first acknowledged write: {', '.join(f'{seconds:.1f}' for seconds in took)} s")
-    assert min(took) < FIRST_WRITE_S
+        took = time.monotonic() - project.up_ms / 1000
+        tries.append((took, FIRST_WRITE_S * max(1.0, container_s(project.image) / AT_REST_S)))
+    said = ", ".join(f"{took:.1f} of {allowed:.1f}" for took, allowed in tries)
+    print(f"\nup to the first acknowledged write: {said} s")
+    assert any(took < allowed for took, allowed in tries), said
 
 
 def test_the_image_is_small(project: Project, docker_size: Any) -> None:
