@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer, TopicPartition
-from odradek.broker_errors import TopicAlreadyExists
 from odradek.cli.status import gather_status
 from odradek_broker.local_cluster import LocalCluster
 from odradek_proto.transport.clock import LoopClock
 
 from odradek_chaos.demo.auditing import LOCAL, arguments, as_command, audit, engine, report_path
 from odradek_chaos.demo.state import DemoState
+from odradek_chaos.topics import create_topic
 from odradek_chaos.verify import verify
 from odradek_chaos.waiting import check_alive, wait_until_ready
+from odradek_chaos.wholeness import NotWhole, Whole, look
 from odradek_chaos.workload import Ledger, Writer
 
 TOPIC = "orders"
@@ -79,6 +80,7 @@ class Demo:
             await self._create_topic(admin)
             async with self._writing():
                 await self._kill_and_restart(admin)
+            await self._until(self._at_rest, "all replicas to have every record")
             await self._read_back()
         state.begin("audit", "stopping the brokers")
         await asyncio.to_thread(self.cluster.stop_all)
@@ -90,15 +92,8 @@ class Demo:
         plan = self._plan
         replicas = min(3, len(self.cluster.nodes))
         configs = {"min.insync.replicas": str(min(2, replicas))}
-        wanted = NewTopic(TOPIC, plan.partitions, replicas, configs)
-
-        async def made() -> bool:
-            with contextlib.suppress(TopicAlreadyExists):  # by an order whose answer was lost in an election
-                await admin.create_topics([wanted])
-            return True
-
-        await self._until(made, "the topic to be made")
-        await self._until(lambda: self._all_in_sync(admin), "the topic to have all its replicas in sync")
+        await create_topic(admin, NewTopic(TOPIC, plan.partitions, replicas, configs), timeout_s=PATIENCE_S)
+        await self._until(self._whole, "the topic to have all its replicas in sync")
         self._state.tell(f"topic {TOPIC}: {plan.partitions} partitions, {replicas} replicas, min.insync.replicas=2")
 
     # --- Writing ----------------------------------------------------------------------------------------------------
@@ -158,7 +153,7 @@ class Demo:
         self._down.discard(victim)
         started_ms = self._clock.now_ms()
         state.tell(f"broker {victim} starts again with what is on its disk")
-        await self._until(lambda: self._all_in_sync(admin), "the restarted broker to be in sync")
+        await self._until(self._whole, "the restarted broker to be in sync")
         state.dead.discard(victim)
         state.tell(f"broker {victim} is in sync everywhere, {self._clock.now_ms() - started_ms} ms after its start")
         await self._clock.sleep(plan.after_ms)
@@ -249,9 +244,19 @@ class Demo:
         except TimeoutError:
             raise DemoFailed(f"waited {PATIENCE_S} s in vain for {what}") from None
 
-    async def _all_in_sync(self, admin: Admin) -> bool:
-        topics = await admin.describe_topics([TOPIC])
-        return all(each.leader_id >= 0 and len(each.isr) == len(each.replicas) for each in topics[0].partitions)
+    async def _whole(self) -> bool:
+        """Whether every broker tells that all are in sync: one that had no turn for a while tells what was before."""
+        return await self._settled(lambda whole: len(whole.of_topic(TOPIC)) == self._plan.partitions)
+
+    async def _at_rest(self) -> bool:
+        """Whether every replica has every record, which is what `--settled` tells the audit."""
+        return await self._settled(lambda whole: whole.is_at_rest(TOPIC))
+
+    async def _settled(self, settled: Callable[[Whole], bool]) -> bool:
+        try:
+            return settled(await look(self.cluster))
+        except NotWhole:
+            return False
 
     async def _led_by_others(self, admin: Admin, victim: int) -> bool:
         topics = await admin.describe_topics([TOPIC])
