@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections import Counter
 from typing import Any
 
@@ -19,6 +20,7 @@ from odradek_broker.core.controller.topics import (
 )
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import topic_id_to_text
 from odradek_proto.v1 import admin_pb2
 from odradek_proto.values import replace
 
@@ -216,6 +218,17 @@ def test_counts_of_minus_one_mean_the_defaults_of_the_cluster() -> None:
     (answer,) = create(image_of([1, 2, 3]), new_topic(), settings=settings)
     assert (answer.partitions, answer.replication_factor) == (4, 2)
     assert len(answer.topic_id) == 16
+
+
+def test_topic_ids_are_random_uuids() -> None:
+    """Version 4 of RFC 4122, all different, and none begins with a dash as text."""
+    names = [f"t{number}" for number in range(200)]
+    answers = create(image_of([1, 2, 3]), *[new_topic(name, 1, 1) for name in names])
+    found = [uuid.UUID(bytes=answer.topic_id) for answer in answers]
+    assert {each.version for each in found} == {4}
+    assert {each.variant for each in found} == {uuid.RFC_4122}
+    assert len(set(found)) == len(names)
+    assert not [answer for answer in answers if topic_id_to_text(answer.topic_id).startswith("-")]
 
 
 def test_without_an_active_broker_nothing_can_be_created() -> None:
