@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dis
 import gc
 import json
 import os
@@ -20,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -203,11 +205,25 @@ def differences(path: str, text: str) -> list[tuple[CodeType, CodeType]]:
 
 def _outside(code: CodeType) -> object:
     """A module or class body; of the functions in it the names alone."""
+    notes = _notes(code)
     inner = tuple(
         (each.co_qualname if each.co_flags & 0x2 else _outside(each)) if isinstance(each, CodeType) else repr(each)
-        for each in code.co_consts
+        for index, each in enumerate(code.co_consts)
+        if index not in notes
     )
     return code.co_code, inner, code.co_names
+
+
+def _notes(code: CodeType) -> set[int]:
+    """Which constants of a class body say where the class begins and what its functions set, as from Python 3.13 on."""
+    steps = list(dis.get_instructions(code))
+    return {
+        value.arg
+        for value, store in pairwise(steps)
+        if store.opname == "STORE_NAME"
+        and store.argval in ("__firstlineno__", "__static_attributes__")
+        and value.arg is not None
+    }
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
