@@ -10,9 +10,9 @@ T = TypeVar("T")
 PATIENCE_S = 90  # of a busy machine; the condition is what counts
 
 
-def until(look: Callable[[], T], is_so: Callable[[T], object]) -> T:
+def until(look: Callable[[], T], is_so: Callable[[T], object], patience_s: float = PATIENCE_S) -> T:
     """What is seen once it is so. Fails with what was seen last; to look must take a while, as a command does."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not is_so(seen := look()):
         assert time.monotonic() < deadline, seen
     return seen

@@ -41,18 +41,6 @@ async def wait_until_ready(
         ) from None
 
 
-async def wait_until(condition: Callable[[], bool], what: str, *, timeout_s: float) -> None:
-    """Until something holds that one can only look at. Raises `ClusterError` when the time is over."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            while True:
-                if condition():
-                    return
-                await asyncio.sleep(POLL_S)
-    except TimeoutError:
-        raise ClusterError(f"waited {timeout_s:g} s in vain for {what}") from None
-
-
 async def _ready_through(
     cluster: Watched, wanted: Collection[int], down: Collection[int], on_progress: Callable[[int], None]
 ) -> bool:

@@ -22,10 +22,11 @@ import pytest
 from odradek import Admin, NewTopic, Producer
 from odradek_chaos.kills import KillHarness, Outcome, Plan, report
 from odradek_chaos.topics import create_topic
-from odradek_chaos.waiting import wait_until
 from odradek_chaos.wholeness import Whole, wait_until_whole
 from odradek_chaos.worlds.compose import ComposeWorld
 from odradek_chaos.worlds.real import FAULTS
+
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("containers")]
 
@@ -84,11 +85,11 @@ async def create_and_write(bootstrap: str, topic: str) -> None:
 
 def until_healthy(world: ComposeWorld) -> None:
     """Until Docker calls every broker's container healthy, which it asks every few seconds."""
-
-    def are_healthy() -> bool:
-        return all(world.health(node_id) == "healthy" for node_id in world.nodes)
-
-    asyncio.run(wait_until(are_healthy, "Docker to call all brokers healthy", timeout_s=PATIENCE_S))
+    until(
+        lambda: {node_id: world.health(node_id) for node_id in world.nodes},
+        lambda seen: all(status == "healthy" for status in seen.values()),
+        PATIENCE_S,
+    )
 
 
 def play(world: ComposeWorld, plan: Plan) -> Outcome:
