@@ -1,7 +1,7 @@
 """`odradek chaos write`: a bounded workload of unique records, and a ledger of what the writer was told.
 
 The ledger is what `odradek audit run --history` takes. Exit codes: 0 every record was acknowledged, 1 some were not,
-2 usage.
+2 usage, 130 interrupted, and what was sent until then was acknowledged.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ import asyncio
 import contextlib
 import random
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from odradek.cli.current import bootstrap_servers
-from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed
+from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet
 from odradek.cli.screen import Screen
+from odradek.cli.stopping import told_to_stop
+
+if TYPE_CHECKING:
+    from odradek_chaos.workload import Writer
 
 Count = Annotated[int, typer.Option("--count", metavar="N", min=1, help="How many records, over all partitions.")]
 History = Annotated[
@@ -41,27 +45,26 @@ def write(
 ) -> None:
     """Write unique records with acks=all and idempotence, and keep a ledger for the audit.
 
-    Goes on through failures: a record whose fate nobody knows is in the ledger as such.
+    Goes on through failures: a record whose fate nobody knows is in the ledger as such. Ctrl-C or SIGTERM: no more is
+    sent, and what was sent is waited for; a second one does not wait. The ledger is whole in any case.
     """
     screen = Screen(output, as_json, quiet)
     if history is not None and history.is_file() and not overwrite:
         raise CommandFailed(
             f"{history} is there already", hint="give --overwrite to replace it, or another --history", exit_code=USAGE
         )
-    servers, facts = bootstrap_servers(bootstrap), dict[str, int | str]()
+    servers = bootstrap_servers(bootstrap)
     try:
-        asyncio.run(_write(servers, topic, count, history, partitions, in_flight, facts))
+        facts = asyncio.run(_write(servers, topic, count, history, partitions, in_flight, screen))
     except OSError as error:
         raise CommandFailed(f"cannot write the ledger: {error}") from error
-    except KeyboardInterrupt:
-        if facts:
-            _show(screen, facts)
-        raise
     _show(screen, facts)
-    raise typer.Exit(FINE if facts["acknowledged"] == facts["sent"] else FAILED)
+    if facts["acknowledged"] != facts["sent"]:
+        raise typer.Exit(FAILED)
+    raise typer.Exit(INTERRUPTED if facts["interrupted"] else FINE)
 
 
-def _show(screen: Screen, facts: dict[str, int | str]) -> None:
+def _show(screen: Screen, facts: dict[str, int | str | bool]) -> None:
     place = f"; the ledger is {facts['history']}" if "history" in facts else ""
     screen.show(
         facts,
@@ -79,9 +82,9 @@ async def _write(
     history: Path | None,
     partitions: int,
     in_flight: int,
-    facts: dict[str, int | str],
-) -> None:
-    """Write, and fill `facts` also when it is interrupted: the ledger holds what was sent until then."""
+    screen: Screen,
+) -> dict[str, int | str | bool]:
+    """Write, until all is written or it is told to stop; returns what became of it. Raises `OSError` of the ledger."""
     from odradek import Producer
     from odradek_proto.transport.clock import LoopClock
 
@@ -95,21 +98,50 @@ async def _write(
     await producer.start()
     writer = Writer(producer, ledger, clock, topic, found, name, in_flight=in_flight, limit=count)
     try:
-        await writer.run()
+        interrupted = await _run(writer, screen)
     finally:
         with contextlib.suppress(ExceptionGroup):  # each failure is in the ledger already
-            await producer.close()
+            await producer.close(0)
+        await writer.settle()
         ledger.close()
-        silences = [item.longest_silence_ms for item in ledger.progress.values()]
-        facts |= {
-            "topic": topic,
-            "writer": name,
-            "sent": sum(writer.sent.values()),
-            "acknowledged": ledger.acknowledged,
-            "failed": ledger.failed,
-            "longest_silence_ms": max(silences, default=0),
-            **({"history": str(history)} if history is not None else {}),
-        }
+    silences = [item.longest_silence_ms for item in ledger.progress.values()]
+    return {
+        "topic": topic,
+        "writer": name,
+        "sent": sum(writer.sent.values()),
+        "acknowledged": ledger.acknowledged,
+        "failed": ledger.failed,
+        "interrupted": interrupted,
+        "longest_silence_ms": max(silences, default=0),
+        **({"history": str(history)} if history is not None else {}),
+    }
+
+
+async def _run(writer: Writer, screen: Screen) -> bool:
+    """Run a writer to its end, or until it is told to stop; the second time its records are not waited for."""
+    running = asyncio.create_task(writer.run())
+    told = 0
+
+    def on_told() -> None:
+        nonlocal told
+        told += 1
+        writer.stop()
+        if told > 1:
+            running.cancel()
+            return
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            screen.say(
+                f"stopping: {writer.ledger.unacknowledged} records are on their way; "
+                "a second Ctrl-C does not wait for them"
+            )
+
+    with told_to_stop(on_told):
+        try:
+            await running
+        except asyncio.CancelledError:
+            if told < 2:
+                raise
+    return told > 0
 
 
 async def _partitions(servers: str, topic: str, wanted: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from odradek.cli.current import bootstrap_servers
-from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed, did_you_mean
+from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, did_you_mean
 from odradek.cli.options import Bootstrap, Json, Output, OutputFormat, Quiet
 from odradek.cli.running import run
 from odradek.cli.screen import Screen, human_bytes
@@ -27,7 +27,9 @@ app = typer.Typer(
 )
 UNKNOWN_TOPIC_MS = 2_000  # before the cluster is asked whether there is such a topic at all
 KNOWN_TOPIC_TRIES = 10  # so often, as long as it says that there is
-WAITING_BYTES = 4 << 20  # less than buffer.memory's default: Ctrl-C then leaves a moment's records open, not seconds'
+WAITING_BYTES = (
+    4 << 20
+)  # less than buffer.memory's default: after Ctrl-C a moment's records are waited for, not seconds'
 WAITING_BATCHES = 32  # enough for all leaders to be kept busy
 
 
@@ -107,6 +109,10 @@ def produce(
 
     Without options a value per line of standard input. A line without the separator of -K has no key.
     The summary goes to standard error; with --json it is data. Exit code 1 when a record was not acknowledged.
+
+    Ctrl-C or SIGTERM: no more is taken, and what was taken is waited for as long as --timeout says; a second one does
+    not wait. Exit code 130 when all of it was acknowledged, 1 otherwise. What was read but not yet taken is not
+    written: the summary counts the records of the input that were.
     """
     from odradek.cli.outgoing import parse_headers
     from odradek.cli.parsing import check_topic_name, parse_size
@@ -146,7 +152,9 @@ def produce(
             screen.say(f"type lines for {topic}; Ctrl-D ends")
         sent = run(_send(servers, topic, screen, source(opened), settings, rate=rate, total=count or 0))
     _sum_up(sent, screen)
-    raise typer.Exit(FAILED if sent.failed else FINE)
+    if sent.failed or sent.unknown:
+        raise typer.Exit(FAILED)
+    raise typer.Exit(INTERRUPTED if sent.interrupted else FINE)
 
 
 async def _send(
@@ -159,7 +167,7 @@ async def _send(
     rate: float,
     total: int,
 ) -> Sent:
-    """One producer's life. Ctrl-C or a bad record end it early: the summary says what was written until then."""
+    """One producer's life. A bad record ends it early: the summary says what was written until then."""
     import asyncio
 
     from odradek import OdradekError, Producer, UnknownTopic

@@ -12,15 +12,15 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek import Delivery, DeliveryTimeout, OdradekError, Producer, RecordTooLarge, RequestTimeout
+from odradek import BufferFull, Delivery, DeliveryTimeout, OdradekError, Producer, RecordTooLarge, RequestTimeout
 from odradek.cli.failures import CommandFailed
 from odradek.cli.outgoing import Outgoing
 from odradek.cli.screen import Screen, human_bytes
+from odradek.cli.stopping import told_to_stop
 
 NEWS_EVERY_S = 5.0
 BAR_EVERY_S = 0.1
-INTERRUPTED_PATIENCE_S = 0.5  # for what is on its way when somebody pressed Ctrl-C
-FAILED_PATIENCE_S = 3.0  # the same when the source failed: a bad line does not make the good ones before it unknown
+FAILED_PATIENCE_S = 3.0  # when the source failed: a bad line does not make the good ones before it unknown
 RATE_STEP_S = 0.005  # with --rate: how far ahead of its time a record may go
 TOO_LARGE = (
     "send smaller records; larger ones need a program with Producer(max_request_size=...), "
@@ -36,6 +36,7 @@ class Sent:
     taken: int = 0
     acknowledged: int = 0
     failed: int = 0
+    interrupted: bool = False
     bytes: int = 0
     latencies_ms: array[float] = field(default_factory=lambda: array("f"))
     errors: Counter[str] = field(default_factory=Counter)
@@ -43,6 +44,11 @@ class Sent:
     @property
     def seconds(self) -> float:
         return max(time.monotonic() - self.started, 1e-9)
+
+    @property
+    def unknown(self) -> int:
+        """Records that were taken, and of which nobody has said what became of them."""
+        return self.taken - self.acknowledged - self.failed
 
     def summary(self) -> dict[str, Any]:
         """Ready for JSON. The p50 and p99 are None when nothing was acknowledged."""
@@ -56,7 +62,8 @@ class Sent:
             "records": self.acknowledged,
             "bytes": self.bytes,
             "failed": self.failed,
-            "unknown": self.taken - self.acknowledged - self.failed,
+            "unknown": self.unknown,
+            "interrupted": self.interrupted,
             "seconds": round(seconds, 3),
             "records_per_second": round(self.acknowledged / seconds, 1),
             "bytes_per_second": round(self.bytes / seconds, 1),
@@ -67,7 +74,11 @@ class Sent:
 
 
 class Sending:
-    """Sends records from a source and follows each of them until it is acknowledged or has failed."""
+    """Sends records from a source and follows each of them until it is acknowledged or has failed.
+
+    Ctrl-C, SIGTERM and SIGHUP make it take no more, and wait for what it has taken until that is acknowledged or given
+    up; the second one ends the waiting. A record counts as taken once the producer has it.
+    """
 
     def __init__(self, producer: Producer[Any, Any], topic: str, screen: Screen, *, rate: float = 0) -> None:
         self._producer = producer
@@ -77,36 +88,81 @@ class Sending:
         self._on_way: deque[tuple[Delivery, float, int]] = deque()
         self._more = asyncio.Event()
         self._ended = False
+        self._working: asyncio.Task[None] | None = None
+        self._between_records = False
+        self._given_up = False
         self._acknowledged_at = 0.0
         self._hopeless: DeliveryTimeout | None = None
         self.sent = Sent()
 
     async def run(self, source: AsyncIterator[Outgoing], total: int = 0) -> None:
-        """Send everything. When this fails or is cancelled, what is on its way is waited for; nothing more is taken."""
-        patience_s = FAILED_PATIENCE_S
+        """Send everything, or what was taken when it was told to stop: then `sent.interrupted` is true.
+
+        When this fails, what is on its way is waited for a moment.
+        """
         following = asyncio.create_task(self._follow())
         news = asyncio.create_task(self._tell(total))
+        self._working = asyncio.create_task(self._work(source, following))
         try:
-            async for record in source:
-                if self._rate:
-                    await self._keep_pace()
-                await self._enqueue(record)
-                if self._hopeless is not None:
-                    raise CommandFailed(
-                        f"no record was acknowledged any more: {self._hopeless.message}", hint=self._hopeless.hint
-                    )
-            await self._end(following, None)
+            with told_to_stop(self._stop):
+                await self._working
         except asyncio.CancelledError:
-            patience_s = INTERRUPTED_PATIENCE_S
-            raise
+            if not self._given_up:
+                raise
         finally:
             with suppress(RequestTimeout, TimeoutError):
-                async with asyncio.timeout(patience_s):
-                    await self._end(following, patience_s)
+                async with asyncio.timeout(0 if self._given_up else FAILED_PATIENCE_S):
+                    await self._end(following, FAILED_PATIENCE_S)
             self._count_done()
             news.cancel()
             following.cancel()
             await asyncio.gather(news, following, return_exceptions=True)
+
+    async def _work(self, source: AsyncIterator[Outgoing], following: asyncio.Task[None]) -> None:
+        try:
+            await self._take(source)
+        except asyncio.CancelledError:
+            if not self.sent.interrupted or self._given_up:
+                raise
+        except BufferFull:  # the record in hand, which was not taken, makes the others no less awaited
+            if not self.sent.interrupted:
+                raise
+        await self._end(following, None)
+
+    async def _take(self, source: AsyncIterator[Outgoing]) -> None:
+        """Hand over record after record, until there are no more or it is told to stop."""
+        if self.sent.interrupted:
+            return
+        self._between_records = True
+        async for record in source:
+            if self._rate:
+                await self._keep_pace()
+            self._between_records = False
+            await self._enqueue(record)
+            if self.sent.interrupted:
+                return
+            if self._hopeless is not None:
+                raise CommandFailed(
+                    f"no record was acknowledged any more: {self._hopeless.message}", hint=self._hopeless.hint
+                )
+            self._between_records = True
+        self._between_records = False
+
+    def _stop(self) -> None:
+        """Take no more. A record that is being handed over is not cancelled: nobody could say whether it was taken."""
+        assert self._working is not None
+        if self.sent.interrupted:
+            self._given_up = True
+            self._working.cancel()
+            return
+        self.sent.interrupted = True
+        if self._between_records:
+            self._working.cancel()
+        if self.sent.unknown:
+            with suppress(OSError):  # the terminal may be closed
+                self._screen.say(
+                    f"stopping: {self.sent.unknown} records are on their way; a second Ctrl-C does not wait for them"
+                )
 
     async def _enqueue(self, record: Outgoing) -> None:
         try:
