@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek_audit.cluster_file import absent_brokers, brokers_file
+from odradek_audit.in_use import ADVICE, brokers_at_work
 from odradek_audit.report import RESULT_FILES, Report
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from odradek_audit.findings import Note
     from odradek_audit.history import History
     from odradek_audit.progress import ProgressBar
 
@@ -102,7 +104,8 @@ def run(
 ) -> None:
     """Read copies of log directories and say, with evidence, where the replicas disagree.
 
-    Audit copies, or directories of stopped brokers: files that change while they are read contradict each other.
+    Audit copies, or directories of stopped brokers: files that change while they are read contradict each other. Where
+    a broker holds the lock of its directory, a line on standard error and a note (in-use) say so.
     Exit code 0: fine, 1: inconclusive (too little was compared), 2: usage, 3: findings, 130: interrupted.
     """
     from rich.console import Console
@@ -116,6 +119,7 @@ def run(
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     chosen = _chosen_engine(engine, master, replicas, wanted)
     events = _history(history)
+    at_work = _brokers_at_work(replicas)
     try:
         with progress_bar(console, shown=shown is Output.TABLE) as bar:
             if chosen is Engine.SPARK:
@@ -124,8 +128,7 @@ def run(
                 report = _run_local(bar, replicas, events, wanted, settled, jobs)
     except KeyboardInterrupt:
         _stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
-    if data is not None:
-        report.notes = [*absent_brokers(data, replicas), *report.notes]
+    report.notes = [*at_work, *(absent_brokers(data, replicas) if data is not None else []), *report.notes]
     report.configuration = configuration
     report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if out is not None:
@@ -173,6 +176,15 @@ def _replicas(entries: Sequence[str], data: Path | None) -> dict[str, Path]:
         if "," in path or "=" in path:
             _stop(f"replica {name}: a directory's path with ',' or '=' cannot be passed to Spark: {path}")
     return {name: Path(path).resolve() for name, path in found.items()}
+
+
+def _brokers_at_work(replicas: dict[str, Path]) -> list[Note]:
+    """Say now who is writing where the audit will read; the notes belong into its result."""
+    notes = brokers_at_work(replicas)
+    if notes:
+        names = ", ".join(note.replica for note in notes)
+        typer.echo(f"odradek audit: running brokers use what is audited (replicas {names}): {ADVICE}", err=True)
+    return notes
 
 
 def _check_out(out: Path | None, overwrite: bool, replicas: dict[str, Path], data: Path | None) -> None:

@@ -12,6 +12,7 @@ import pytest
 from odradek_proto import formats
 from odradek_proto.records import encode_batch, stamped_prefix
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.files import OsFiles
 
 Run = Callable[..., Any]
 NAME = "00000000000000000000.log"
@@ -370,3 +371,26 @@ def test_the_vote_of_a_quorum_node_is_read(odradek: Run, tmp_path: Path) -> None
         state.write_bytes(damaged)
         outcome = odradek("log", "dump", str(state))
         assert (outcome.code, "isvalid: false" in outcome.out) == (3, True), (damaged[:9], outcome)
+
+
+def test_a_broker_that_uses_the_directory_is_named(odradek: Run, tmp_path: Path) -> None:
+    """verify and diff say so on standard error and in JSON, whichever of its directories is named; a lock file that
+    nobody holds, and a copy, are silent."""
+    one, two = (replica(tmp_path / name / "orders-0", batch(0, [b"a"])) for name in ("b1", "b2"))
+    (two.parent / ".lock").touch()
+    files = OsFiles()
+    lock = files.lock(str(one.parent / ".lock"))
+    try:
+        if f" {os.getpid()} " not in Path("/proc/locks").read_text(encoding="ascii"):
+            pytest.skip("this system does not tell who holds which lock")
+        for words in (["verify", one], ["verify", one.parent], ["verify", one / NAME, two], ["diff", one, two]):
+            outcome = odradek("log", *map(str, words), "--json")
+            assert outcome.code == 0
+            assert f"(process {os.getpid()} uses {one.parent})" in outcome.err, words
+            assert json.loads(outcome.out)["in_use"] == [str(one.parent)]
+        outcome = odradek("log", "verify", str(two), "--json")
+        assert (outcome.err, json.loads(outcome.out)["in_use"]) == ("", [])
+    finally:
+        lock.close()
+        files.close()
+    assert odradek("log", "verify", str(one)).err == ""

@@ -88,18 +88,22 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
     """Check segments: CRCs, offsets, leader epochs, and that every record can be read. Exit code 3 on a problem.
 
     A partition without any segment is one, too, and so are offsets that a segment's name promises and that are not
-    there, but for those that Kafka's cleaner or DeleteRecords removed.
+    there, but for those that Kafka's cleaner or DeleteRecords removed. Where a running broker uses the directory, a
+    line on standard error says so.
     """
     from odradek_broker.commands.log_checks import verify_directory
+    from odradek_broker.commands.log_in_use import warn_of_brokers_at_work
 
     directories = _partition_directories(paths)
+    in_use = warn_of_brokers_at_work(directories)
     problems: list[Problem] = []
     batches = records = 0
     for directory in directories:
         result = verify_directory(directory)
         batches, records = batches + result.batches, records + result.records
         problems += result.problems
-    _tell(problems, f"{records} records in {batches} batches of {len(directories)} partitions", output, as_json)
+    summary = f"{records} records in {batches} batches of {len(directories)} partitions"
+    _tell(problems, summary, output, as_json, in_use=in_use)
 
 
 @app.command("diff")
@@ -116,8 +120,10 @@ def diff(
     audit run`.
     """
     from odradek_broker.commands.log_checks import diff_directories
+    from odradek_broker.commands.log_in_use import warn_of_brokers_at_work
 
     pairs = _pairs(first, second)
+    in_use = warn_of_brokers_at_work([each for pair in pairs for each in pair])
     problems: list[Problem] = []
     compared = 0
     for left, right in pairs:
@@ -127,7 +133,7 @@ def diff(
         for note in result.notes:
             print(note, file=sys.stderr)
     summary = f"{compared} batches of {len(pairs)} partitions compared"
-    _tell(problems, summary, output, as_json, inconclusive=not compared)
+    _tell(problems, summary, output, as_json, in_use=in_use, inconclusive=not compared)
 
 
 def _files(paths: list[Path], *, segments_only: bool) -> Iterator[Path]:
@@ -197,13 +203,20 @@ def _by_name(path: Path) -> dict[str, Path]:
 
 
 def _tell(
-    problems: list[Problem], summary: str, output: OutputFormat, as_json: bool, *, inconclusive: bool = False
+    problems: list[Problem],
+    summary: str,
+    output: OutputFormat,
+    as_json: bool,
+    *,
+    in_use: list[str],
+    inconclusive: bool = False,
 ) -> None:
+    """Print what was found, and end. `in_use` are the log directories that a broker was using meanwhile."""
     rows = [problem._asdict() for problem in problems]
     if inconclusive and not problems:
         print("odradek: nothing could be compared, so this says nothing about the replicas", file=sys.stderr)
     if as_json or output is OutputFormat.JSON:
-        print(json.dumps({"problems": rows, "summary": summary}, indent=2))
+        print(json.dumps({"problems": rows, "summary": summary, "in_use": in_use}, indent=2))
     elif output is OutputFormat.JSONL:
         for row in rows:
             print(json.dumps(row))

@@ -152,9 +152,7 @@ def produce(
             screen.say(f"type lines for {topic}; Ctrl-D ends")
         sent = run(_send(servers, topic, screen, source(opened), settings, rate=rate, total=count or 0))
     _sum_up(sent, screen)
-    if sent.failed or sent.unknown:
-        raise typer.Exit(FAILED)
-    raise typer.Exit(INTERRUPTED if sent.interrupted else FINE)
+    raise typer.Exit(FAILED if sent.failed or sent.unknown else INTERRUPTED if sent.interrupted else FINE)
 
 
 async def _send(
