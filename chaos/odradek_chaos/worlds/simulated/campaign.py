@@ -112,8 +112,8 @@ class Campaign:
     def lines(self) -> Iterator[str]:
         yield f"{self.seeds} seeds, {self.virtual_ms / 1000:.0f} virtual seconds, {self.events} events"
         for title, counted in self.reach().items():
-            named = ", ".join(f"{count} {name}" for name, count in counted.items())
-            yield f"{sum(counted.values())} {title}: {named}"
+            named = ", ".join(f"{count} {name}" for name, count in counted.items() if count)
+            yield f"{sum(counted.values())} {title}: {named}".removesuffix(": ")
         if missed := self.unreached():
             yield f"NOT REACHED: {', '.join(missed)}"
         yield f"{self.acknowledged} records acknowledged, {self.compared} compared between replicas"
