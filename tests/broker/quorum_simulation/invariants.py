@@ -104,8 +104,8 @@ class SnapshotAtLogStart:
 
     def check(self, nodes: Mapping[int, Node], node: Node, effect: Effect) -> None:
         start = node.disk.start
-        found = [each.end_offset for each in node.disk.snapshots]
-        demand(
-            start == 0 or start in found, f"node {node.node_id}: the log starts at {start}, snapshots end at {found}"
-        )
-        demand(node.disk.first_offset <= start, f"node {node.node_id}: nothing between {start} and the first batch")
+        if start > 0:
+            found = [each.end_offset for each in node.disk.snapshots]
+            demand(start in found, f"node {node.node_id}: the log starts at {start}, snapshots end at {found}")
+        if node.disk.first_offset > start:
+            raise QuorumFault(f"node {node.node_id}: nothing between {start} and the first batch")

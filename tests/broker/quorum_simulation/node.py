@@ -218,6 +218,16 @@ class Node:
         self._installing: SnapshotId | None = None
         self._checking: SnapshotId | None = None
         self.applied = SnapshotId(0, 0)
+        self._deadline_ms: int | None = None
+        self._deadline_is_known = False  # it changes only when the core is called, and then effects are carried out
+
+    def next_deadline_ms(self) -> int | None:
+        """When the core wants to be called. Remembered: the world asks all nodes at every step, and one has changed."""
+        if self.core is None:
+            return None
+        if not self._deadline_is_known:
+            self._deadline_ms, self._deadline_is_known = self.core.next_deadline_ms(), True
+        return self._deadline_ms
 
     def start(self, now_ms: int) -> None:
         assert self.core is None
@@ -235,6 +245,7 @@ class Node:
         self.disk.crash(self._rng)
 
     def carry_out(self, effects: Sequence[Effect]) -> None:
+        self._deadline_is_known = False
         self._outbox.extend(effects)
         while self._outbox and self._persisting is None and self._installing is None:
             effect = self._outbox.popleft()

@@ -200,8 +200,8 @@ class QuorumWorld:
         """Let the next thing happen, at `end_ms` at the latest."""
         timers = [
             (deadline_ms, node_id)
-            for node_id, node in self.up.items()
-            if node.core is not None and (deadline_ms := node.core.next_deadline_ms()) is not None
+            for node_id, node in self.nodes.items()
+            if (deadline_ms := node.next_deadline_ms()) is not None
         ]
         next_event_ms = self._events[0][0] if self._events else end_ms + 1
         timer_ms, node_id = min(timers, default=(end_ms + 1, 0))

@@ -62,15 +62,18 @@ class Exploration:
 class Explorer:
     """Tries the states of one recording after the other; what it finds is in `result`."""
 
-    def __init__(self, bench: Bench, *, seed: int = 0, per_point: int = 100, inside: float = 0.0) -> None:
+    def __init__(
+        self, bench: Bench, *, seed: int = 0, per_point: int = 100, inside: float = 0.0, wanted: str | None = None
+    ) -> None:
         """`per_point` bounds the states of one moment, about. Of a share `inside` of all states the recovery is
-        recorded, too, and loses power at each of its own moments.
+        recorded, too, and loses power at each of its own moments. A finding that says `wanted` is the last one.
         """
         self.result = Exploration()
         self._bench = bench
         self._rng = random.Random(seed)
         self._per_point = per_point
         self._inside = inside
+        self._wanted = wanted
 
     def explore(self, operations: Sequence[Operation], points: int | None = None) -> Exploration:
         """Lose power after every operation, or after so many that chance picks. Ends early when there are findings."""
@@ -102,10 +105,14 @@ class Explorer:
                 for sentence in judge(state, promises, owed, index, self._bench):
                     what = _describe(operation)
                     result.findings.append(CrashFinding(index, what, last_mark, state.describe(), sentence))
-                if len(result.findings) >= FINDINGS_KEPT:
+                if len(result.findings) >= FINDINGS_KEPT or self._is_found():
                     return
                 if inside and self._rng.random() < inside:
                     self._recover_and_crash(state, promises, owed)
+
+    def _is_found(self) -> bool:
+        wanted = self._wanted
+        return wanted is not None and any(wanted in finding.sentence for finding in self.result.findings)
 
     def _recover_and_crash(self, state: CrashState, promises: Promises, owed: Owed) -> None:
         """The power goes once more while everything is opened."""
@@ -127,9 +134,10 @@ def explore(
     per_point: int = 100,
     points: int | None = None,
     inside: float = 0.0,
+    wanted: str | None = None,
 ) -> Exploration:
     """Lose power at the moments of a recording and open what is left, as `Explorer` says."""
-    return Explorer(bench, seed=seed, per_point=per_point, inside=inside).explore(operations, points)
+    return Explorer(bench, seed=seed, per_point=per_point, inside=inside, wanted=wanted).explore(operations, points)
 
 
 def _describe(operation: Operation) -> str:

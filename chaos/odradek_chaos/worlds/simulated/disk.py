@@ -28,6 +28,14 @@ def _names_in(path: str) -> tuple[str, ...]:
     return tuple(name for name in path.split("/") if name)
 
 
+def _files_of(path: str, entry: Entry) -> Iterator[tuple[str, Inode]]:
+    if isinstance(entry, Inode):
+        yield path, entry
+        return
+    for name, below in sorted(entry.entries.items()):  # of equal names there is one: entries are never compared
+        yield from _files_of(f"{path.rstrip('/')}/{name}", below)
+
+
 def error(code: int, path: str) -> OSError:
     """The `OSError` subclass that the system would raise."""
     return OSError(code, os.strerror(code), path)
@@ -85,11 +93,8 @@ class SimDisk:
     def walk(self, path: str = "/") -> Iterator[tuple[str, Inode]]:
         """Every file below a directory with its path, in the order of names."""
         entry = self.find(path)
-        if isinstance(entry, Inode):
-            yield path, entry
-        elif entry is not None:
-            for name in sorted(entry.entries):
-                yield from self.walk(path.rstrip("/") + "/" + name)
+        if entry is not None:
+            yield from _files_of(path, entry)
 
     def read(self, path: str) -> bytes:
         """A file's current bytes, for checkers: no fault is injected."""
