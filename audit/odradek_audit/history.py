@@ -174,8 +174,8 @@ class PartitionHistory:
     failed: dict[bytes, int] = field(default_factory=dict)
     """Values whose send definitely failed, with the line."""
     order: list[tuple[str, int, int, int]] = field(default_factory=list)
-    """(client, offset, line of the send, line of the ack) of every acknowledgement with an offset, in the order of
-    the sends."""
+    """(client, offset, line of the send, line of the ack) of every acks=all acknowledgement with an offset, in the
+    order of the sends. A new leader may give the place of an acks=1 record again to a later one."""
     labels: dict[bytes, str] = field(default_factory=dict)
     """The first characters of acknowledged and delivered values, for sentences."""
 
@@ -250,12 +250,12 @@ class History:
 
     def _acknowledge(self, partition: PartitionHistory, event: Event, digest: bytes, line: int) -> None:
         partition.labels[digest] = _label(event.value)
-        if event.offset >= 0:
-            sent_at = self._send_lines.get((event.topic, digest), line)
-            partition.order.append((event.client, event.offset, sent_at, line))
         if event.acks not in (ACKS_ALL, ACKS_LEADER):
             return
         owed = event.acks == ACKS_ALL
+        if event.offset >= 0 and owed:
+            sent_at = self._send_lines.get((event.topic, digest), line)
+            partition.order.append((event.client, event.offset, sent_at, line))
         if event.offset >= 0:
             named = partition.acknowledged if owed else partition.acknowledged_by_leader
             named.append((event.offset, digest, event.client, line))

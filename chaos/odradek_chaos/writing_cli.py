@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet
+from odradek.cli.produce import Acks, Whose
 from odradek.cli.screen import Screen
 from odradek.cli.stopping import told_to_stop
 
@@ -38,15 +39,17 @@ def write(
     overwrite: Overwrite = False,
     partitions: Partitions = 3,
     in_flight: InFlight = 100,
+    acks: Whose = Acks.ALL,
     bootstrap: Bootstrap = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write unique records with acks=all and idempotence, and keep a ledger for the audit.
+    """Write unique records, and keep a ledger for the audit. With acks=all the producer is idempotent.
 
     Goes on through failures: a record whose fate nobody knows is in the ledger as such. Ctrl-C or SIGTERM: no more is
-    sent, and what was sent is waited for; a second one does not wait. The ledger is whole in any case.
+    sent, and what was sent is waited for; a second one does not wait. The ledger is whole in any case. It says
+    with which acks each record went: the audit owes nobody those of acks=1 and 0.
     """
     screen = Screen(output, as_json, quiet)
     if history is not None and history.is_file() and not overwrite:
@@ -55,7 +58,7 @@ def write(
         )
     servers = bootstrap_servers(bootstrap)
     try:
-        facts = asyncio.run(_write(servers, topic, count, history, partitions, in_flight, screen))
+        facts = asyncio.run(_write(servers, topic, count, history, partitions, in_flight, acks, screen))
     except OSError as error:
         raise CommandFailed(f"cannot write the ledger: {error}") from error
     _show(screen, facts)
@@ -66,13 +69,13 @@ def write(
 
 def _show(screen: Screen, facts: dict[str, int | str | bool]) -> None:
     place = f"; the ledger is {facts['history']}" if "history" in facts else ""
-    screen.show(
-        facts,
-        lambda: (
-            f"{facts['acknowledged']} of {facts['sent']} records acknowledged by {facts['topic']}, "
-            f"the longest silence of a partition was {facts['longest_silence_ms']} ms{place}"
-        ),
+    told = (
+        f"{facts['sent']} records handed to {facts['topic']}; with acks=0 nobody says whether they are there{place}"
+        if facts["acks"] == Acks.NONE
+        else f"{facts['acknowledged']} of {facts['sent']} records acknowledged by {facts['topic']}, "
+        f"the longest silence of a partition was {facts['longest_silence_ms']} ms{place}"
     )
+    screen.show(facts, lambda: told)
 
 
 async def _write(
@@ -82,6 +85,7 @@ async def _write(
     history: Path | None,
     partitions: int,
     in_flight: int,
+    whose: Acks,
     screen: Screen,
 ) -> dict[str, int | str | bool]:
     """Write, until all is written or it is told to stop; returns what became of it. Raises `OSError` of the ledger."""
@@ -94,9 +98,10 @@ async def _write(
     clock = LoopClock(random.Random())
     name = f"w{random.randrange(1 << 32):08x}"  # another run on the same topic writes other values
     ledger = Ledger(clock, history, keep=False)
-    producer: Producer[bytes, bytes] = Producer(servers, acks="all", enable_idempotence=True, linger_ms=1)
+    acks: Literal["all", 1, 0] = "all" if whose is Acks.ALL else 1 if whose is Acks.LEADER else 0
+    producer: Producer[bytes, bytes] = Producer(servers, acks=acks, enable_idempotence=acks == "all", linger_ms=1)
     await producer.start()
-    writer = Writer(producer, ledger, clock, topic, found, name, in_flight=in_flight, limit=count)
+    writer = Writer(producer, ledger, clock, topic, found, name, acks=acks, in_flight=in_flight, limit=count)
     try:
         interrupted = await _run(writer, screen)
     finally:
@@ -108,6 +113,7 @@ async def _write(
     return {
         "topic": topic,
         "writer": name,
+        "acks": whose.value,
         "sent": sum(writer.sent.values()),
         "acknowledged": ledger.acknowledged,
         "failed": ledger.failed,

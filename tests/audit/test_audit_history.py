@@ -70,6 +70,10 @@ CASES = [
 NEAR_MISSES = [
     ("everything told is there", GOOD),
     ("a lost acks=1 record", [*GOOD, send("d"), ack("d", 3, ACKS_LEADER)]),
+    (
+        "an acks=1 record that a new leader never had, and the next one in its place",
+        [*GOOD[:4], send("d"), ack("d", 3, ACKS_LEADER), send("c"), ack("c", 2, ACKS_LEADER)],
+    ),
     ("a send without an answer", [*GOOD, send("d")]),
     ("an unknown error whose record is there", [*GOOD[:4], send("c"), failed("c", False)]),
     ("a definite error, then a second attempt", [*GOOD[:4], send("c"), failed("c", True), send("c"), ack("c", 2)]),

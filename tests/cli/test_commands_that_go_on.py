@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from odradek import Admin, NewTopic
 from odradek.cli.current import remember
+from odradek_audit.history import ACK, SEND, History, read_events
 from odradek_broker.local_cluster import LocalCluster
 from odradek_chaos.waiting import wait_until_ready
 
@@ -207,32 +209,48 @@ def test_a_second_ctrl_c_ends_a_produce_at_once(cluster: LocalCluster, odradek_p
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_ledger_of_a_workload_that_is_told_to_end_is_whole(
-    cluster: LocalCluster, home: Path, tmp_path: Path, times: int
+    cluster: LocalCluster, odradek_process: Run, home: Path, tmp_path: Path, times: int
 ) -> None:
     """Once told, it waits for its records; told again, it does not; the ledger has what was sent in any case."""
-    os.mkfifo(history := tmp_path / "history.jsonl")  # read from here: some records were sent when something comes
+    history = tmp_path / "history.jsonl"
     writing = started(home, "chaos", "write", "orders", "--count", "100000000", "--history", str(history), "--json")
     try:
-        with history.open(encoding="utf-8") as told:
-            first = told.readline()
-            with all_frozen(cluster):
+        assert odradek_process("consume", "orders", "-o", "end", "-c", "2000").code == 0
+        with all_frozen(cluster):
+            writing.send_signal(signal.SIGTERM)
+            said(writing, WAITS)
+            if times == 2:
                 writing.send_signal(signal.SIGTERM)
-                said(writing, WAITS)
-                if times == 2:
-                    writing.send_signal(signal.SIGTERM)
-                    events = [json.loads(line) for line in (first, *told)]
-            if times == 1:
-                events = [json.loads(line) for line in (first, *told)]
+                assert writing.wait(timeout=PATIENCE_S) in (1, 130)
         out, err = writing.communicate(timeout=PATIENCE_S)
     finally:
         writing.kill()
         writing.communicate()
-    facts = json.loads(out)
+    facts, counted = json.loads(out), Counter(event.type for event in read_events(history))
     assert facts["interrupted"]
-    assert facts["sent"] == sum(event["type"] == "send" for event in events) > 0
-    assert facts["acknowledged"] == sum(event["type"] == "ack" for event in events)
+    assert facts["sent"] == counted[SEND] > 0
+    assert facts["acknowledged"] == counted[ACK]
     assert writing.returncode == (130 if facts["sent"] == facts["acknowledged"] else 1), err
     assert times == 2 or facts["sent"] == facts["acknowledged"]
+
+
+@pytest.mark.parametrize(
+    ("acks", "said_of_it"), [("all", "acknowledged by"), ("1", "acknowledged by"), ("0", "acks=0")]
+)
+def test_a_workload_writes_down_what_was_promised(
+    cluster: LocalCluster, odradek_process: Run, tmp_path: Path, acks: str, said_of_it: str
+) -> None:
+    """Each record with the acks that it went with; only those of acks=all are owed to anybody."""
+    words = ["chaos", "write", "orders", "--count", "300", "--acks", acks, "--history", str(tmp_path / "history")]
+    outcome = odradek_process(*words)
+    assert outcome.code == 0, outcome.err
+    assert said_of_it in outcome.out
+    events = [*read_events(tmp_path / "history")]
+    assert Counter(event.type for event in events) == {SEND: 300, ACK: 300}
+    assert {str(event.acks) for event in events} == {acks}
+    history = History(events)
+    owed = [each for partition in range(3) for each in history.of("orders", partition).acknowledged]
+    assert len(owed) == (300 if acks == "all" else 0)
 
 
 def test_a_record_that_is_too_large_is_counted_out(cluster: LocalCluster, odradek_process: Run, tmp_path: Path) -> None:
