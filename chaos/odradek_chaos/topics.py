@@ -11,7 +11,7 @@ import asyncio
 from odradek import Admin, NewTopic, OdradekError
 from odradek.broker_errors import InvalidReplicationFactor, TopicAlreadyExists, UnknownTopicOrPartition
 
-POLL_S = 0.03
+from odradek_chaos.waiting import POLL_S
 
 
 async def create_topic(admin: Admin, topic: NewTopic, *, timeout_s: float, may_exist: bool = False) -> int:

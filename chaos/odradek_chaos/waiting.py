@@ -11,7 +11,7 @@ from odradek_broker.local_cluster import ClusterError
 
 from odradek_chaos.worlds.real import Watched
 
-POLL_S = 0.03
+POLL_S = 0.03  # between two questions to a cluster of real brokers, whatever is awaited of it
 LAST_LINES = 12
 
 

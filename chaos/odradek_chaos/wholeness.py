@@ -25,9 +25,9 @@ from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import Network, NetworkError
 from odradek_proto.v1 import admin_pb2, broker_pb2
 
+from odradek_chaos.waiting import POLL_S
 from odradek_chaos.worlds.real import Watched
 
-POLL_S = 0.03
 CALL_TIMEOUT_MS = 5_000  # of one broker; a busy one may need a second
 METADATA = "/odradek.v1.Broker/Metadata"
 DESCRIBE_REPLICAS = "/odradek.v1.Broker/DescribeReplicas"

@@ -132,7 +132,7 @@ class Demo:
         await self._clock.sleep(plan.calm_ms + self._rng.uniform(0, 500))
         await self._until(self._every_partition_written, "acknowledgements on every partition")
         chosen = self._rng.randrange(plan.partitions)
-        victim, led = await self._leader(admin, chosen)
+        victim, led = await self._leader(chosen)
         ledger.forget_silence()
         wanted = {key: each.acknowledged + ledger.in_flight[key] + FRESH for key, each in ledger.progress.items()}
         state.begin("kill", f"kill -9 of broker {victim}")
@@ -158,16 +158,15 @@ class Demo:
         state.tell(f"broker {victim} is in sync everywhere, {self._clock.now_ms() - started_ms} ms after its start")
         await self._clock.sleep(plan.after_ms)
 
-    async def _leader(self, admin: Admin, chosen: int) -> tuple[int, list[int]]:
-        """Who leads a partition, and which ones it leads; in an election it is waited for."""
+    async def _leader(self, chosen: int) -> tuple[int, list[int]]:
+        """Who leads a partition, and which ones it leads, once all brokers tell the same of it."""
         leaders: dict[int, int] = {}
 
-        async def known() -> bool:
-            partitions = (await admin.describe_topics([TOPIC]))[0].partitions
-            leaders.update({each.partition: each.leader_id for each in partitions})
-            return leaders[chosen] in self.cluster.nodes
+        def told(whole: Whole) -> bool:
+            leaders.update({partition: each.leader_id for partition, each in whole.leaderships(TOPIC).items()})
+            return chosen in leaders
 
-        await self._until(known, f"a leader of {TOPIC}/{chosen}")
+        await self._until(lambda: self._settled(told), f"a leader of {TOPIC}/{chosen}")
         victim = leaders[chosen]
         return victim, [partition for partition, leader in leaders.items() if leader == victim]
 
