@@ -67,10 +67,13 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
     """A new cluster, or the one that is there."""
     from odradek_broker.local_cluster import LocalCluster
 
+    from odradek_chaos.room import room_needed
+
     extra = _checked(settings)
     directory = Path(tempfile.mkdtemp(prefix="odradek-")) if data is None else Path(data).absolute()
     if not LocalCluster.exists(directory):
-        return LocalCluster.create(directory, brokers=brokers or 3, settings=extra, temporary=data is None)
+        with room_needed(directory):
+            return LocalCluster.create(directory, brokers=brokers or 3, settings=extra, temporary=data is None)
     cluster = LocalCluster.load(directory)
     if brokers not in (None, len(cluster.nodes)):
         raise CommandFailed(
@@ -88,7 +91,8 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
     if not any(cluster.running(node_id) for node_id in cluster.nodes):
         for address in cluster.renew_taken_ports():
             screen.say(f"{address} is taken by another process now: the brokers get new addresses")
-    cluster.save()
+    with room_needed(directory):
+        cluster.save()
     return cluster
 
 

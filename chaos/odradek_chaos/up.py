@@ -16,6 +16,7 @@ from odradek.cli.screen import Screen, drop_output
 from odradek_broker.local_cluster import ClusterError, LocalCluster
 
 from odradek_chaos.interrupting import terminable, uninterrupted
+from odradek_chaos.room import room_needed, without_room
 from odradek_chaos.running_clusters import runs
 
 WATCH_S = 0.2
@@ -53,6 +54,10 @@ class Up:
             except KeyboardInterrupt:
                 code = self._stop()
                 return code if self._watching else INTERRUPTED
+            except ClusterError as error:
+                said = without_room(self._cluster, error)
+                self._cluster.kill_all()
+                raise said from error
             except BaseException:
                 self._cluster.kill_all()  # what they said stays: the error names the files
                 raise
@@ -88,7 +93,7 @@ class Up:
     def _start(self) -> None:
         cluster = self._cluster
         self._talk(f"starting {len(cluster.nodes)} brokers in {cluster.directory}")
-        with uninterrupted():
+        with uninterrupted(), room_needed(cluster.directory):
             cluster.start_all()
         from odradek_chaos.waiting import wait_until_ready  # while the brokers start, this process loads grpc
 

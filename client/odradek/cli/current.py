@@ -31,7 +31,9 @@ def writable_home() -> Path:
     place = home()
     try:
         place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"\n")  # a full disk takes a file, and nothing into it
+            file.flush()
             return place
     except OSError as error:
         name = f"ODRADEK_HOME, {place}" if os.environ.get("ODRADEK_HOME") else str(place)

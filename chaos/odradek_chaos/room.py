@@ -1,0 +1,51 @@
+"""A disk without room for a cluster, said as such: which directory, how much is free there, and what to do.
+
+Neither who starts a cluster nor a broker says it by itself. An `OSError` of a write names no file, and a broker whose
+words go to the same disk may not even get them out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from odradek.cli.failures import NO_ROOM, CommandFailed
+from odradek.cli.screen import human_bytes
+from odradek_broker.local_cluster import STATE_FILE, ClusterError, LocalCluster
+
+LITTLE_BYTES = 64 * 1024  # less than a broker's first files take
+REMEDY = "make room there, or put the cluster on another disk with --data DIR (temporary data: TMPDIR)"
+
+
+@contextlib.contextmanager
+def room_needed(directory: Path) -> Iterator[None]:
+    """Inside, a cluster's files are written there. Raises `CommandFailed` when there is no room for them."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        half_written = directory / f"{STATE_FILE}.{os.getpid()}"
+        half_written.unlink(missing_ok=True)  # or the directory could not be laid out the next time
+        raise _no_room(directory, error.strerror or str(error)) from error
+
+
+def without_room(cluster: LocalCluster, error: ClusterError) -> CommandFailed | ClusterError:
+    """What to say of brokers that did not start: that there is no room for them, or the same as before."""
+    reasons = [os.strerror(number) for number in NO_ROOM]
+    for node_id in cluster.nodes:
+        last = (cluster.last_lines(node_id, 1) or [""])[0]
+        if any(reason in last for reason in reasons) and not cluster.running(node_id):
+            return _no_room(cluster.directory, str(error))
+    if shutil.disk_usage(cluster.directory).free < LITTLE_BYTES:
+        return _no_room(cluster.directory, str(error))
+    return error
+
+
+def _no_room(directory: Path, what: str) -> CommandFailed:
+    disk = shutil.disk_usage(directory)
+    free = f"{human_bytes(disk.free)} of {human_bytes(disk.total)} are free"
+    return CommandFailed(f"no room for the cluster in {directory} ({free}): {what}", hint=REMEDY)
