@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1.1"
 
@@ -37,6 +35,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Plantings:
     return plant_all(sources, partitions, tmp_path_factory.mktemp("cluster") / "copies", seed=7)
 
 
+@pytest.mark.slow  # nearly all of it is the start of a JVM
 def test_all_damage_is_found_in_one_run(session: SparkSession, damaged: Plantings) -> None:
     """Every kind is named with replica, offset and epoch, near misses are silent, and the local engine says the
     same."""
@@ -51,6 +50,7 @@ def test_all_damage_is_found_in_one_run(session: SparkSession, damaged: Planting
     assert sorted(report.notes, key=str) == sorted(expected.notes, key=str)
 
 
+@pytest.mark.slow
 def test_history_and_empty_partitions(session: SparkSession, tmp_path: Path) -> None:
     """The history travels to the workers; a partition without a byte is one all the same."""
     from odradek_audit import spark
@@ -105,10 +105,11 @@ def damaged_replica(tmp_path: Path) -> Path:
 
 def test_corrupt_log_fails_unless_told_otherwise(damaged_replica: Path) -> None:
     """By default a reader of records is not given half of them in silence."""
-    import pyarrow
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyspark")
     from odradek_audit.datasource import KafkaLogReader
 
-    def read(**options: str) -> pyarrow.Table:
+    def read(**options: str) -> Any:
         reader = KafkaLogReader({"replicas": f"1={damaged_replica}", **options})
         return pyarrow.Table.from_batches([rows for part in reader.partitions() for rows in reader.read(part)])
 

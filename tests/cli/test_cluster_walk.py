@@ -75,7 +75,7 @@ def test_a_walk_from_up_to_down(odradek: Run, odradek_process: Run, place: Path,
     assert [row["topic"] for row in json.loads(deleted.out)] == ["orders"]
     until(lambda: odradek("topic", "list", "-q"), lambda listed: listed == (0, "", ""))  # whoever is asked has heard it
 
-    down = odradek_process("cluster", "down", "--json")
+    down = odradek("cluster", "down", "--json")
     assert json.loads(down.out)["killed"] == []
     cluster = LocalCluster.load(place)
     assert not any(cluster.running(number) for number in cluster.nodes)
@@ -93,7 +93,9 @@ def test_a_pid_of_somebody_else_is_left_alone(place: Path) -> None:
     found.kill_all()
 
 
-def test_the_cluster_before_is_the_default_again(odradek_process: Run, place: Path, tmp_path: Path, home: Path) -> None:
+def test_the_cluster_before_is_the_default_again(
+    odradek: Run, odradek_process: Run, place: Path, tmp_path: Path, home: Path
+) -> None:
     """A second cluster says how the first is named from now on; when it goes down the first is meant again."""
     second = tmp_path / "second one"
     assert odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place)).code == 0
@@ -103,11 +105,11 @@ def test_the_cluster_before_is_the_default_again(odradek_process: Run, place: Pa
         assert f"-b {LocalCluster.load(place).bootstrap} names it," in up.err
         assert f"`odradek cluster down --data {place}` stops it." in up.err
         assert (home / "current").read_text().splitlines() == [str(second), str(place)]
-        down = odradek_process("cluster", "down")
+        down = odradek("cluster", "down")
         assert (down.code, f"the cluster in {place} is the default again" in down.err) == (0, True)
     finally:
         LocalCluster.load(second).kill_all()
-    described = odradek_process("cluster", "describe", "--json")
+    described = odradek("cluster", "describe", "--json")
     assert [row["address"] for row in json.loads(described.out)] == [LocalCluster.load(place).bootstrap]
-    assert odradek_process("cluster", "down").code == 0
+    assert odradek("cluster", "down").code == 0
     assert not (home / "current").exists()

@@ -92,16 +92,16 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
     return out, err
 
 
-def test_an_endless_produce_can_be_interrupted(cluster: LocalCluster, odradek_process: Run, home: Path) -> None:
+def test_an_endless_produce_can_be_interrupted(cluster: LocalCluster, odradek: Run, home: Path) -> None:
     """It says how many records were acknowledged, and those that were are there."""
     producing = started(home, "produce", "orders", "--count", "0", "--json")
-    assert odradek_process("consume", "orders", "-o", "beginning", "-c", "2000").code == 0
+    assert odradek("consume", "orders", "-o", "beginning", "-c", "2000").code == 0
     out, err = interrupt(producing)
     assert "Traceback" not in err
     counted = json.loads(out)
     assert counted["records"] >= 2000
     assert counted["failed"] == 0
-    ends = until(lambda: leaders_ends(odradek_process("cluster", "status", "--json").out), lambda ends: len(ends) == 3)
+    ends = until(lambda: leaders_ends(odradek("cluster", "status", "--json").out), lambda ends: len(ends) == 3)
     assert counted["records"] == sum(ends)
     assert (counted["unknown"], counted["interrupted"]) == (0, True)
 
@@ -253,26 +253,24 @@ def test_a_workload_writes_down_what_was_promised(
     assert len(owed) == (300 if acks == "all" else 0)
 
 
-def test_a_record_that_is_too_large_is_counted_out(cluster: LocalCluster, odradek_process: Run, tmp_path: Path) -> None:
+def test_a_record_that_is_too_large_is_counted_out(cluster: LocalCluster, odradek: Run, tmp_path: Path) -> None:
     """Its number is named, what the command can do about it, and how many were written before it."""
     (lines := tmp_path / "lines").write_bytes(b"one\n" + b"x" * 1_100_000 + b"\nthree\n")
-    outcome = odradek_process("produce", "orders", "--file", str(lines), "--json")
+    outcome = odradek("produce", "orders", "--file", str(lines), "--json")
     assert outcome.code == 1
     assert json.loads(outcome.out)["records"] == 1
     assert "odradek: record number 2 is too large: a record of 11000" in outcome.err
     assert "Producer(max_request_size=...)" in outcome.err
     (lines := tmp_path / "json").write_bytes(b'{"value": "one"}\n{\n')
-    outcome = odradek_process("produce", "orders", "--file", str(lines), "--input", "json", "--json")
+    outcome = odradek("produce", "orders", "--file", str(lines), "--input", "json", "--json")
     assert (outcome.code, json.loads(outcome.out)["records"]) == (1, 1)
     assert "input line 2" in outcome.err
 
 
-def test_a_produce_ends_when_nobody_acknowledges_any_more(
-    cluster: LocalCluster, odradek_process: Run, home: Path
-) -> None:
+def test_a_produce_ends_when_nobody_acknowledges_any_more(cluster: LocalCluster, odradek: Run, home: Path) -> None:
     """With code 1 soon after the first record was given up; it takes no more of a source without end."""
     producing = started(home, "produce", "orders", "--count", "0", "--rate", "100", "--timeout", "6", "--json")
-    assert odradek_process("consume", "orders", "-o", "end", "-c", "40").code == 0
+    assert odradek("consume", "orders", "-o", "end", "-c", "40").code == 0
     for broker in cluster.nodes:
         cluster.pause(broker)
     try:
@@ -288,13 +286,13 @@ def test_a_produce_ends_when_nobody_acknowledges_any_more(
     assert "no record was acknowledged any more: " in err
 
 
-def test_a_produce_that_is_held_up_says_by_what(odradek_process: Run, place: Path, home: Path) -> None:
+def test_a_produce_that_is_held_up_says_by_what(odradek: Run, odradek_process: Run, place: Path, home: Path) -> None:
     """In its news, while the records wait for a broker that is gone."""
     assert odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place)).code == 0
-    assert odradek_process("topic", "create", "orders", "-r", "1").code == 0
+    assert odradek("topic", "create", "orders", "-r", "1").code == 0
     producing = started(home, "produce", "orders", "--count", "0", "--rate", "100", "--timeout", str(PATIENCE_S))
     try:
-        assert odradek_process("consume", "orders", "-o", "beginning", "-c", "20").code == 0
+        assert odradek("consume", "orders", "-o", "beginning", "-c", "20").code == 0
         cluster = LocalCluster.load(place)
         cluster.kill(1)
         wanted = f"held up: broker 1 at {cluster.bootstrap}: connection refused"
@@ -349,14 +347,14 @@ def test_a_watched_status_moves_no_cursor_that_is_not_there(
     assert seen.count("PARTITION") >= 1
 
 
-def test_a_frozen_broker_is_named_and_only_a_frozen_one_is_thawed(cluster: LocalCluster, odradek_process: Run) -> None:
+def test_a_frozen_broker_is_named_and_only_a_frozen_one_is_thawed(cluster: LocalCluster, odradek: Run) -> None:
     """Before anybody has missed it; afterwards all is healthy again, and there is nobody left to be thawed."""
-    assert odradek_process("chaos", "pause", "--broker", "1").code == 0
+    assert odradek("chaos", "pause", "--broker", "1").code == 0
     until(
-        lambda: odradek_process("cluster", "status").out.splitlines(),
+        lambda: odradek("cluster", "status").out.splitlines(),
         lambda status: status and "broker 1 does not answer" in status[0],
     )
-    assert "thawed broker 1" in odradek_process("chaos", "resume", "--broker", "1").err
-    again = odradek_process("chaos", "resume", "--broker", "1", "--json")
+    assert "thawed broker 1" in odradek("chaos", "resume", "--broker", "1").err
+    again = odradek("chaos", "resume", "--broker", "1", "--json")
     assert (again.code, json.loads(again.out)) == (0, [])
     assert "broker 1 was not frozen" in again.err

@@ -13,14 +13,14 @@ Run = Callable[..., Any]
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster-walk")]
 
 
-def test_the_one_that_was_named_is_waited_for(odradek_process: Run, place: Path) -> None:
+def test_the_one_that_was_named_is_waited_for(odradek: Run, odradek_process: Run, place: Path) -> None:
     """A broker that was killed before is no reason to fail: it is named, with the command that starts it.
 
     How long the others are waited for is said by `--timeout`.
     """
     assert odradek_process("cluster", "up", "-d", "--timeout", "90", "--data", str(place)).code == 0
     for number in ("2", "3"):
-        assert odradek_process("chaos", "kill", "--broker", number).code == 0
+        assert odradek("chaos", "kill", "--broker", number).code == 0
     restarted = odradek_process("chaos", "restart", "--broker", "2", "--wait", "--timeout", "90")
     assert restarted.code == 0, restarted
     started, down = restarted.err.splitlines()
