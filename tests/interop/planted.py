@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from odradek_audit.findings import Finding
@@ -167,8 +168,13 @@ def _plant_near_miss(
 
 def _level(sources: Mapping[str, Path], partition: TopicPartition) -> list[str]:
     """The replicas that have the partition's log to its end."""
-    ends = {name: log_end_of(path / str(partition)) for name, path in sources.items()}
+    ends = {name: _end_of_source(path / str(partition)) for name, path in sources.items()}
     return sorted(name for name, end in ends.items() if end == max(ends.values()))
+
+
+@cache  # nobody changes a source
+def _end_of_source(directory: Path) -> tuple[int, int]:
+    return log_end_of(directory)
 
 
 def _copy_partition(
@@ -176,14 +182,26 @@ def _copy_partition(
 ) -> None:
     for name, path in replicas.items():
         shutil.rmtree(path / str(target), ignore_errors=True)
-        shutil.copytree(sources[name] / str(source), path / str(target))
+        (path / str(target)).mkdir()
+        for file, content in _content(sources[name] / str(source)).items():
+            (path / str(target) / file).write_bytes(content)
         for file in CHECKPOINTS:
-            offset = _offsets(sources[name] / file).get(source)
+            offset = _offsets_of_source(sources[name] / file).get(source)
             offsets = _offsets(path / file)
             offsets.pop(target, None)
             (path / file).write_bytes(
                 encode_offset_checkpoint(offsets | ({target: offset} if offset is not None else {}))
             )
+
+
+@cache  # one partition is copied for each kind of damage
+def _content(directory: Path) -> Mapping[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@cache
+def _offsets_of_source(path: Path) -> Mapping[TopicPartition, int]:
+    return _offsets(path)
 
 
 def _offsets(path: Path) -> dict[TopicPartition, int]:
