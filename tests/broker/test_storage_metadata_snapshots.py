@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 from odradek_broker.core.partition.messages import WriteEpochs
@@ -58,6 +59,7 @@ def write_snapshot(files: Files, snapshots: MetadataSnapshots, end_offset: int) 
     writer.finish()
 
 
+@cache  # sent at every step at which the receiver may crash
 def bytes_of(end_offset: int) -> bytes:
     """A snapshot as another node would send it."""
     files = CrashingFiles(SimDisk(random.Random(0)), 1 << 60)

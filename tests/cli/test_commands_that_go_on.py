@@ -135,18 +135,18 @@ STOPS = pytest.mark.parametrize(
 WAITS = "records are on their way; a second Ctrl-C does not wait for them"
 
 
-def records_written(odradek_process: Run) -> int:
+def records_written(odradek: Run) -> int:
     """How many are in the logs, once every leader has told."""
-    ends = until(lambda: leaders_ends(odradek_process("cluster", "status", "--json").out), lambda ends: len(ends) == 3)
+    ends = until(lambda: leaders_ends(odradek("cluster", "status", "--json").out), lambda ends: len(ends) == 3)
     return sum(ends)
 
 
 @contextlib.contextmanager
-def producing_without_end(odradek_process: Run, home: Path) -> Iterator[subprocess.Popen[str]]:
+def producing_without_end(odradek: Run, home: Path) -> Iterator[subprocess.Popen[str]]:
     """A produce that has begun, and takes a batch in every turn of its loop: some of its records are always open."""
     producing = started(home, "produce", "orders", "--count", "0", "--json")
     try:
-        assert odradek_process("consume", "orders", "-o", "end", "-c", "2000").code == 0
+        assert odradek("consume", "orders", "-o", "end", "-c", "2000").code == 0
         yield producing
     finally:
         producing.kill()
@@ -178,23 +178,23 @@ def all_frozen(cluster: LocalCluster) -> Iterator[None]:
 
 @STOPS
 def test_an_interrupted_produce_waits_for_what_it_has_taken(
-    cluster: LocalCluster, odradek_process: Run, home: Path, number: signal.Signals
+    cluster: LocalCluster, odradek: Run, home: Path, number: signal.Signals
 ) -> None:
     """However long that takes: here the brokers are frozen until it has said for how many records it waits."""
-    before = records_written(odradek_process)
-    with producing_without_end(odradek_process, home) as producing:
+    before = records_written(odradek)
+    with producing_without_end(odradek, home) as producing:
         with all_frozen(cluster):
             producing.send_signal(number)
             said(producing, WAITS)
         out, _ = ended(producing)
     counted = json.loads(out)
     assert (counted["interrupted"], counted["failed"], counted["unknown"]) == (True, 0, 0)
-    assert counted["records"] == records_written(odradek_process) - before > 0
+    assert counted["records"] == records_written(odradek) - before > 0
 
 
-def test_a_second_ctrl_c_ends_a_produce_at_once(cluster: LocalCluster, odradek_process: Run, home: Path) -> None:
+def test_a_second_ctrl_c_ends_a_produce_at_once(cluster: LocalCluster, odradek: Run, home: Path) -> None:
     """With code 1, and the number of records of which nobody can say whether they are written."""
-    with producing_without_end(odradek_process, home) as producing:
+    with producing_without_end(odradek, home) as producing:
         with all_frozen(cluster):
             producing.send_signal(signal.SIGINT)
             said(producing, WAITS)
@@ -209,13 +209,13 @@ def test_a_second_ctrl_c_ends_a_produce_at_once(cluster: LocalCluster, odradek_p
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_ledger_of_a_workload_that_is_told_to_end_is_whole(
-    cluster: LocalCluster, odradek_process: Run, home: Path, tmp_path: Path, times: int
+    cluster: LocalCluster, odradek: Run, home: Path, tmp_path: Path, times: int
 ) -> None:
     """Once told, it waits for its records; told again, it does not; the ledger has what was sent in any case."""
     history = tmp_path / "history.jsonl"
     writing = started(home, "chaos", "write", "orders", "--count", "100000000", "--history", str(history), "--json")
     try:
-        assert odradek_process("consume", "orders", "-o", "end", "-c", "2000").code == 0
+        assert odradek("consume", "orders", "-o", "end", "-c", "2000").code == 0
         with all_frozen(cluster):
             writing.send_signal(signal.SIGTERM)
             said(writing, WAITS)
@@ -238,11 +238,11 @@ def test_the_ledger_of_a_workload_that_is_told_to_end_is_whole(
     ("acks", "said_of_it"), [("all", "acknowledged by"), ("1", "acknowledged by"), ("0", "acks=0")]
 )
 def test_a_workload_writes_down_what_was_promised(
-    cluster: LocalCluster, odradek_process: Run, tmp_path: Path, acks: str, said_of_it: str
+    cluster: LocalCluster, odradek: Run, tmp_path: Path, acks: str, said_of_it: str
 ) -> None:
     """Each record with the acks that it went with; only those of acks=all are owed to anybody."""
     words = ["chaos", "write", "orders", "--count", "300", "--acks", acks, "--history", str(tmp_path / "history")]
-    outcome = odradek_process(*words)
+    outcome = odradek(*words)
     assert outcome.code == 0, outcome.err
     assert said_of_it in outcome.out
     events = [*read_events(tmp_path / "history")]

@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 METADATA = "/odradek.v1.Broker/Metadata"
 RECORDS_BETWEEN_KILLS = 300
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-cluster")]
 
 
 async def topics_known_at(address: str) -> list[str]:
@@ -32,19 +32,23 @@ async def topics_known_at(address: str) -> list[str]:
     return [topic.topic for topic in answer.topics]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """Three brokers on free ports, registered and unfenced, and `orders`, which each of them knows."""
-    made = LocalCluster.create(tmp_path / "cluster", brokers=3, settings={"min.insync.replicas": "2"})
+TOPICS = ("orders", "examples")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers on free ports, registered and unfenced, and a topic for each test, which each of them knows."""
+    place = tmp_path_factory.mktemp("brokers") / "cluster"
+    made = LocalCluster.create(place, brokers=3, settings={"min.insync.replicas": "2"})
 
     async def registered() -> None:
         async with Admin(made.bootstrap, bootstrap_timeout_ms=60_000) as admin, asyncio.timeout(60):
             # A fenced broker is no member of a new partition's ISR, and then the next kill may take the only one.
             while sum(not broker.fenced for broker in (await admin.describe_cluster()).brokers) < 3:
                 pass
-            await admin.create_topics([NewTopic("orders", 2, 3)])
+            await admin.create_topics([NewTopic(topic, 2, 3) for topic in TOPICS])
             for node in made.nodes.values():
-                while "orders" not in await topics_known_at(node.grpc):
+                while not set(TOPICS).issubset(await topics_known_at(node.grpc)):
                     pass
 
     try:
@@ -88,8 +92,8 @@ def test_the_examples_run(cluster: LocalCluster) -> None:
     """As their first lines say, with a cluster that is there."""
     runs: tuple[tuple[str, list[str], str], ...] = (
         ("produce_and_consume.py", [], "read greetings-"),
-        ("fast_producer.py", ["orders", "2000"], "2000 records acknowledged"),
-        ("without_asyncio.py", ["orders"], "b'from a script'"),
+        ("fast_producer.py", ["examples", "2000"], "2000 records acknowledged"),
+        ("without_asyncio.py", ["examples"], "b'from a script'"),
     )
     for name, arguments, words in runs:
         command = [sys.executable, str(EXAMPLES / name), cluster.bootstrap, *arguments]
