@@ -124,7 +124,7 @@ class Writer:
     name: str
     acks: Acks = "all"
     in_flight: int = 100
-    pause_ms: float = 0  # between two records of one partition
+    pause_ms: Callable[[], float] | None = None  # until the next record of a partition; without it, at once
     payload: bytes = b""  # appended to each value; begins with a space
     limit: int | None = None  # of records to all partitions; without it, until `stop`
     on_error: Callable[[OdradekError], None] | None = None
@@ -174,8 +174,8 @@ class Writer:
             if not await self.write_one(partition, room):
                 room.release()
                 await self.clock.sleep(10)
-            elif self.pause_ms:
-                await self.clock.sleep(self.pause_ms)
+            elif self.pause_ms is not None:
+                await self.clock.sleep(self.pause_ms())
 
     def _told(self, partition: int, value: bytes, room: asyncio.Semaphore | None, delivery: Delivery) -> None:
         try:

@@ -137,13 +137,21 @@ class Load:
                 f"{ports.node}.{lives}" if lives else ports.node,
                 acks=acks,
                 in_flight=plan.in_flight,
-                pause_ms=plan.write_pause_ms,
+                pause_ms=self._pause_ms,
             )
             self.writers.append(writer)
             if self.ended:  # it came up too late to be told
                 writer.stop()
             writer.on_send = self._note_send
             await (writer.run() if self.script is None else self._follow_script(writer))
+
+    def _pause_ms(self) -> float:
+        """How long after one record of a partition a writer hands over the next: in a lull, until the next wave."""
+        plan = self.world.plan
+        passed_ms = self.world.loop.now_us / 1000 % plan.wave_ms
+        if passed_ms + plan.write_pause_ms < plan.wave_ms * plan.wave_share:
+            return plan.write_pause_ms
+        return plan.wave_ms - passed_ms
 
     def _acknowledged(self, topic: str, partition: int, offset: int) -> None:
         self.world.silences.acknowledged(self.world.loop.now_us, topic, partition)

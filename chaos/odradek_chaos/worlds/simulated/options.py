@@ -110,6 +110,8 @@ class Plan:
     link_ms: tuple[float, float]
     write_pause_ms: float
     in_flight: int
+    wave_ms: float  # the load comes in waves of this length: idle replicas have faults of their own
+    wave_share: float  # of a wave in which there is writing
     core: bool  # liveness L3: one machine stays broken for ever while the others must be well
 
     def describe(self) -> dict[str, object]:
@@ -127,6 +129,8 @@ class Plan:
             "link_ms": self.link_ms,
             "write_pause_ms": round(self.write_pause_ms, 1),
             "in_flight": self.in_flight,
+            "wave_ms": round(self.wave_ms),
+            "wave_share": round(self.wave_share, 2),
             "settings": changed,
         }
 
@@ -149,6 +153,8 @@ def expand(rng: Random, options: Options) -> Plan:
         link_ms=(low, low * rng.choice((1.5, 4, 10))),
         write_pause_ms=rng.uniform(15, 100),
         in_flight=rng.choice((1, 5, 50)),
+        wave_ms=rng.uniform(300, 3_000),
+        wave_share=rng.uniform(0.15, 0.6),
         core=core if options.core == "drawn" else options.core == "always",
     )
     small, chosen = rng.choice(SMALL_SNAPSHOTS), rng.random() < 0.5
