@@ -111,7 +111,7 @@ class Demo:
                 await producer.start()
                 writers.append(
                     Writer(producer, self._ledger, self._clock, TOPIC, plan.partitions, f"w{number}",
-                           in_flight=plan.in_flight, pause_ms=plan.pause_ms, payload=PAYLOAD)
+                           in_flight=plan.in_flight, pause_ms=lambda: plan.pause_ms, payload=PAYLOAD)
                 )  # fmt: skip
             async with asyncio.TaskGroup() as tasks:
                 for writer in writers:
