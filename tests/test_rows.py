@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
+pytestmark = pytest.mark.xdist_group("rows")  # in one process, so that each file is parsed once
 LISTS = tomllib.loads((TESTS / "rows.toml").read_text())
 ROW = re.compile(rf"\b(?:{'|'.join(LISTS['areas'])})-\d+\b")
 RULE = re.compile(r"\bR-\d+\b")

@@ -31,7 +31,7 @@ def write_pair(root: Path) -> dict[str, Path]:
     return {str(node): write_log_directory(root / str(node), node, sample) for node in (1, 2)}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_any_change_of_any_file_ends_in_a_report(seed: int) -> None:
     """Bytes flipped, cut, repeated, replaced by noise anywhere: there is a report, and the other replica is not

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek.cli.main import app
-from odradek.cli.reference import commands, page
+from odradek.cli.reference import page
 from odradek.cli.tree import GROUP, SUMMARIES
-from typer.main import get_command
+
+from tests.commands_of_odradek import tree
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"grpc", "pyspark", "pyarrow", "rich", "odradek_broker", "odradek_chaos", "odradek_audit"}
@@ -47,7 +47,7 @@ def test_help_of_a_command_does_not_load_the_network() -> None:
 def test_every_registered_command_has_a_line_on_the_first_page() -> None:
     """What an entry point registers stands in the summaries, under its own words."""
     listed = {name: summary for names in SUMMARIES.values() for name, summary in names.items()}
-    firsts = {path[1]: command.help for path, command, _ in commands(get_command(app), ("odradek",)) if len(path) == 2}
+    firsts = {path[1]: command.help for path, command in tree().items() if len(path) == 2}
     assert {point.name for point in entry_points(group=GROUP)} == set(firsts)
     assert set(firsts) <= set(listed)
     for name in set(firsts) - {"audit"}:  # the auditor speaks for itself, and longer
@@ -55,7 +55,7 @@ def test_every_registered_command_has_a_line_on_the_first_page() -> None:
 
 
 def leaves() -> list[tuple[tuple[str, ...], Any]]:
-    return [(path, leaf) for path, leaf, _ in commands(get_command(app), ("odradek",)) if not hasattr(leaf, "commands")]
+    return [(path, leaf) for path, leaf in tree().items() if not hasattr(leaf, "commands")]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from odradek.cli.main import app
-from odradek.cli.reference import commands
-from typer.main import get_command
+
+from tests.commands_of_odradek import tree
 
 WITHOUT_JSON = {
     "server run": "it goes on until it is stopped, and what it says is its log",
@@ -18,7 +17,7 @@ def acting() -> dict[str, Any]:
     """The commands that do something when they are called, by their words."""
     return {
         " ".join(path[1:]): command
-        for path, command, _ in commands(get_command(app), ("odradek",))
+        for path, command in tree().items()
         if not hasattr(command, "commands") or (command.invoke_without_command and not command.no_args_is_help)
     }
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
-from odradek.cli.main import app
-from odradek.cli.reference import commands
-from typer.main import get_command
+
+from tests.commands_of_odradek import tree
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/architecture.md", "docs/differences.md", "docs/checks.md", "docs/client.md")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 IN_BLOCK = re.compile(r"(?:^|\| )(?:\$ )?(odradek [a-z-][^|#\n]*)", re.MULTILINE)
 IN_TEXT = re.compile(r"`(odradek [a-z-][^`]*)`")
-TREE: dict[tuple[str, ...], Any] = {path: command for path, command, _ in commands(get_command(app), ("odradek",))}
+TREE = tree()
 
 
 def mentioned() -> list[tuple[str, str]]:

@@ -376,7 +376,7 @@ FAULTS = (
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=20, max_size=120), st.integers(0, 1000))
 def test_whatever_fails_records_arrive_once_and_in_order(steps: list[int], seed: int) -> None:
     """Answers lost before or after the append, refusals, broken streams: the log has each record once, in order."""

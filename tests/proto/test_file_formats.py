@@ -301,7 +301,7 @@ def test_a_damaged_producer_snapshot_is_refused() -> None:
             decode_producer_snapshot(struct.pack(">hI", 1, crc32c(body)) + body)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.binary(max_size=120))
 def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
     """No reader of a small file gives anything but values or CorruptFile."""

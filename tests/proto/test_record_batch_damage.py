@@ -102,7 +102,7 @@ def test_flipped_bits_never_surprise_a_reader_that_skips_the_crc(codec: Codec) -
     assert refused > 100
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(Codec), st.integers(0, 2**31 - 1))
 def test_arbitrary_bytes_as_records_never_surprise(body: bytes, codec: Codec, count: int) -> None:
     """Any body under a right CRC gives records or CorruptBatch, compressed or not."""
@@ -112,7 +112,7 @@ def test_arbitrary_bytes_as_records_never_surprise(body: bytes, codec: Codec, co
             assert len(decode_records(batch, read_header(batch))) == count
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=150), st.integers(-5, 160))
 def test_arbitrary_bytes_as_headers_never_surprise(data: bytes, position: int) -> None:
     """Walking over anything gives headers or CorruptBatch."""

@@ -9,7 +9,7 @@ from odradek_chaos.worlds.simulated.campaign import run_campaign
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import run_seed
 
-SEEDS, EVERY_DAY = 50, 30  # the slow tests have the others
+SEEDS, EVERY_DAY = 50, 20  # the slow tests have the others
 SEEDS_PER_TEST = 5
 FAULTS_MS, SHORT_FAULTS_MS = 3_500, 1_000
 LONG_SEEDS = 10  # the others are shorter, for the sake of those who wait

@@ -26,13 +26,13 @@ OBSERVER = 4
 ROUNDS = 40
 KEPT = 40  # records of a snapshot
 PAUSES_MS = (2, 20, 100, 500, 2_000)
-SEEDS_OF_EVERY_DAY = 6  # of the twelve of each kind
+SEEDS, SEEDS_OF_EVERY_DAY = 12, 4  # of each kind
 
 
 def seeds(first: int) -> list[ParameterSet]:
     return [
         pytest.param(first + number, marks=pytest.mark.slow if number >= SEEDS_OF_EVERY_DAY else ())
-        for number in range(2 * SEEDS_OF_EVERY_DAY)
+        for number in range(SEEDS)
     ]
 
 

@@ -1,0 +1,16 @@
+"""The whole tree of commands, for tests that look at each of them: to load it takes half a second."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from odradek.cli.main import app
+from odradek.cli.reference import commands
+from typer.main import get_command
+
+
+@cache
+def tree() -> dict[tuple[str, ...], Any]:
+    """Each command and group by its words, `odradek` the first of them."""
+    return {path: command for path, command, _ in commands(get_command(app), ("odradek",))}
