@@ -20,7 +20,7 @@ demo: $(STAMP)  ## three brokers, a workload, a killed leader, an audit on Spark
 	@$(BIN)/odradek demo
 
 test: $(STAMP)  ## everything of every day, some two minutes on two idle cores
-	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup  # one of three waits for processes
 
 test-slow: $(STAMP)  ## what takes longer: real processes, killed for minutes
 	@$(BIN)/python -m pytest -m slow
