@@ -102,13 +102,7 @@ async def _write(
     producer: Producer[bytes, bytes] = Producer(servers, acks=acks, enable_idempotence=acks == "all", linger_ms=1)
     await producer.start()
     writer = Writer(producer, ledger, clock, topic, found, name, acks=acks, in_flight=in_flight, limit=count)
-    try:
-        interrupted = await _run(writer, screen)
-    finally:
-        with contextlib.suppress(ExceptionGroup):  # each failure is in the ledger already
-            await producer.close(0)
-        await writer.settle()
-        ledger.close()
+    interrupted = await _run(writer, screen)
     silences = [item.longest_silence_ms for item in ledger.progress.values()]
     return {
         "topic": topic,
@@ -124,12 +118,17 @@ async def _write(
 
 
 async def _run(writer: Writer, screen: Screen) -> bool:
-    """Run a writer to its end, or until it is told to stop; the second time its records are not waited for."""
+    """Run a writer to its end, or until it is told to stop; the second time its records are not waited for.
+
+    Whoever tells it once more does not keep it from completing the ledger.
+    """
     running = asyncio.create_task(writer.run())
     told = 0
 
     def on_told() -> None:
         nonlocal told
+        if running.done():
+            return
         told += 1
         writer.stop()
         if told > 1:
@@ -147,6 +146,11 @@ async def _run(writer: Writer, screen: Screen) -> bool:
         except asyncio.CancelledError:
             if told < 2:
                 raise
+        finally:
+            with contextlib.suppress(ExceptionGroup):  # each failure is in the ledger already
+                await writer.producer.close(0)
+            await writer.settle()
+            writer.ledger.close()
     return told > 0
 
 

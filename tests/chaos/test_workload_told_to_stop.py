@@ -1,0 +1,41 @@
+"""`odradek chaos write`, told to stop while it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from pathlib import Path
+from typing import cast
+
+from odradek import Producer
+from odradek.cli.screen import Screen
+from odradek.cli.stopping import TELLING
+from odradek_audit.history import read_events
+from odradek_chaos.workload import Ledger, Writer
+from odradek_chaos.writing_cli import _run
+from odradek_proto.transport.clock import LoopClock
+
+
+class ProducerThatIsSlowToClose:
+    """Somebody is impatient while it closes."""
+
+    async def close(self, timeout: float) -> None:
+        for number in TELLING:
+            signal.raise_signal(number)
+            await asyncio.to_thread(bool)  # the loop hears of it
+
+
+def test_who_is_impatient_at_the_end_cuts_no_ledger_short(tmp_path: Path) -> None:
+    """What was sent is in the file, although every signal comes once more; all was done before the first of them."""
+    path = tmp_path / "history"
+
+    async def story() -> bool:
+        clock = LoopClock(random.Random(0))
+        ledger = Ledger(clock, path, keep=False)
+        producer = cast(Producer[bytes, bytes], ProducerThatIsSlowToClose())
+        ledger.send("orders", 0, b"w1/0/0", "w1", "all")
+        return await _run(Writer(producer, ledger, clock, "orders", 1, "w1", limit=0), Screen())
+
+    assert asyncio.run(story()) is False
+    assert [event.value for event in read_events(path)] == [b"w1/0/0"]
