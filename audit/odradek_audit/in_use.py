@@ -48,9 +48,9 @@ def holder_of(directory: Path) -> int | None:
     for line in table.splitlines():
         match line.split():  # "3: FLOCK ADVISORY WRITE 1899 fe:00:9988371 0 EOF"; "->" in the second place waits for it
             case [_, "FLOCK" | "POSIX", _, "WRITE", process, place, *_] if process.isdecimal():
-                major, minor, inode = place.split(":")
-                is_device = (int(major, 16), int(minor, 16)) == (os.major(lock.st_dev), os.minor(lock.st_dev))
-                if int(inode) == lock.st_ino and (is_device or _has_open(int(process), lock)):
+                device, _, inode = place.rpartition(":")  # "<none>:0" for a lock without a file
+                is_device = device == f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}"
+                if inode == str(lock.st_ino) and (is_device or _has_open(int(process), lock)):
                     return int(process)
     return None
 

@@ -381,7 +381,8 @@ def test_a_broker_that_uses_the_directory_is_named(odradek: Run, tmp_path: Path)
     files = OsFiles()
     lock = files.lock(str(one.parent / ".lock"))
     try:
-        if f" {os.getpid()} " not in Path("/proc/locks").read_text(encoding="ascii"):
+        locks = Path("/proc/locks")
+        if not locks.exists() or f" {os.getpid()} " not in locks.read_text(encoding="ascii"):
             pytest.skip("this system does not tell who holds which lock")
         for words in (["verify", one], ["verify", one.parent], ["verify", one / NAME, two], ["diff", one, two]):
             outcome = odradek("log", *map(str, words), "--json")
