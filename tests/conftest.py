@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.option.markexpr == "not slow" and "TMPDIR" not in os.environ:
         with contextlib.suppress(OSError):  # there is no such place
-            runs_programs = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC  # in Docker nothing runs there; some tests must
+            runs_programs = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC  # Docker forbids it, and tests write some
             if runs_programs and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_IN_MEMORY:
                 os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
