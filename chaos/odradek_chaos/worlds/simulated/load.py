@@ -146,12 +146,7 @@ class Load:
             await (writer.run() if self.script is None else self._follow_script(writer))
 
     def _pause_ms(self) -> float:
-        """How long after one record of a partition a writer hands over the next: in a lull, until the next wave."""
-        plan = self.world.plan
-        passed_ms = self.world.loop.now_us / 1000 % plan.wave_ms
-        if passed_ms + plan.write_pause_ms < plan.wave_ms * plan.wave_share:
-            return plan.write_pause_ms
-        return plan.wave_ms - passed_ms
+        return self.world.plan.pause_ms(self.world.loop.now_us)
 
     def _acknowledged(self, topic: str, partition: int, offset: int) -> None:
         self.world.silences.acknowledged(self.world.loop.now_us, topic, partition)

@@ -6,6 +6,7 @@ truncation mode is no part of the draw: the same seed meets the same faults in e
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from random import Random
 
@@ -113,6 +114,13 @@ class Plan:
     wave_ms: float  # the load comes in waves of this length: idle replicas have faults of their own
     wave_share: float  # of a wave in which there is writing
     core: bool  # liveness L3: one machine stays broken for ever while the others must be well
+
+    def pause_ms(self, now_us: int) -> float:
+        """How long after one record of a partition a writer hands over the next: in a lull, until the next wave."""
+        passed_ms = now_us / 1000 % self.wave_ms
+        if passed_ms + self.write_pause_ms < self.wave_ms * self.wave_share:
+            return self.write_pause_ms
+        return math.ceil((self.wave_ms - passed_ms) * 1000) / 1000  # a microsecond too few would end in the same lull
 
     def describe(self) -> dict[str, object]:
         """All of it in one flat mapping; of the broker's settings those that are not the default."""
