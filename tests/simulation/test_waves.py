@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from odradek_chaos.worlds.simulated.options import Options, expand
+from odradek_chaos.worlds.simulated.silence import Silences
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -19,3 +20,19 @@ def test_a_lull_ends_with_the_next_wave_and_not_before(seed: int) -> None:
         pause_us = round(plan.pause_ms(now_us) * 1000)
         assert pause_us >= min(plan.write_pause_ms, plan.wave_ms * (1 - plan.wave_share)) * 1000 - 1, now_us
         now_us += pause_us
+
+
+def test_a_lull_is_no_silence() -> None:
+    """Only while somebody waits for an acknowledgement does its absence count."""
+    silences = Silences()
+    silences.awaited(0, "orders", 0)
+    silences.acknowledged(5_000, "orders", 0)
+    silences.struck(6_000, "kill")
+    silences.awaited(2_000_000, "orders", 0)
+    silences.acknowledged(2_005_000, "orders", 0)
+    assert silences.longest_ms == {}
+    silences.acknowledged(2_105_000, "orders", 0)
+    assert silences.longest_ms == {}  # the strike was long before
+    silences.struck(2_106_000, "kill")
+    silences.acknowledged(2_405_000, "orders", 0)
+    assert silences.longest_ms == {"kill": 300}

@@ -156,6 +156,8 @@ class Load:
     def _note_send(self, name: str, partition: int) -> None:
         number = int(name.partition(".")[0][1:])
         self.sends.append(Send(self.world.loop.now_us, number, partition))
+        if not any(writer.waiting[partition] for writer in self.writers):
+            self.world.silences.awaited(self.world.loop.now_us, TOPIC, partition)
 
     async def _follow_script(self, writer: Writer) -> None:
         """The records of the script that are this writer's and not in the past, each at its time."""

@@ -1,6 +1,7 @@
 """How long partitions acknowledged nothing, by kind of fault (L8: published, not judged).
 
-A silence is the time between two acknowledgements of one partition. It is told of every kind of fault that struck
+A silence is the time between two acknowledgements of one partition in which somebody waits for the second: a lull of
+the load is none. It is told of every kind of fault that struck
 in it, or in the second before it: with several kinds in one run each gets what they did together, so campaigns of one
 kind alone tell what that kind costs.
 """
@@ -24,6 +25,10 @@ class Silences:
 
     def struck(self, now_us: int, kind: str) -> None:
         self._strikes.append((now_us, kind))
+
+    def awaited(self, now_us: int, topic: str, partition: int) -> None:
+        """A record was handed over while none was on its way: nobody has waited until now."""
+        self._last_us[topic, partition] = now_us
 
     def acknowledged(self, now_us: int, topic: str, partition: int) -> None:
         last_us = self._last_us.get((topic, partition), now_us)
