@@ -27,9 +27,7 @@ app = typer.Typer(
 )
 UNKNOWN_TOPIC_MS = 2_000  # before the cluster is asked whether there is such a topic at all
 KNOWN_TOPIC_TRIES = 10  # so often, as long as it says that there is
-WAITING_BYTES = (
-    4 << 20
-)  # less than buffer.memory's default: after Ctrl-C a moment's records are waited for, not seconds'
+WAITING_BYTES = 4 << 20  # less than buffer.memory's default: after Ctrl-C a moment's records are waited for
 WAITING_BATCHES = 32  # enough for all leaders to be kept busy
 
 
