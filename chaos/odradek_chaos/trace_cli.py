@@ -1,6 +1,6 @@
 """`odradek chaos trace`: one seed of the simulated world with all that happened in it, or what is left of it.
 
-Exit codes: 0 no finding, 3 findings, 2 usage.
+Exit codes: 0 no finding, 3 findings, 2 usage, 130 interrupted: nothing is shown of a run that did not end.
 """
 
 from __future__ import annotations
@@ -92,7 +92,11 @@ def trace(
         if not screen.for_people:
             screen.show({"seed": seed, **(_of_shrunk(shrunk, shrink) if shrunk else {"findings": []})}, str)
         raise typer.Exit(FOUND if shrunk else 0)
-    result = run_seed(seed, replay.options, to_the_end=to_the_end, script=replay.script)
+    try:
+        result = run_seed(seed, replay.options, to_the_end=to_the_end, script=replay.script)
+    except KeyboardInterrupt:
+        screen.say(f"interrupted: seed {seed} did not run to its end")
+        raise
     _show(result, screen, replay.script_says)
     raise typer.Exit(FOUND if result.findings else 0)
 

@@ -56,6 +56,7 @@ class SimLoop(TimedLoop):
         self._housekeeping = Housekeeping()
         self._look_up_at = INTERVAL_EVENTS
         self._stopping = False
+        self._interrupted = False
 
     def fork_rng(self, name: str) -> random.Random:
         """A generator of its own for one part of the world, so that parts do not disturb each other's chance."""
@@ -97,6 +98,9 @@ class SimLoop(TimedLoop):
         main.add_done_callback(lambda _: self.stop())
         self.run_forever()
         if not main.done():
+            if self._interrupted:
+                self._interrupted = False
+                raise KeyboardInterrupt
             raise RuntimeError("the loop was stopped before its main task was done")
         return main.result()
 
@@ -106,7 +110,7 @@ class SimLoop(TimedLoop):
         hooks = sys.get_asyncgen_hooks()
         collecting = gc.isenabled()
         gc.disable()
-        self._running, self._stopping = True, False
+        self._running, self._stopping = True, self._interrupted
         asyncio._set_running_loop(self)
         sys.set_asyncgen_hooks(finalizer=self._finalize_generator)
         try:
@@ -218,6 +222,14 @@ class SimLoop(TimedLoop):
     def stop(self) -> None:
         self._stopping = True
         self._look_up_at = 0
+
+    def interrupt(self) -> None:
+        """End between two callbacks, by `KeyboardInterrupt` out of `run`: whoever runs can still be killed and unwound.
+
+        From the middle of a callback it would come anywhere, and leave tasks that are neither done nor waiting.
+        """
+        self._interrupted = True
+        self.stop()
 
     def close(self) -> None:
         """Forget everything that has not happened. Tasks that never began are told so, the others simply end here."""

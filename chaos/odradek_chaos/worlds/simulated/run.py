@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -62,7 +63,8 @@ def run_seed(
     """Run one seed to its end, or to its first finding. Same seed and options, same result and trace hash.
 
     With a script its strikes and sends take the place of those that the seed would draw. `prepare` is shown the world
-    before anything happens in it. Nothing of the world is left when this returns but the result.
+    before anything happens in it. Nothing of the world is left when this returns but the result, and nothing at all
+    when Ctrl-C ends it, by `KeyboardInterrupt`.
     """
     _set_aside_what_is_loaded()
     with _collected_at_the_end():
@@ -103,9 +105,14 @@ def _run(
     load = Load(world)
     with _listening(world), decided_by(world.luck):
         try:
-            loop.run(_story(world, load, result, script), limit_s=TIME_LIMIT_S)
+            with _interrupts(loop):
+                loop.run(_story(world, load, result, script), limit_s=TIME_LIMIT_S)
         except Stopped:
             pass
+        except KeyboardInterrupt:
+            _end(world)
+            _forget(world, load)
+            raise
         except SimulationError as error:
             world.report(type(error).__name__.lower(), str(error))
         result.trace_hash, result.virtual_ms, result.events = loop.trace_digest(), world.now_ms, loop.events
@@ -117,10 +124,39 @@ def _run(
     result.chances = tuple(world.luck.drawn())
     result.strikes, result.sends, result.costs = tuple(world.strikes), tuple(load.sends), dict(world.costs)
     result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
-    loop.close()
+    _forget(world, load)
+    return result
+
+
+def _forget(world: World, load: Load) -> None:
+    world.loop.close()
     world.forget()
     load.ledger.events.clear()
-    return result
+
+
+@contextlib.contextmanager
+def _interrupts(loop: SimLoop) -> Iterator[None]:
+    """Ctrl-C lets the callback that runs come to its end; the second one does not wait for it.
+
+    Where something else than Python's own handler is in place, or in a thread, all stays as it is.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        loop.interrupt()
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    try:
+        signal.signal(signal.SIGINT, interrupt)
+    except ValueError:  # in a thread, which no signal interrupts
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextlib.contextmanager
