@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from odradek.cli.failures import USAGE, CommandFailed
+from odradek.cli.options import seconds
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.options import Options
@@ -16,9 +17,7 @@ FOUND = 3  # exit code of a run with findings
 MOST_JOBS = 256
 
 Seeds = Annotated[str, typer.Option("--seeds", metavar="A..B", help="The seeds, both ends included.")]
-FaultsSeconds = Annotated[
-    float, typer.Option("--faults", metavar="SECONDS", min=0.1, help="How long there are faults, in virtual seconds.")
-]
+FaultsSeconds = Annotated[float, seconds("--faults", "How long there are faults, in virtual seconds.", least=0.1)]
 Nemeses = Annotated[
     str | None,
     typer.Option("--nemeses", metavar="NAME,...", help="Which nemeses strike. Default: each seed takes three."),

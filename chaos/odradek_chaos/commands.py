@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from odradek.cli.failures import USAGE, CommandFailed
-from odradek.cli.options import DEFAULT_TIMEOUT_S, DataDirectory, Json, Output, OutputFormat, Quiet
+from odradek.cli.options import DEFAULT_TIMEOUT_S, DataDirectory, Json, Output, OutputFormat, Quiet, seconds
 from odradek.cli.screen import Screen
 
 from odradek_chaos import campaigns_cli, pairs_cli, trace_cli, writing_cli
@@ -172,9 +172,7 @@ def restart(
     data: DataDirectory = None,
     project: Project = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until they are ready again.")] = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="How long to wait for them.")
-    ] = 60.0,
+    timeout: Annotated[float, seconds("--timeout", "How long to wait for them.")] = 60.0,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -216,11 +214,11 @@ def _world(world: World, data: str | None, project: str | None) -> RealWorld:
     if project is not None:
         raise CommandFailed("--project is of containers", hint="add --world compose", exit_code=USAGE)
     from odradek.cli.current import data_directory
-    from odradek_broker.local_cluster import LocalCluster
 
+    from odradek_chaos.places import find
     from odradek_chaos.worlds.processes import ProcessesWorld
 
-    return ProcessesWorld(LocalCluster.load(data_directory(data)))
+    return ProcessesWorld(find(data_directory(data)))
 
 
 def _fault(name: str) -> Fault:

@@ -22,6 +22,8 @@ from odradek_broker.commands.probe import (
     split_address,
 )
 
+LONGEST_S = 86_400
+
 
 def health(
     live: Annotated[bool, typer.Option("--live", help="Only whether the process works, ready or not.")] = False,
@@ -29,7 +31,9 @@ def health(
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help=f"Where. Default: {VARIABLE}, else {DEFAULT_URL}.")
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="For all of it.")] = DEFAULT_TIMEOUT_S,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.001, max=LONGEST_S, help="For all of it.")
+    ] = DEFAULT_TIMEOUT_S,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: url, asked, answer, reasons.")] = False,
 ) -> None:
     """Ask a node whether it is ready, by its metrics listener.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed
+from odradek.cli.options import seconds
 
 if TYPE_CHECKING:
     from odradek_chaos.lessons.lesson import Played
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 DEFAULT_PACE_S = 6.0
 
 Auto = Annotated[bool, typer.Option("--auto", help="Turn the pages without being asked.")]
-Pace = Annotated[float, typer.Option("--pace", metavar="SECONDS", min=0.0, help="How long --auto shows a page.")]
+Pace = Annotated[float, seconds("--pace", "How long --auto shows a page.", least=0.0)]
 Data = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", help="Leave both worlds' log directories and histories in this new one."),

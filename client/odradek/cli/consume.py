@@ -8,7 +8,7 @@ import typer
 
 from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import USAGE, CommandFailed
-from odradek.cli.options import Bootstrap, Json, Quiet
+from odradek.cli.options import Bootstrap, Json, Quiet, seconds
 from odradek.cli.parsing import Start, parse_start
 from odradek.cli.running import run
 from odradek.cli.screen import Screen
@@ -49,7 +49,7 @@ def consume(
     as_json: Json = False,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Stop when no record came for so long (exit 5)."),
+        seconds("--timeout", "Stop when no record came for so long (exit 5)."),
     ] = None,
     bootstrap: Bootstrap = None,
     quiet: Quiet = False,

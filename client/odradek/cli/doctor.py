@@ -17,7 +17,7 @@ import typer
 
 from odradek.cli.current import bootstrap_servers, current_directory
 from odradek.cli.failures import FINDINGS, FINE, UNREACHABLE, USAGE, CommandFailed
-from odradek.cli.options import Bootstrap, Json, Output, OutputFormat
+from odradek.cli.options import Bootstrap, Json, Output, OutputFormat, seconds
 from odradek.cli.running import run
 from odradek.cli.screen import Screen, table
 
@@ -70,9 +70,7 @@ def doctor(
     config: Annotated[
         Path | None, typer.Option("-c", "--config", metavar="FILE", help="Check a broker's settings as well.")
     ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="How long one dial or question may take.")
-    ] = DIAL_S,
+    timeout: Annotated[float, seconds("--timeout", "How long one dial or question may take.")] = DIAL_S,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from odradek_proto.setting_units import WITH_UNITS
@@ -15,6 +15,14 @@ class OutputFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
     JSONL = "jsonl"
+
+
+MOST_SECONDS: Final = 1_000_000  # eleven days: in milliseconds it still fits into 32 bits
+
+
+def seconds(name: str, text: str, *, least: float = 0.001) -> Any:
+    """An option that is a time. All of them have an upper bound, so that `inf` is refused as `nan` is, by its name."""
+    return typer.Option(name, metavar="SECONDS", min=least, max=MOST_SECONDS, help=text)
 
 
 Bootstrap = Annotated[
@@ -31,9 +39,7 @@ Bootstrap = Annotated[
 Output = Annotated[OutputFormat, typer.Option("--output", help="How to print the result.")]
 Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only data and errors.")]
-Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after so long (exit code 5).")
-]
+Timeout = Annotated[float, seconds("--timeout", "Give up after so long (exit code 5).")]
 DataDirectory = Annotated[
     str | None,
     typer.Option(

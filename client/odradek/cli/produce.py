@@ -12,7 +12,7 @@ import typer
 
 from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, did_you_mean
-from odradek.cli.options import Bootstrap, Json, Output, OutputFormat, Quiet
+from odradek.cli.options import MOST_SECONDS, Bootstrap, Json, Output, OutputFormat, Quiet, seconds
 from odradek.cli.running import run
 from odradek.cli.screen import Screen, human_bytes
 
@@ -73,12 +73,14 @@ Partition = Annotated[
 Whose = Annotated[Acks, typer.Option("--acks", help="Whose word counts: all in-sync replicas, leader, nobody.")]
 Rate = Annotated[float, typer.Option("--rate", metavar="N", min=0, help="At most so many records a second.")]
 CodecName = Annotated[Compression, typer.Option("-z", "--compression", help="Codec.")]
-Linger = Annotated[float, typer.Option("--linger", metavar="MS", min=0, help="Wait so long for a batch to fill.")]
+Linger = Annotated[
+    float,
+    typer.Option("--linger", metavar="MS", min=0, max=MOST_SECONDS * 1000, help="Wait so long for a batch to fill."),
+]
 BatchSize = Annotated[str, typer.Option("--batch-size", metavar="BYTES", help="Largest batch.")]
 Create = Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")]
-DeliveryTimeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Give a record up after so long.")
-]
+DeliveryTimeout = Annotated[float, seconds("--timeout", "Give a record up after so long.", least=0.1)]
+DELIVERY_TIMEOUT_S = 120.0
 
 
 @app.command()
@@ -97,7 +99,7 @@ def produce(
     linger: Linger = 0,
     batch_size: BatchSize = "16KiB",
     create: Create = False,
-    delivery_timeout: DeliveryTimeout = 120.0,
+    delivery_timeout: DeliveryTimeout = DELIVERY_TIMEOUT_S,
     bootstrap: Bootstrap = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,

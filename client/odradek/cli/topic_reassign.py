@@ -13,7 +13,7 @@ import typer
 
 from odradek.cli.cluster import ask
 from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed
-from odradek.cli.options import DEFAULT_TIMEOUT_S, Json, Output, OutputFormat, Quiet
+from odradek.cli.options import DEFAULT_TIMEOUT_S, Json, Output, OutputFormat, Quiet, seconds
 from odradek.cli.screen import Screen
 from odradek.cli.topic_plan import Plan, as_line, current_plan, parse_brokers, plan_as_json, read_plan, select, spread
 from odradek.cli.topic_progress import follow, look, row, show
@@ -74,12 +74,7 @@ def reassign(
     quiet: Quiet = False,
     timeout: Annotated[
         float | None,
-        typer.Option(
-            "--timeout",
-            metavar="SECONDS",
-            min=0.001,
-            help="Give up after so long (exit code 5). [default: 15; --wait: no]",
-        ),
+        seconds("--timeout", "Give up after so long (exit code 5). [default: 15; --wait: no]"),
     ] = None,
 ) -> None:
     """Give partitions other replicas, or more, or fewer.
