@@ -7,6 +7,7 @@ the broker too.
 from __future__ import annotations
 
 import shlex
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from odradek.cli import cluster as looking
 from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed, did_you_mean
-from odradek.cli.options import DataDirectory, Json, Output, OutputFormat, Quiet, Settings
+from odradek.cli.options import DataDirectory, Json, Output, OutputFormat, Quiet, Settings, seconds
 from odradek.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def up(
     detach: Annotated[
         bool, typer.Option("-d", "--detach", help="Return when the brokers are ready; `cluster down` stops them.")
     ] = False,
-    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for them.")] = 60.0,
+    timeout: Annotated[float, seconds("--timeout", "How long to wait for them.")] = 60.0,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -67,14 +68,18 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
     """A new cluster, or the one that is there."""
     from odradek_broker.local_cluster import LocalCluster
 
+    from odradek_chaos.places import find, refuse_inside_another
     from odradek_chaos.room import room_needed
 
     extra = _checked(settings)
-    directory = Path(tempfile.mkdtemp(prefix="odradek-")) if data is None else Path(data).absolute()
+    if data is None:
+        return _temporary(brokers or 3, extra)
+    directory = Path(data).absolute()
     if not LocalCluster.exists(directory):
+        refuse_inside_another(directory)
         with room_needed(directory):
-            return LocalCluster.create(directory, brokers=brokers or 3, settings=extra, temporary=data is None)
-    cluster = LocalCluster.load(directory)
+            return LocalCluster.create(directory, brokers=brokers or 3, settings=extra)
+    cluster = find(directory)
     if brokers not in (None, len(cluster.nodes)):
         raise CommandFailed(
             f"the cluster in {directory} has {len(cluster.nodes)} brokers, not {brokers}",
@@ -87,12 +92,33 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
             hint=f"`odradek cluster down --data {shlex.quote(str(directory))}` stops it",
         )
     cluster.settings |= extra
+    cluster.temporary = False  # who names a directory wants to keep it
+    with room_needed(directory):
+        return _with_ports(cluster, screen)
+
+
+def _temporary(brokers: int, settings: dict[str, str]) -> LocalCluster:
+    """A new cluster in a directory of its own, of which nothing stays when it cannot be laid out."""
+    from odradek_broker.local_cluster import LocalCluster
+
+    from odradek_chaos.room import room_needed
+
+    directory = Path(tempfile.mkdtemp(prefix="odradek-"))
+    try:
+        with room_needed(directory):
+            return LocalCluster.create(directory, brokers=brokers, settings=settings, temporary=True)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def _with_ports(cluster: LocalCluster, screen: Screen) -> LocalCluster:
+    """The cluster with addresses that are free, and written down so."""
     cluster.place_metrics()
     if not any(cluster.running(node_id) for node_id in cluster.nodes):
         for address in cluster.renew_taken_ports():
             screen.say(f"{address} is taken by another process now: the brokers get new addresses")
-    with room_needed(directory):
-        cluster.save()
+    cluster.save()
     return cluster
 
 
@@ -125,12 +151,12 @@ def down(
     is the default again.
     """
     from odradek.cli.current import data_directory, forget
-    from odradek_broker.local_cluster import LocalCluster
 
+    from odradek_chaos.places import find
     from odradek_chaos.running_clusters import runs
 
     screen = Screen(output, as_json, quiet)
-    cluster = LocalCluster.load(data_directory(data))
+    cluster = find(data_directory(data))
     live = [node_id for node_id in cluster.nodes if cluster.running(node_id)]
     killed = cluster.stop_all()
     again = forget(cluster.directory, runs)

@@ -1,4 +1,5 @@
-"""A disk without room for a cluster, said as such: which directory, how much is free there, and what to do.
+"""A disk without room for a cluster, or one that cannot be written, said as such: which directory, how much is free
+there, and what to do.
 
 Neither who starts a cluster nor a broker says it by itself. An `OSError` of a write names no file, and a broker whose
 words go to the same disk may not even get them out.
@@ -7,6 +8,7 @@ words go to the same disk may not even get them out.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -18,14 +20,20 @@ from odradek_broker.local_cluster import STATE_FILE, ClusterError, LocalCluster
 
 LITTLE_BYTES = 64 * 1024  # less than a broker's first files take
 REMEDY = "make room there, or put the cluster on another disk with --data DIR (temporary data: TMPDIR)"
+NOT_OURS = (errno.EROFS, errno.EACCES, errno.EPERM)
+NAME_ANOTHER = "name a directory that you may write to with --data DIR (temporary data: TMPDIR)"
 
 
 @contextlib.contextmanager
 def room_needed(directory: Path) -> Iterator[None]:
-    """Inside, a cluster's files are written there. Raises `CommandFailed` when there is no room for them."""
+    """Inside, a cluster's files are written there. Raises `CommandFailed` when there is no room for them, or
+    when nothing can be written there."""
     try:
         yield
     except OSError as error:
+        if error.errno in NOT_OURS:
+            what = f"the cluster's files in {directory} cannot be written: {os.strerror(error.errno)}"
+            raise CommandFailed(what, hint=NAME_ANOTHER) from error
         if error.errno not in NO_ROOM:
             raise
         half_written = directory / f"{STATE_FILE}.{os.getpid()}"

@@ -1,0 +1,124 @@
+"""Directories of clusters on this machine: found again, refused, removed.
+
+Rules. A directory belongs to odradek, and goes with the cluster, only while it is the very one that was made as a
+temporary one: who moves, copies or names it wants to keep it. No cluster lies inside of another one, for whoever
+audits the outer one would take the inner one's brokers for replicas.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from odradek.cli.failures import USAGE, CommandFailed
+from odradek_broker.local_cluster import STATE_FILE, ClusterError, LocalCluster, NodeProcess
+from odradek_proto.formats import META_PROPERTIES
+
+KNOWN = {
+    each.name: each.default is MISSING for each in fields(NodeProcess)
+}  # what is said of a broker: whether it must
+
+
+def find(directory: Path) -> LocalCluster:
+    """The cluster there. Raises `ClusterError` when there is none, `CommandFailed` when its file is broken.
+
+    It is temporary only where it was laid out, never where it was moved or copied to.
+    """
+    place = directory.absolute()
+    try:
+        cluster = LocalCluster.load(place)
+    except ClusterError as error:
+        if error.__cause__ is None:
+            raise
+        raise _broken(place, error.__cause__) from error
+    if not cluster.nodes or not isinstance(cluster.settings, dict):
+        raise _broken(place, None)
+    cluster.temporary = cluster.temporary and _was_laid_out(place)
+    return cluster
+
+
+def _was_laid_out(place: Path) -> bool:
+    """Whether the file speaks of this very directory."""
+    nodes = json.loads((place / STATE_FILE).read_text())["nodes"]
+    return all(Path(node["log_directory"]).parent.resolve() == place.resolve() for node in nodes)
+
+
+def _broken(place: Path, error: BaseException | None) -> CommandFailed:
+    file = place / STATE_FILE
+    if isinstance(error, OSError):
+        return CommandFailed(
+            f"{file} cannot be read: {error.strerror or error}", hint="make it readable for you, or put a copy there"
+        )
+    return CommandFailed(
+        f"{file} {_flaw(file)}",
+        hint="put it back from a copy, or start another cluster elsewhere with --data DIR; the records are in the"
+        f" brokers' directories beside it: `odradek audit run --data {shlex.quote(str(place))}` reads them without it",
+    )
+
+
+def _flaw(file: Path) -> str:
+    """What is wrong with a file that describes no cluster."""
+    try:
+        state = json.loads(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        return "is no UTF-8 text"
+    except json.JSONDecodeError as error:
+        return f"is no JSON (line {error.lineno}, column {error.colno}: {error.msg})"
+    if not isinstance(state, dict):
+        return "is not the JSON object that `odradek cluster up` writes"
+    nodes = state.get("nodes")
+    if not isinstance(nodes, list) or not nodes:
+        return "has no 'nodes', the list of its brokers"
+    for node in nodes:
+        if not isinstance(node, dict):
+            return "names brokers that are no JSON objects in 'nodes'"
+        if lacking := [name for name, needed in KNOWN.items() if needed and name not in node]:
+            return f"lacks {_quoted(lacking)} of a broker in 'nodes'"
+        if unknown := [name for name in node if name not in KNOWN]:
+            return f"says {_quoted(unknown)} of a broker in 'nodes', which odradek does not know"
+    if lacking := [name for name in ("cluster_id", "settings") if name not in state]:
+        return f"lacks {_quoted(lacking)}"
+    return "has a value of a wrong kind"
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def refuse_inside_another(directory: Path) -> None:
+    """Raise `CommandFailed` (2) for a new cluster's directory inside of another cluster or of a broker's directory."""
+    within = {STATE_FILE: "the cluster in", META_PROPERTIES: "the log directory"}
+    outer = next(
+        (
+            f"{what} {above}"
+            for name, what in within.items()
+            for above in directory.resolve().parents
+            if (above / name).exists()
+        ),
+        "",
+    )
+    if outer:
+        raise CommandFailed(
+            f"{directory} lies inside of {outer}",
+            hint="name a directory outside of it with --data: who audits the one would count the other's brokers",
+            exit_code=USAGE,
+        )
+
+
+def remove_unless_named(cluster: LocalCluster, said: Exception) -> Exception:
+    """The directory of a temporary cluster that did not come up goes, unless the error sends somebody to logs in it.
+
+    Returns the error; in the other case with how to remove the directory.
+    """
+    if not cluster.temporary:
+        return said
+    hint = str(getattr(said, "hint", ""))
+    if not any(str(cluster.log_file(node_id)) in f"{said} {hint}" for node_id in cluster.nodes):
+        shutil.rmtree(cluster.directory, ignore_errors=True)
+        return said
+    removal = f"`odradek cluster down --data {shlex.quote(str(cluster.directory))} --remove` removes what it left"
+    code = int(getattr(said, "exit_code", 1))
+    return CommandFailed(str(said), hint=f"{hint}; {removal}" if hint else removal, exit_code=code)

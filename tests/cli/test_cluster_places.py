@@ -1,0 +1,194 @@
+"""The directories of clusters: which of them may be removed, which can be used, and what is said of the others."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek_broker.local_cluster import LocalCluster
+from odradek_chaos.places import find
+from odradek_chaos.up import Up
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cluster up` ends when everything is written down, before the first broker."""
+
+    def end(self: Up, *, detach: bool) -> int:
+        return 0
+
+    monkeypatch.setattr(Up, "run", end)
+
+
+def temporary(directory: Path) -> Path:
+    """A cluster as `cluster up` lays it out in a temporary directory, with records."""
+    cluster = LocalCluster.create(directory, brokers=3, temporary=True)
+    for log_directory in cluster.replicas().values():
+        log_directory.mkdir()
+        (log_directory / "log").write_text("records")
+    return directory
+
+
+def copied(before: Path, after: Path) -> Path:
+    """The copy of a temporary cluster that is gone."""
+    shutil.copytree(before, after)
+    shutil.rmtree(before)
+    return after
+
+
+def records(directory: Path) -> int:
+    return len([*directory.glob("broker-*/log")])
+
+
+def test_a_temporary_cluster_goes_when_it_goes_down(odradek: Run, tmp_path: Path) -> None:
+    """Also when its directory is named, by whatever name."""
+    for name in ("odradek-1", "link"):
+        place = temporary(tmp_path / "odradek-1")
+        (link := tmp_path / "link").unlink(missing_ok=True)
+        link.symlink_to(place)
+        outcome = odradek("cluster", "down", "--data", str(tmp_path / name))
+        assert outcome.code == 0, outcome
+        assert "the data was removed" in outcome.out
+        assert not records(place)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.mark.parametrize("way", [Path.rename, copied])
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_was_temporary_elsewhere_stays(
+    odradek: Run, tmp_path: Path, way: Callable[[Path, Path], Path], saved: bool
+) -> None:
+    """A directory that was moved or copied is its user's, also after a command has used and rewritten its file."""
+    place = way(temporary(tmp_path / "odradek-1"), tmp_path / "keepme")
+    if saved:
+        find(place).save()
+    outcome = odradek("cluster", "down", "--data", str(place))
+    assert outcome.code == 0, outcome
+    assert f"the data is in {place}" in outcome.out
+    assert records(place) == 3
+    removed = odradek("cluster", "down", "--data", str(place), "--remove")
+    assert "the data was removed" in removed.out
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_directory_that_was_named_to_up_stays(
+    odradek: Run, nothing_starts: None, tmp_path: Path, moved: bool
+) -> None:
+    """Who names it wants it, also the very one that was made as a temporary one."""
+    place = temporary(tmp_path / "odradek-1")
+    if moved:
+        place = place.rename(tmp_path / "keepme")
+    assert odradek("cluster", "up", "-d", "--data", str(place)).code == 0
+    assert not LocalCluster.load(place).temporary
+    assert f"the data is in {place}" in odradek("cluster", "down", "--data", str(place)).out
+    assert records(place) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is no JSON (line 1, column 1: Expecting value)"),
+        ('{"nodes": [}', "is no JSON (line 1, column 12: Expecting value)"),
+        ("[]", "is not the JSON object that `odradek cluster up` writes"),
+        ("{}", "has no 'nodes', the list of its brokers"),
+        ('{"nodes": {}}', "has no 'nodes', the list of its brokers"),
+        ('{"nodes": []}', "has no 'nodes', the list of its brokers"),
+        ('{"nodes": [1]}', "names brokers that are no JSON objects in 'nodes'"),
+        ('{"nodes": [{"node_id": 1, "grpc": ""}]}', "lacks 'controller', 'log_directory' of a broker in 'nodes'"),
+        (
+            '{"nodes": [{"node_id": 1, "grpc": "", "controller": "", "log_directory": "", "colour": 1}]}',
+            "says 'colour' of a broker in 'nodes', which odradek does not know",
+        ),
+        (
+            '{"nodes": [{"node_id": 1, "grpc": "", "controller": "", "log_directory": ""}]}',
+            "lacks 'cluster_id', 'settings'",
+        ),
+        (
+            '{"nodes": [{"node_id": 1, "grpc": "", "controller": "", "log_directory": 5}],'
+            ' "cluster_id": "x", "settings": {}}',
+            "has a value of a wrong kind",
+        ),
+        (b"\xff", "is no UTF-8 text"),
+    ],
+)
+@pytest.mark.parametrize("words", ["cluster up -d", "cluster down", "chaos restart"])
+def test_a_broken_cluster_file_is_explained(
+    odradek: Run, nothing_starts: None, tmp_path: Path, words: str, text: str | bytes, said: str
+) -> None:
+    """The file, what is wrong with it, and what can be done: no words of Python's."""
+    file = tmp_path / "my data" / "cluster.json"
+    file.parent.mkdir()
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    outcome = odradek(*words.split(), "--data", str(file.parent))
+    assert outcome.code == 1, outcome
+    message, remedy = outcome.err.splitlines()
+    assert message == f"odradek: {file} {said}"
+    assert remedy.startswith("  try: put it back from a copy")
+    assert f"`odradek audit run --data '{file.parent}'`" in remedy
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize("laid_out", [False, True])
+def test_a_directory_that_cannot_be_written_is_explained(
+    odradek: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, laid_out: bool
+) -> None:
+    """On a read-only disk a new cluster cannot be laid out, and one that is there cannot be started."""
+    place = temporary(tmp_path / "romnt") if laid_out else tmp_path / "romnt"
+
+    def refuse(self: LocalCluster) -> None:
+        raise OSError(number, os.strerror(number), str(self.directory / "cluster.json.1"))
+
+    monkeypatch.setattr(LocalCluster, "save", refuse)
+    outcome = odradek("cluster", "up", "-d", "--data", str(place))
+    assert outcome.code == 1
+    message, remedy = outcome.err.splitlines()
+    assert message == f"odradek: the cluster's files in {place} cannot be written: {os.strerror(number)}"
+    assert remedy.startswith("  try: ")
+    assert "--data DIR" in remedy
+
+
+@pytest.mark.parametrize("below", ["newsub", "broker-1/newsub", "no/such/sub"])
+@pytest.mark.parametrize("by_link", [False, True])
+@pytest.mark.parametrize("words", ["cluster up -d"])
+def test_no_cluster_is_laid_out_inside_another_one(
+    odradek: Run, nothing_starts: None, tmp_path: Path, below: str, by_link: bool, words: str
+) -> None:
+    """An audit of the outer one would take the inner one's brokers for replicas."""
+    outer = temporary(tmp_path / "c1")
+    (tmp_path / "link").symlink_to(outer)
+    place = (tmp_path / "link" if by_link else outer) / below
+    outcome = odradek(*words.split(), "--data", str(place))
+    assert outcome.code == 2, outcome
+    message, remedy = outcome.err.splitlines()
+    assert message == f"odradek: {place} lies inside of the cluster in {outer.resolve()}"
+    assert remedy.startswith("  try: name a directory outside of it with --data")
+    assert not place.exists()
+
+
+def test_no_cluster_is_laid_out_inside_a_brokers_directory(odradek: Run, nothing_starts: None, tmp_path: Path) -> None:
+    """Of a broker, too, that no `cluster up` has made."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "meta.properties").write_text("node.id=1\n")
+    outcome = odradek("cluster", "up", "-d", "--data", str(tmp_path / "data" / "sub"))
+    assert outcome.code == 2, outcome
+    assert f"{tmp_path / 'data' / 'sub'} lies inside of the log directory {tmp_path / 'data'}" in outcome.err
+
+
+def test_a_cluster_that_is_inside_another_one_already_can_be_used(
+    odradek: Run, nothing_starts: None, tmp_path: Path
+) -> None:
+    """Its records are not locked up, and a directory beside another cluster's is no directory inside of it."""
+    temporary(tmp_path / "c1")
+    inner = temporary(tmp_path / "c1" / "sub")
+    assert odradek("cluster", "up", "-d", "--data", str(inner)).code == 0
+    assert odradek("cluster", "up", "-d", "--data", str(tmp_path / "c2")).code == 0
+    assert json.loads((inner / "cluster.json").read_text())["temporary"] is False
