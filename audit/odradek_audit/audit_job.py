@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--replica", action="append", required=True, metavar="NAME=DIR", help="once for each replica"
     )
-    arguments.add_argument("--history", type=Path, help="what clients were told, in JSON lines")
+    arguments.add_argument("--history", action="append", type=Path, help="what clients were told, in JSON lines")
     arguments.add_argument("--topics", help="only these, separated by commas")
     arguments.add_argument("--settled", action="store_true", help="tails that wait for truncation are findings")
     arguments.add_argument("--split-bytes", type=int, default=DEFAULT_SPLIT_BYTES, help="about what one task reads")
@@ -47,10 +47,12 @@ def main(argv: list[str] | None = None) -> int:
     """Run the job and return its exit code."""
     arguments = parser()
     given = arguments.parse_args(argv)
+    if given.history is not None and len(given.history) > 1:
+        arguments.error("--history was given more than once, and one file is read: `cat` makes one of several")
     try:
         replicas = {name: Path(path) for name, path in parse_replicas(given.replica).items()}
         settings = parse_settings(given.setting)
-        history = History.read(given.history) if given.history is not None else None
+        history = History.read(given.history[0]) if given.history else None
     except (ValueError, CorruptHistory, OSError) as error:
         arguments.error(str(error))
     if not given.overwrite and any((given.out / name).exists() for name in RESULT_FILES):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -59,6 +60,12 @@ class Output(StrEnum):
     JSONL = "jsonl"
 
 
+Histories = Annotated[
+    list[Path] | None,
+    typer.Option("--history", metavar="FILE", help="What clients were told, in JSON lines (docs/checks.md)."),
+]
+
+
 @app.callback()
 def audit() -> None:
     """Check replicas' log directories, of odradek or of Kafka, against each other and against a history."""
@@ -73,9 +80,7 @@ def run(
     data: Annotated[
         Path | None, typer.Option("--data", help="A cluster's data directory, with one directory for each broker.")
     ] = None,
-    history: Annotated[
-        Path | None, typer.Option("--history", help="What clients were told, in JSON lines (docs/checks.md).")
-    ] = None,
+    history: Histories = None,
     engine: Annotated[Engine | None, typer.Option("--engine", help="Default: local up to 2 GiB, then spark.")] = None,
     master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[*]",
     jobs: Annotated[
@@ -118,7 +123,7 @@ def run(
     configuration = _settings(setting or [])
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     chosen = _chosen_engine(engine, master, replicas, wanted)
-    events = _history(history)
+    events = _history(history or [])
     at_work = _brokers_at_work(replicas)
     try:
         with progress_bar(console, shown=shown is Output.TABLE) as bar:
@@ -216,11 +221,18 @@ def _settings(entries: Sequence[str]) -> dict[str, str]:
     raise AssertionError("unreachable: _stop raises")
 
 
-def _history(path: Path | None) -> History | None:
+def _history(paths: Sequence[Path]) -> History | None:
+    """One file: findings name its lines. Those of several clients may follow each other in it."""
     from odradek_audit.history import CorruptHistory, History
 
-    if path is None:
+    if not paths:
         return None
+    if len(paths) > 1:
+        given = shlex.join(map(str, paths))
+        _stop(
+            f"--history was given {len(paths)} times, and one file is read: `cat {given} > all.jsonl` makes one of them"
+        )
+    path = paths[0]
     try:
         return History.read(path)
     except OSError as error:

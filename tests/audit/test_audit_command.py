@@ -90,6 +90,7 @@ def test_too_little_exits_one(write_cluster: WriteCluster, log: SampleLog) -> No
         (["run", "--replica", "1=/tmp", "--replica", "1=/tmp"], "named twice"),
         (["run", "--data", "/nowhere"], "/nowhere"),
         (["run", "--replica", "1=/", "--history", "/nowhere"], "/nowhere"),
+        (["run", "--replica", "1=/", "--history", "A", "--history", "the B"], "`cat A 'the B' > all.jsonl`"),
         (["run", "--replica", "1=/", "--engine", "pandas"], "pandas"),
         (["run", "--replica", "1=/", "--setting", "acks"], "NAME=VALUE"),
         (["run", "--replica", "1=/", "--setting", "acks=most"], "all, -1, 1 or 0"),
@@ -299,6 +300,10 @@ def test_job_refuses_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None
         audit_job.main(["--replica", "1=/nowhere", "--setting", "acks=most", "--out", "/nowhere"])
     assert exit_code.value.code == 2
     assert "all, -1, 1 or 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as exit_code:
+        audit_job.main(["--replica", "1=/nowhere", "--history", "A", "--history", "B", "--out", "/nowhere"])
+    assert exit_code.value.code == 2
+    assert "--history was given more than once" in capsys.readouterr().err
 
 
 def test_every_check_has_its_section() -> None:
