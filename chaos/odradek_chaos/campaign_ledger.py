@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import odradek_broker
 import odradek_proto
+from msgspec import ValidationError, convert
 from odradek_proto.values import Value
 
 if TYPE_CHECKING:
@@ -126,11 +127,39 @@ def append(file: Path, entry: Entry) -> None:
 
 def read(file: Path) -> Iterator[Entry]:
     """Every campaign of a ledger. Raises `ValueError` with the line that is none, `OSError`."""
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
         try:
-            yield Entry(**json.loads(line))
-        except (TypeError, ValueError) as error:
+            yield _entry_in(line)
+        except ValueError as error:
             raise ValueError(f"{file}:{number} is no campaign: {error}") from error
+
+
+def _entry_in(line: bytes) -> Entry:
+    """Raises `ValueError` in words about the line."""
+    try:
+        raw = json.loads(line.decode("utf-8"), parse_constant=_no_number)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start + 1} is no UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON at character {error.pos + 1}") from error
+    except RecursionError as error:
+        raise ValueError("no JSON that is read: too deep") from error
+    if not isinstance(raw, dict):
+        raise ValueError("it is JSON, but no object with a campaign's fields")
+    required = Entry.__struct_fields__[: len(Entry.__struct_fields__) - len(Entry.__struct_defaults__)]
+    if missing := [name for name in required if name not in raw]:
+        raise ValueError(f"it has no {', '.join(missing)}")
+    if unknown := sorted(raw.keys() - set(Entry.__struct_fields__)):
+        raise ValueError(f"unknown: {', '.join(unknown)}")
+    try:
+        return convert(raw, Entry)
+    except ValidationError as error:
+        wanted, _, place = str(error).partition(" - at `$.")
+        raise ValueError(f"{place.rstrip('`')}: {wanted[:1].lower()}{wanted[1:]}") from error
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
 
 
 def sums(entries: Iterator[Entry], present: str) -> list[Sum]:

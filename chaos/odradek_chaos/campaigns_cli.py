@@ -178,8 +178,12 @@ def ledger(
     screen, present = Screen(output, as_json), core_digest()
     try:
         found = sums(read(file or LEDGER), present)
-    except (OSError, ValueError) as error:
-        raise CommandFailed(str(error), hint="odradek chaos run --ledger writes one", exit_code=USAGE) from error
+    except OSError as error:
+        message = f"cannot read {file or LEDGER}: {error.strerror or error}"
+        raise CommandFailed(message, hint="`odradek chaos run --ledger FILE` writes one", exit_code=USAGE) from error
+    except ValueError as error:
+        hint = "mend or remove that line; `odradek chaos run --ledger FILE` writes such files"
+        raise CommandFailed(str(error), hint=hint, exit_code=USAGE) from error
     rows = [
         {
             "core": each.core,

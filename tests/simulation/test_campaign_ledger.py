@@ -8,7 +8,8 @@ import platform
 from pathlib import Path
 
 import pytest
-from odradek.cli.failures import CommandFailed
+from odradek.cli.failures import USAGE, CommandFailed
+from odradek.cli.main import main
 from odradek_chaos.campaign_ledger import Entry, append, commit_here, core_digest, entry_of, read, sums
 from odradek_chaos.campaign_progress import Progress, clock
 from odradek_chaos.commands import app
@@ -80,14 +81,41 @@ def test_a_line_says_what_ran(tmp_path: Path) -> None:
     assert "kill" not in line["not_reached"]
 
 
-@pytest.mark.parametrize("text", ["{}", "nothing", "[1]"])
-def test_what_is_no_campaign_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
-    """A ledger of something else is not added up."""
+WHOLE = json.loads(entry("new").line())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"{}", "it has no time, commit, dirty, core"),
+        (b"nothing", "no JSON at character 1"),
+        (b"", "no JSON at character 1"),
+        (b"[1]", "no object with a campaign's fields"),
+        (b"null", "no object with a campaign's fields"),
+        (b"[" * 100_000, "too deep"),
+        (b'{"time": "\xff"}', "byte 11 is no UTF-8"),
+        *(
+            (json.dumps({**WHOLE, name: None}).encode(), f"{name}: expected `{kind}`, got `null`")
+            for name, kind in (("runs", "int"), ("virtual_hours", "float"), ("faults", "int"), ("records", "int"))
+        ),
+        (json.dumps({**WHOLE, "core": 7}).encode(), "core: expected `str`, got `int`"),
+        (json.dumps({**WHOLE, "findings": {"lost": "x"}}).encode(), "findings"),
+        (json.dumps({**WHOLE, "wall_seconds": float("nan")}).encode(), "NaN is no number"),
+        (json.dumps({**WHOLE, "colour": 1}).encode(), "unknown: colour"),
+    ],
+)
+def test_what_is_no_campaign_is_refused_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes, said: str
+) -> None:
+    """A ledger of something else is not added up: code 2, file and line, and what is wrong in it."""
     file = tmp_path / "campaigns.jsonl"
     append(file, entry("new"))
-    file.write_text(file.read_text() + text + "\n")
-    with pytest.raises(ValueError, match=r"campaigns\.jsonl:2 is no campaign"):
-        list(read(file))
+    file.write_bytes(file.read_bytes() + line + b"\n")
+    assert main(["chaos", "ledger", str(file)]) == USAGE
+    err = capsys.readouterr().err
+    assert f"{file}:2 is no campaign: " in err
+    assert said in err
+    assert "remove that line" in err
 
 
 def test_the_command_writes_a_line_and_adds_it_up(tmp_path: Path) -> None:
