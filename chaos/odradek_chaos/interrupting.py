@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any
 
 ENDS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -40,10 +42,67 @@ def uninterrupted() -> Iterator[None]:
     """Inside, whatever ends a command waits until the end: a process that was just started is not lost before it is
     noted anywhere."""
     held: list[int] = []
-    heard = [number for number in (signal.SIGINT, *ENDS) if signal.getsignal(number) is not signal.SIG_IGN]
     try:
-        with _handled(heard, lambda number, frame: held.append(number)):
+        with _handled(_not_ignored(), lambda number, frame: held.append(number)):
             yield
     finally:
         if held:
             signal.raise_signal(held[0])
+
+
+def _not_ignored() -> list[signal.Signals]:
+    return [number for number in (signal.SIGINT, *ENDS) if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+class Told:
+    """How often a command was told to end, while `listening`."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.when_told_again: Callable[[], None] = lambda: None  # runs in the signal's handler
+        self._task: asyncio.Task[None] | None = None
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it to its end. It is cancelled each time that the command is told to end, and not begun after that.
+
+        Raises what it raises, and `asyncio.CancelledError` when it was cancelled.
+        """
+
+        async def cancelled_when_told() -> None:
+            self._task = asyncio.current_task()
+            if self.times:
+                work.close()
+                raise asyncio.CancelledError
+            await work
+
+        try:
+            asyncio.run(cancelled_when_told())
+        finally:
+            self._task = None
+
+    def hear(self, number: int, frame: object) -> None:
+        """The handler. Raises nothing: it may come at any moment, also while what was begun is tidied up."""
+        self.times += 1
+        if self.times > 1:
+            self.when_told_again()
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            self._task.get_loop().call_soon_threadsafe(lambda: None)  # the loop sleeps until something is to be done
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Told]:
+    """Inside, Ctrl-C, SIGTERM and a closed terminal cancel what `Told.run` runs, and interrupt nothing else.
+
+    So whoever tidies up inside is never left half-way, however often Ctrl-C comes. At the end they are
+    `KeyboardInterrupt`.
+    """
+    told = Told()
+    try:
+        with _handled(_not_ignored(), told.hear):
+            yield told
+    except asyncio.CancelledError:
+        if not told.times:
+            raise
+    if told.times:
+        raise KeyboardInterrupt

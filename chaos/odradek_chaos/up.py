@@ -16,6 +16,8 @@ from odradek.cli.screen import Screen, drop_output
 from odradek_broker.local_cluster import ClusterError, LocalCluster
 
 from odradek_chaos.interrupting import terminable, uninterrupted
+from odradek_chaos.killing import kill_all
+from odradek_chaos.places import remove_unless_named
 from odradek_chaos.room import room_needed, without_room
 from odradek_chaos.running_clusters import runs
 
@@ -54,17 +56,22 @@ class Up:
             except KeyboardInterrupt:
                 code = self._stop()
                 return code if self._watching else INTERRUPTED
-            except ClusterError as error:
-                said = without_room(self._cluster, error)
-                self._cluster.kill_all()
-                raise said from error
+            except Exception as error:
+                said = without_room(self._cluster, error) if isinstance(error, ClusterError) else error
+                raise self._given_up(said) from error
             except BaseException:
-                self._cluster.kill_all()  # what they said stays: the error names the files
+                kill_all(self._cluster)
                 raise
         if detach:
             self._print_what_stays()
             self._say_what_is_next()
         return FINE
+
+    def _given_up(self, said: Exception) -> Exception:
+        """Kill the brokers; what they said stays where the error names the files. Returns the error."""
+        with uninterrupted():
+            kill_all(self._cluster)
+            return said if self._watching else remove_unless_named(self._cluster, said)
 
     def _print_what_stays(self) -> None:
         try:
@@ -169,15 +176,21 @@ class Up:
                     self._talk(f"`odradek chaos restart --broker {node_id}` starts it again")
 
     def _stop(self) -> int:
-        self._talk("\nstopping the brokers")
+        """In peace; told again, at once. Further Ctrl-C waits until no broker and no temporary data is left."""
         try:
+            self._talk("\nstopping the brokers")
             with contextlib.suppress(ClusterError):
                 self._cluster.refresh()
             killed = self._cluster.stop_all()
         except KeyboardInterrupt:
-            self._talk("killing them")
-            self._cluster.kill_all()
-            killed = []
+            with uninterrupted():
+                self._talk("killing them")
+                kill_all(self._cluster)
+                return self._tidy([])
+        with uninterrupted():
+            return self._tidy(killed)
+
+    def _tidy(self, killed: list[int]) -> int:
         again = forget(self._cluster.directory, runs)
         for node_id in killed:
             self._talk(f"broker {node_id} did not stop in time and was killed")

@@ -6,13 +6,15 @@ import errno
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek_broker.local_cluster import LocalCluster
-from odradek_chaos.places import find
+from odradek.cli.failures import CommandFailed
+from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_chaos.places import find, remove_unless_named
 from odradek_chaos.up import Up
 
 Run = Callable[..., Any]
@@ -158,7 +160,7 @@ def test_a_directory_that_cannot_be_written_is_explained(
 
 @pytest.mark.parametrize("below", ["newsub", "broker-1/newsub", "no/such/sub"])
 @pytest.mark.parametrize("by_link", [False, True])
-@pytest.mark.parametrize("words", ["cluster up -d"])
+@pytest.mark.parametrize("words", ["cluster up -d", "demo"])
 def test_no_cluster_is_laid_out_inside_another_one(
     odradek: Run, nothing_starts: None, tmp_path: Path, below: str, by_link: bool, words: str
 ) -> None:
@@ -192,3 +194,44 @@ def test_a_cluster_that_is_inside_another_one_already_can_be_used(
     assert odradek("cluster", "up", "-d", "--data", str(inner)).code == 0
     assert odradek("cluster", "up", "-d", "--data", str(tmp_path / "c2")).code == 0
     assert json.loads((inner / "cluster.json").read_text())["temporary"] is False
+
+
+@pytest.mark.parametrize("hint", ["", "read it"])
+def test_a_start_that_failed_leaves_the_logs_that_it_names(tmp_path: Path, hint: str) -> None:
+    """Wherever the error names them; how to remove them is said then."""
+    cluster = LocalCluster.load(temporary(tmp_path / "odradek 1"))
+    error = ClusterError(f"broker 2 has ended; the end of {cluster.log_file(2)}: it is Monday", hint=hint)
+    said = remove_unless_named(cluster, error)
+    removal = f"`odradek cluster down --data '{tmp_path / 'odradek 1'}' --remove` removes what it left"
+    assert isinstance(said, CommandFailed)
+    assert (str(said), said.hint) == (str(error), f"{hint}; {removal}" if hint else removal)
+    assert records(cluster.directory) == 3
+
+
+def test_a_start_that_failed_leaves_nothing_that_nobody_knows_of(tmp_path: Path) -> None:
+    """An error that sends nobody to the logs is the end of a temporary directory, and of no other one."""
+    error = ClusterError("it is Monday")
+    kept = LocalCluster.load(temporary(tmp_path / "kept"))
+    kept.temporary = False
+    assert remove_unless_named(kept, error) is error
+    assert records(kept.directory) == 3
+    assert remove_unless_named(LocalCluster.load(temporary(tmp_path / "odradek-1")), error) is error
+    assert not (tmp_path / "odradek-1").exists()
+
+
+@pytest.mark.parametrize("which", ["create", "start_all"])
+def test_a_start_that_cannot_begin_leaves_no_temporary_directory(
+    odradek: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """Neither before nor after it was laid out."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (places := tmp_path / "places").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(places))
+    monkeypatch.setattr(LocalCluster, which, refuse)
+    outcome = odradek("cluster", "up", "-d")
+    assert outcome.code == 1
+    assert "no room for the cluster in " in outcome.err
+    assert [*places.iterdir()] == []

@@ -48,6 +48,7 @@ SLOW = pytest.mark.slow  # each is a process or two
         (("cluster", "up", "-X", "odradek.fsynk=never"), "did you mean 'odradek.fsync'?"),
         (("cluster", "up", "-X", "odradek.fsync=sometimes"), "never, before-ack"),
         (("cluster", "up", "-n", "0"), "-n"),
+        (("cluster", "up", "--timeout", "0"), "--timeout"),
         (("server", "run", "-X", "node.id=1", "-X", "listeners=nonsense"), "GRPC://127.0.0.1:50051"),
         (("server", "run"), "node.id"),
         (("server", "config", "-c", "/nowhere/server.properties"), "cannot read /nowhere/server.properties"),
@@ -160,13 +161,15 @@ def test_a_hint_can_be_pasted_into_a_shell(odradek: Run, tmp_path: Path) -> None
 def test_a_start_that_fails_leaves_the_logs_that_it_names(
     odradek_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those of a temporary directory; the brokers do not stay."""
+    """Also those of a temporary directory, with how to remove it; the brokers do not stay."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     outcome = odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "0.001")
     assert outcome.code == 1
-    named = Path(outcome.err.rpartition("what they say: ")[2].strip())
+    said, _, removal = outcome.err.rpartition("; ")
+    named = Path(said.rpartition("what they say: ")[2])
     assert named.is_file(), outcome.err
     assert not LocalCluster.load(named.parent).running(1)
+    assert removal == f"`odradek cluster down --data {named.parent} --remove` removes what it left\n"
 
 
 def test_down_without_a_cluster_says_so(odradek: Run, tmp_path: Path) -> None:

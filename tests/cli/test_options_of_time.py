@@ -19,7 +19,7 @@ def options_of_time() -> list[tuple[tuple[str, ...], str]]:
     for path, command in tree().items():
         arguments = ["1" for each in command.params if each.param_type_name == "argument" and each.required]
         for each in command.params:
-            if each.metavar == "SECONDS" and path[1:] != ("cluster", "up"):  # that one may wait for ever
+            if each.metavar == "SECONDS":
                 found.append(((*path[1:], *arguments), each.opts[0]))
     return found
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ app = typer.Typer(
     help="Three brokers, a killed leader, and an audit of what survived.", add_completion=False, rich_markup_mode=None
 )
 FRAMES_PER_S = 8
+BROKERS = 3
 OF_LESSONS = ("data", "as_json")  # options that lessons have as well
 
 
@@ -52,39 +54,54 @@ def demo(
     if context.invoked_subcommand is not None:
         _refuse_options_before(context.invoked_subcommand, context)
         return
-    import asyncio
     import random
 
     from odradek_chaos.demo.state import DemoState
-    from odradek_chaos.demo.story import Demo, Plan, lay_out
-    from odradek_chaos.interrupting import terminable
 
     screen = Screen(output, as_json, quiet)
-    directory = data if data is not None else Path(tempfile.mkdtemp(prefix="odradek-demo-"))
-    cluster = lay_out(directory)
-    state = DemoState(seed if seed is not None else random.SystemRandom().randrange(1000), len(cluster.nodes))
-    story = Demo(cluster, Plan(state.seed), state)
-    kept = True
-    try:
-        with terminable(), _showing(state, screen):
-            asyncio.run(story.run())
-        kept = keep or data is not None or state.exit_code != FINE
-    except KeyboardInterrupt:
-        kept = keep or data is not None
-        raise
-    finally:
-        cluster.kill_all()
-        state.report = _keep_report(story.report, kept)
-        if not kept:
-            shutil.rmtree(directory, ignore_errors=True)
-        elif state.exit_code != FINE:
-            screen.say(f"the directory is kept: {directory}")
+    state = DemoState(seed if seed is not None else random.SystemRandom().randrange(1000), BROKERS)
+    where = _play(state, screen, data, keep=keep)
     screen.show(state.as_json(), lambda: "\n".join(state.verdict()))
     if state.report:
         screen.say(f"the audit's report: {state.report}")
-    if kept:
-        screen.say(f"the directory is {directory}; the audit again: {story.audit_command}")
+    if where:
+        screen.say(where)
     raise typer.Exit(state.exit_code)
+
+
+def _play(state: DemoState, screen: Screen, data: Path | None, *, keep: bool) -> str:
+    """The story, to its end. No broker of it stays, nor its directory unless it is wanted or tells why it failed.
+
+    Returns where the directory is and how its audit is repeated, if it stays.
+    """
+    from odradek_chaos.demo.story import Demo, Plan, lay_out
+    from odradek_chaos.interrupting import listening
+    from odradek_chaos.killing import kill_all, signal_all
+    from odradek_chaos.places import refuse_inside_another
+    from odradek_chaos.room import room_needed
+
+    if data is not None:
+        refuse_inside_another(data)
+    with listening() as told:
+        directory = data if data is not None else Path(tempfile.mkdtemp(prefix="odradek-demo-"))
+        kept = data is not None
+        try:
+            with room_needed(directory):
+                story = Demo(lay_out(directory, BROKERS), Plan(state.seed), state)
+            told.when_told_again = partial(signal_all, story.cluster)
+            try:
+                with _showing(state, screen):
+                    told.run(story.run())
+            finally:
+                kill_all(story.cluster)
+                kept = keep or data is not None or (state.exit_code != FINE and not told.times)
+                state.report = "" if told.times else _keep_report(story.report, kept)
+                if kept and state.exit_code != FINE:
+                    screen.say(f"the directory is kept: {directory}")
+        finally:
+            if not kept:
+                shutil.rmtree(directory, ignore_errors=True)
+    return f"the directory is {directory}; the audit again: {story.audit_command}" if kept else ""
 
 
 def _refuse_options_before(lesson: str, context: typer.Context) -> None:
