@@ -170,6 +170,7 @@ async def _send(
 
     from odradek import OdradekError, Producer, UnknownTopic
     from odradek.cli.sending import Sending
+    from odradek.cli.stopping import hear_no_more, told_in_vain
 
     config = {"bootstrap.servers": servers, **settings}
     producer = Producer[bytes, bytes].from_config(config)
@@ -187,8 +188,10 @@ async def _send(
             _sum_up(sending.sent, screen)
         raise
     finally:
-        with suppress(ExceptionGroup):  # what was waited for in vain is counted as unknown
+        with told_in_vain(), suppress(ExceptionGroup):  # what was waited for in vain is counted as unknown
             await producer.close(0)
+        if sending.sent.interrupted:
+            hear_no_more()
     return sending.sent
 
 

@@ -16,7 +16,7 @@ from odradek import BufferFull, Delivery, DeliveryTimeout, OdradekError, Produce
 from odradek.cli.failures import CommandFailed
 from odradek.cli.outgoing import Outgoing
 from odradek.cli.screen import Screen, human_bytes
-from odradek.cli.stopping import told_to_stop
+from odradek.cli.stopping import told_in_vain, told_to_stop
 
 NEWS_EVERY_S = 5.0
 BAR_EVERY_S = 0.1
@@ -110,13 +110,14 @@ class Sending:
             if not self._given_up:
                 raise
         finally:
-            with suppress(RequestTimeout, TimeoutError):
-                async with asyncio.timeout(0 if self._given_up else FAILED_PATIENCE_S):
-                    await self._end(following, FAILED_PATIENCE_S)
-            self._count_done()
-            news.cancel()
-            following.cancel()
-            await asyncio.gather(news, following, return_exceptions=True)
+            with told_in_vain() if self._given_up else nullcontext():
+                with suppress(RequestTimeout, TimeoutError):
+                    async with asyncio.timeout(0 if self._given_up else FAILED_PATIENCE_S):
+                        await self._end(following, FAILED_PATIENCE_S)
+                self._count_done()
+                news.cancel()
+                following.cancel()
+                await asyncio.gather(news, following, return_exceptions=True)
 
     async def _work(self, source: AsyncIterator[Outgoing], following: asyncio.Task[None]) -> None:
         try:

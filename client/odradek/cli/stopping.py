@@ -32,3 +32,16 @@ def told_to_stop(on_told: Callable[[], object]) -> Iterator[None]:
         for number in heard:
             loop.remove_signal_handler(number)
             signal.signal(number, before[number])
+
+
+@contextlib.contextmanager
+def told_in_vain() -> Iterator[None]:
+    """Inside, being told to stop changes nothing: for what is short and must be done to its end."""
+    with told_to_stop(lambda: None):
+        yield
+
+
+def hear_no_more() -> None:
+    """From now on nothing is left but to say how it ended: who presses Ctrl-C once more does not change that."""
+    for number in TELLING:
+        signal.signal(number, signal.SIG_IGN)
