@@ -17,4 +17,6 @@ def must_be_writable(option: str, file: Path | None) -> None:
         if not was_there:
             file.unlink()
     except OSError as error:
-        raise CommandFailed(f"{option}: {error}", hint="give a file that can be written", exit_code=USAGE) from error
+        raise CommandFailed(
+            f"{option} {file}: {error.strerror or error}", hint="give a file that can be written", exit_code=USAGE
+        ) from error

@@ -16,9 +16,11 @@ import typer
 from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet
-from odradek.cli.produce import Acks, Whose
+from odradek.cli.produce import DELIVERY_TIMEOUT_S, Acks, DeliveryTimeout, Whose
 from odradek.cli.screen import Screen
-from odradek.cli.stopping import told_to_stop
+from odradek.cli.stopping import hear_no_more, told_to_stop
+
+from odradek_chaos.writable import must_be_writable
 
 if TYPE_CHECKING:
     from odradek_chaos.workload import Writer
@@ -30,6 +32,7 @@ History = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --history.")]
 Partitions = Annotated[int, typer.Option("-p", "--partitions", min=1, help="Of the topic, when it must be made.")]
 InFlight = Annotated[int, typer.Option("--in-flight", min=1, help="Unacknowledged records of each partition.")]
+MAX_BLOCK_MS = 60_000  # as in Kafka: so long a record waits at most before it is taken
 
 
 def write(
@@ -40,6 +43,7 @@ def write(
     partitions: Partitions = 3,
     in_flight: InFlight = 100,
     acks: Whose = Acks.ALL,
+    delivery_timeout: DeliveryTimeout = DELIVERY_TIMEOUT_S,
     bootstrap: Bootstrap = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
@@ -48,19 +52,26 @@ def write(
     """Write unique records, and keep a ledger for the audit. With acks=all the producer is idempotent.
 
     Goes on through failures: a record whose fate nobody knows is in the ledger as such. Ctrl-C or SIGTERM: no more is
-    sent, and what was sent is waited for; a second one does not wait. The ledger is whole in any case. It says
-    with which acks each record went: the audit owes nobody those of acks=1 and 0.
+    sent, and what was sent is waited for as long as --timeout says; a second one does not wait. The ledger is whole in
+    any case. It says with which acks each record went: the audit owes nobody those of acks=1 and 0.
     """
     screen = Screen(output, as_json, quiet)
     if history is not None and history.is_file() and not overwrite:
         raise CommandFailed(
             f"{history} is there already", hint="give --overwrite to replace it, or another --history", exit_code=USAGE
         )
+    must_be_writable("--history", history)
     servers = bootstrap_servers(bootstrap)
+    work = _write(servers, topic, count, history, partitions, in_flight, acks, delivery_timeout, screen)
     try:
-        facts = asyncio.run(_write(servers, topic, count, history, partitions, in_flight, acks, screen))
+        facts = asyncio.run(work)
     except OSError as error:
-        raise CommandFailed(f"cannot write the ledger: {error}") from error
+        if history is None or type(error).__module__.startswith("odradek"):  # a timeout of the client is one, too
+            raise
+        raise CommandFailed(
+            f"cannot write the ledger {history}: {error.strerror or error}",
+            hint="give another --history; what was acknowledged meanwhile is not all in this one",
+        ) from error
     _show(screen, facts)
     if facts["acknowledged"] != facts["sent"]:
         raise typer.Exit(FAILED)
@@ -75,6 +86,8 @@ def _show(screen: Screen, facts: dict[str, int | str | bool]) -> None:
         else f"{facts['acknowledged']} of {facts['sent']} records acknowledged by {facts['topic']}, "
         f"the longest silence of a partition was {facts['longest_silence_ms']} ms{place}"
     )
+    if facts["unknown"]:
+        told += f"\nof {facts['unknown']} records nobody knows: they may be written or not"
     screen.show(facts, lambda: told)
 
 
@@ -86,33 +99,46 @@ async def _write(
     partitions: int,
     in_flight: int,
     whose: Acks,
+    timeout_s: float,
     screen: Screen,
 ) -> dict[str, int | str | bool]:
     """Write, until all is written or it is told to stop; returns what became of it. Raises `OSError` of the ledger."""
     from odradek import Producer
     from odradek_proto.transport.clock import LoopClock
 
-    from odradek_chaos.workload import Ledger, Writer
+    from odradek_chaos.waited_for import LedgerOfWaiting
+    from odradek_chaos.workload import Writer
 
     found = await _partitions(servers, topic, partitions)
     clock = LoopClock(random.Random())
     name = f"w{random.randrange(1 << 32):08x}"  # another run on the same topic writes other values
-    ledger = Ledger(clock, history, keep=False)
+    ledger = LedgerOfWaiting(clock, history, keep=False)
     acks: Literal["all", 1, 0] = "all" if whose is Acks.ALL else 1 if whose is Acks.LEADER else 0
-    producer: Producer[bytes, bytes] = Producer(servers, acks=acks, enable_idempotence=acks == "all", linger_ms=1)
+    timeout_ms = int(timeout_s * 1000)
+    producer: Producer[bytes, bytes] = Producer(
+        servers,
+        acks=acks,
+        enable_idempotence=acks == "all",
+        linger_ms=1,
+        delivery_timeout_ms=timeout_ms,
+        max_block_ms=min(timeout_ms, MAX_BLOCK_MS),
+    )
     await producer.start()
     writer = Writer(producer, ledger, clock, topic, found, name, acks=acks, in_flight=in_flight, limit=count)
     interrupted = await _run(writer, screen)
-    silences = [item.longest_silence_ms for item in ledger.progress.values()]
+    if interrupted:
+        hear_no_more()
+    sent = sum(writer.sent.values())
     return {
         "topic": topic,
         "writer": name,
         "acks": whose.value,
-        "sent": sum(writer.sent.values()),
+        "sent": sent,
         "acknowledged": ledger.acknowledged,
         "failed": ledger.failed,
+        "unknown": sent - ledger.acknowledged - ledger.certainly_not_written,
         "interrupted": interrupted,
-        "longest_silence_ms": max(silences, default=0),
+        "longest_silence_ms": ledger.longest_silence_ms(),
         **({"history": str(history)} if history is not None else {}),
     }
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Self, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import odradek as client
 import pytest
-from odradek.cli.failures import FAILED
+from odradek.cli.failures import FAILED, USAGE
 from odradek.cli.stopping import TELLING
+from odradek_audit.history import ACK, ERROR, SEND, read_events
+from odradek_chaos import writing_cli
+from odradek_chaos.waited_for import LedgerOfWaiting
+from odradek_proto.transport.ports import Clock
 
 Run = Callable[..., Any]
 K = TypeVar("K")
@@ -73,3 +79,100 @@ def test_a_third_ctrl_c_keeps_produce_from_no_summary(odradek: Run, monkeypatch:
     assert "stopping: 2 records are on their way" in outcome.err
     assert "3 records were not acknowledged yet; they may be written or not" in outcome.err
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # until the process has ended
+
+
+class ProducerOfNobody(ProducerWithoutAnswers[K, V]):
+    """The same for `chaos write`: while the third record is handed over somebody presses Ctrl-C twice, and once more
+    while it is closed. What was taken fails then."""
+
+    settings: ClassVar[dict[str, object]] = {}
+
+    def __init__(self, servers: str, **settings: object) -> None:
+        ProducerOfNobody.settings = settings
+        self.given: list[asyncio.Future[None]] = []
+
+    async def enqueue(self, topic: str, value: bytes, **settings: object) -> asyncio.Future[None]:
+        if len(self.given) == 2:
+            await ctrl_c()
+            await ctrl_c()
+        self.given.append(asyncio.get_running_loop().create_future())
+        return self.given[-1]
+
+    async def close(self, timeout: float) -> None:
+        await ctrl_c()
+        for given in self.given:
+            given.set_exception(client.ClientClosed("closed"))
+
+
+@pytest.fixture
+def one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def partitions(servers: str, topic: str, wanted: int) -> int:
+        return 1
+
+    monkeypatch.setattr(writing_cli, "_partitions", partitions)
+    monkeypatch.setattr(client, "Producer", ProducerOfNobody, raising=False)
+
+
+@pytest.mark.usefixtures("one_partition")
+def test_a_write_that_is_given_up_sums_up(odradek: Run, tmp_path: Path) -> None:
+    """Nobody acknowledges anything: it says what is on its way, and at its end that nobody knows what became of it."""
+    history = tmp_path / "history"
+    words = ("chaos", "write", "orders", "--history", str(history), "--timeout", "7", "-b", "127.0.0.1:1")
+    outcome = odradek(*words, "--json")
+    assert outcome.code == FAILED, outcome
+    assert outcome.err == "stopping: 3 records are on their way; a second Ctrl-C does not wait for them\n"
+    facts = json.loads(outcome.out)
+    assert (facts["sent"], facts["acknowledged"], facts["unknown"], facts["interrupted"]) == (3, 0, 3, True)
+    assert [event.type for event in read_events(history)] == [SEND, SEND, SEND, ERROR, ERROR]
+    assert ProducerOfNobody.settings["delivery_timeout_ms"] == 7_000
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # until the process has ended
+
+
+@pytest.mark.usefixtures("one_partition")
+def test_a_write_tells_people_what_is_unknown(odradek: Run) -> None:
+    """In a sentence below the sum."""
+    outcome = odradek("chaos", "write", "orders", "-b", "127.0.0.1:1")
+    assert outcome.out.startswith("0 of 3 records acknowledged by orders, the longest silence of a partition was ")
+    assert outcome.out.endswith("\nof 3 records nobody knows: they may be written or not\n")
+
+
+def test_a_history_that_cannot_be_written_is_refused_at_once(odradek: Run, tmp_path: Path) -> None:
+    """Before a cluster is looked for, by its name, with what to do."""
+    outcome = odradek("chaos", "write", "orders", "--history", str(tmp_path), "-b", "127.0.0.1:1")
+    assert outcome.code == USAGE
+    assert outcome.err == f"odradek: --history {tmp_path}: Is a directory\n  try: give a file that can be written\n"
+
+
+class Hands:
+    """A clock that is set by hand."""
+
+    ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def test_a_silence_is_waiting_of_any_kind() -> None:
+    """For the first acknowledgement, between two, for an error, for what still waits; not after the last one."""
+    clock = Hands()
+    ledger = LedgerOfWaiting(cast(Clock, clock))
+
+    def at(ms: int, partition: int, number: int, outcome: str) -> int:
+        clock.ms, value = ms, b"%d" % number
+        if outcome == SEND:
+            ledger.send("t", partition, value, "w", "all")
+        elif outcome == ACK:
+            ledger.ack("t", partition, value, "w", "all", number)
+        else:
+            ledger.error("t", partition, value, "w", definite=False)
+        return ledger.longest_silence_ms()
+
+    assert at(100, 0, 0, SEND) == 0
+    assert at(150, 0, 1, SEND) == 50  # the first one waits
+    assert at(200, 0, 0, ACK) == 100  # for the first
+    assert at(350, 0, 1, ACK) == 150  # between two
+    assert at(900, 1, 0, SEND) == 150  # nothing waited since the last
+    assert at(1_100, 1, 0, ERROR) == 200  # given up
+    assert at(1_200, 1, 1, SEND) == 300  # it has acknowledged nothing since its first record
+    clock.ms = 2_000
+    assert ledger.longest_silence_ms() == 1_100
