@@ -103,6 +103,8 @@ WHOLE = json.loads(entry("new").line())
         (json.dumps({**WHOLE, "wall_seconds": float("nan")}).encode(), "NaN is no number"),
         (json.dumps({**WHOLE, "colour": 1}).encode(), "unknown: colour"),
     ],
+    # A line has the time of its making in it, which each worker would read from a clock of its own.
+    ids=lambda value: value if isinstance(value, str) else "line",
 )
 def test_what_is_no_campaign_is_refused_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes, said: str
