@@ -8,11 +8,16 @@ from odradek.cli.failures import USAGE, CommandFailed
 
 
 def must_be_writable(option: str, file: Path | None) -> None:
-    """Leaves the file as it is, or away. Raises `CommandFailed` when it cannot be written."""
+    """Leaves the file as it is, or away. Raises `CommandFailed` when it cannot be written.
+
+    A pipe or a device is not tried: whoever reads a pipe would take that for all of it.
+    """
     if file is None:
         return
     try:
         was_there = file.exists()
+        if was_there and not file.is_file() and not file.is_dir():
+            return
         file.open("a").close()
         if not was_there:
             file.unlink()

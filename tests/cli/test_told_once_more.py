@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import select
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from odradek.cli.stopping import TELLING
 from odradek_audit.history import ACK, ERROR, SEND, read_events
 from odradek_chaos import writing_cli
 from odradek_chaos.waited_for import LedgerOfWaiting
+from odradek_chaos.writable import must_be_writable
 from odradek_proto.transport.ports import Clock
 
 Run = Callable[..., Any]
@@ -141,6 +144,20 @@ def test_a_history_that_cannot_be_written_is_refused_at_once(odradek: Run, tmp_p
     outcome = odradek("chaos", "write", "orders", "--history", str(tmp_path), "-b", "127.0.0.1:1")
     assert outcome.code == USAGE
     assert outcome.err == f"odradek: --history {tmp_path}: Is a directory\n  try: give a file that can be written\n"
+
+
+def test_a_pipe_is_not_tried(tmp_path: Path) -> None:
+    """Its reader would see an end before anything was written."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        must_be_writable("--history", pipe)
+        looking = select.poll()
+        looking.register(reader)
+        assert looking.poll(0) == []
+    finally:
+        os.close(reader)
 
 
 class Hands:
