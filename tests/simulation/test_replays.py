@@ -207,7 +207,7 @@ def test_a_file_that_cannot_be_written_is_refused_at_the_start(
     """Not after all the work."""
     file = tmp_path / "nowhere" / "file"
     said = refused(capsys, *words, str(file))
-    assert f"{words[-1]}: [Errno 2] No such file or directory: '{file}'" in said
+    assert f"{words[-1]} {file}: No such file or directory" in said
     assert "Is a directory" in refused(capsys, *words, str(tmp_path))
 
 

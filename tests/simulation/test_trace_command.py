@@ -10,7 +10,7 @@ from odradek.cli.main import main
 from odradek_chaos.worlds.simulated.script import Script
 
 RUN = ("chaos", "trace", "2", "--faults", "0.6", "--nemeses", "kill", "--core", "never")
-LOSES = ("chaos", "trace", "1", "--faults", "3.5", "--truncation", "high-watermark")
+LOSES = ("chaos", "trace", "2", "--faults", "3.5", "--truncation", "high-watermark")
 FOUND = 3
 
 

@@ -162,7 +162,7 @@ def expand(rng: Random, options: Options) -> Plan:
         write_pause_ms=rng.uniform(15, 100),
         in_flight=rng.choice((1, 5, 50)),
         wave_ms=rng.uniform(300, 3_000),
-        wave_share=rng.uniform(0.15, 0.6),
+        wave_share=rng.uniform(0.2, 0.8),
         core=core if options.core == "drawn" else options.core == "always",
     )
     small, chosen = rng.choice(SMALL_SNAPSHOTS), rng.random() < 0.5
