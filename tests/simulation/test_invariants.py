@@ -147,6 +147,14 @@ def isr_member_lags(broken: bool) -> list[Violation]:
     return told(watermarks.HighWatermarkOnEveryIsrMember(), now, LEADER, None)
 
 
+@pytest.mark.parametrize(("known", "found"), [(6, 0), (7, 1)], ids=["not heard of yet", "heard of"])
+def test_a_member_that_the_controller_dropped_is_none(known: int, found: int) -> None:
+    """A machine that comes back with less has left every ISR: its leader may not have heard of that yet."""
+    leader = replace(LEADER, partition_epoch=known)
+    now = everything(leader, replace(FOLLOWER, log_end_offset=7), of=ALONE)
+    assert len(told(watermarks.HighWatermarkOnEveryIsrMember(), now, leader, None)) == found
+
+
 @case(watermarks.DurableOnEveryIsrMember)
 def not_flushed(broken: bool) -> list[Violation]:
     now = everything(LEADER, FOLLOWER)

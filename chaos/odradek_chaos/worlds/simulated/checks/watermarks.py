@@ -75,7 +75,11 @@ class FollowerHighWatermarkBound(Invariant):
 
 class HighWatermarkOnEveryIsrMember(Invariant):
     """Whoever is in the newest leader's maximal ISR, or in the controller's ISR, and runs, has all below its high
-    watermark."""
+    watermark.
+
+    But for whom the controller has dropped when it started anew, and the leader has not heard of it yet: a machine that
+    comes back with less than it had is no member any more (R-152), and what the leader still proposes is refused (R-54).
+    """
 
     name = "high-watermark-on-every-isr-member"
     rules = "N4, W-4, R-20"
@@ -93,6 +97,8 @@ class HighWatermarkOnEveryIsrMember(Invariant):
         registration = now.registration(seen.partition)
         members = set(seen.maximal_isr)
         if registration is not None and registration.leader_epoch == seen.leader_epoch:
+            if registration.partition_epoch > seen.partition_epoch >= 0:
+                members.intersection_update(registration.isr)
             members.update(registration.isr)
         for member in sorted(members):
             replica = now.replicas.get((member, seen.partition))
