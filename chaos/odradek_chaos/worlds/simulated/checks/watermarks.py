@@ -78,7 +78,7 @@ class HighWatermarkOnEveryIsrMember(Invariant):
     watermark.
 
     But for whom the controller has dropped when it started anew, and the leader has not heard of it yet: a machine that
-    comes back with less than it had is no member any more (R-152), and what the leader still proposes is refused (R-54).
+    comes back with less than it had is a member no more (R-152), and what the leader still proposes is refused (R-54).
     """
 
     name = "high-watermark-on-every-isr-member"
