@@ -10,7 +10,6 @@ The same code runs in every world: it knows only the client and the clock port.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -131,8 +130,8 @@ class Writer:
     on_error: Callable[[OdradekError], None] | None = None
     on_send: Callable[[str, int], None] | None = None  # told (writer, partition) before each record
     sent: dict[int, int] = field(default_factory=dict)
-    waiting: Counter[int] = field(default_factory=Counter)  # by partition: handed over, and no outcome yet
     _stopping: bool = False
+    _waiting: int = 0  # records that were handed over and have no outcome yet
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
@@ -156,13 +155,13 @@ class Writer:
         except OdradekError as error:  # never left: certainly not written
             self._failed(partition, value, error, definite=True)
             return False
-        self.waiting[partition] += 1
+        self._waiting += 1
         delivery.add_done_callback(partial(self._told, partition, value, room))
         return True
 
     async def settle(self) -> None:
         """Returns when every record that was handed over has its outcome."""
-        while self.waiting.total():
+        while self._waiting:
             self._settled.clear()
             await self._settled.wait()
 
@@ -189,8 +188,8 @@ class Writer:
         finally:
             if room is not None:
                 room.release()
-            self.waiting[partition] -= 1
-            if not self.waiting.total():
+            self._waiting -= 1
+            if not self._waiting:
                 self._settled.set()
 
     def _failed(self, partition: int, value: bytes, error: OdradekError, *, definite: bool) -> None:

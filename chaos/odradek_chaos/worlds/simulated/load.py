@@ -156,7 +156,7 @@ class Load:
     def _note_send(self, name: str, partition: int) -> None:
         number = int(name.partition(".")[0][1:])
         self.sends.append(Send(self.world.loop.now_us, number, partition))
-        if not any(writer.waiting[partition] for writer in self.writers):
+        if not self.ledger.in_flight.get((TOPIC, partition)):
             self.world.silences.awaited(self.world.loop.now_us, TOPIC, partition)
 
     async def _follow_script(self, writer: Writer) -> None:
