@@ -205,5 +205,4 @@ class ProduceLink:
                 if address not in self._cluster.config.bootstrap_servers
                 else "",
             )
-        undelivered = isinstance(error, PeerUnavailable) and error.undelivered
-        return BrokerUnreachable(f"broker {self.broker_id} at {address}: {error}", undelivered=undelivered)
+        return BrokerUnreachable(f"broker {self.broker_id} at {address}: {error}", undelivered=error.undelivered)

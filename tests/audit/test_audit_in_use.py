@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from odradek_audit.commands import app
-from odradek_audit.in_use import IN_USE, LOCK, LOCKS, holder_of
+from odradek_audit.in_use import IN_USE
 from odradek_audit.sample import SampleLog
 from odradek_proto.transport.files import OsFiles
+from odradek_proto.transport.lock_holders import LOCK, LOCKS, holder_of
 from typer.testing import CliRunner
 
 WriteCluster = Callable[..., dict[str, Path]]
@@ -99,14 +100,14 @@ def test_a_lock_without_a_file_is_nobodys(tmp_path: Path, monkeypatch: pytest.Mo
     """The kernel's table may have such a line; it keeps no audit from beginning."""
     (tmp_path / LOCK).touch()
     (table := tmp_path / "locks").write_text("1: POSIX  ADVISORY  WRITE 7 <none>:0 0 EOF\n")
-    monkeypatch.setattr("odradek_audit.in_use.LOCKS", str(table))
+    monkeypatch.setattr("odradek_proto.transport.lock_holders.LOCKS", str(table))
     assert holder_of(tmp_path) is None
 
 
 WATCHED = """
 import sys
 from pathlib import Path
-from odradek_audit.in_use import LOCK, holder_of
+from odradek_proto.transport.lock_holders import LOCK, holder_of
 
 seen = []
 sys.addaudithook(lambda event, words: seen.append((event, str(words))))

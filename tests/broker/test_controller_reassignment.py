@@ -195,6 +195,28 @@ def test_the_last_eligible_replica_is_not_sent_away() -> None:
     assert (orders(loose).replicas, orders(loose).isr, orders(loose).recovering) == ((1, 2), (1,), True)
 
 
+def test_the_last_known_leader_is_not_sent_away_while_it_is_all_that_is_known() -> None:
+    """KIP-966: with nobody eligible it alone may lead without an unclean election of anybody else; a cancellation that
+    forgot it would leave nobody (Kafka refuses to go back where that takes an unclean election)."""
+    current = replace(partition_of([3, 1, 2], [], NO_LEADER, last_known=[3]), adding=(3,))
+    image = cluster(current, fenced=[3])
+    assert reassign(image, [], settings=WITH_ELR) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassign(image, [1, 2], settings=WITH_ELR) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert orders(image) == current
+    loose = cluster(current, fenced=[3], unclean_leader_election_enable="true")
+    assert reassign(loose, [], settings=WITH_ELR) is ErrorCode.NONE
+    assert (orders(loose).replicas, orders(loose).isr, orders(loose).recovering) == ((1, 2), (1,), True)
+
+
+def test_a_cancellation_may_leave_an_empty_isr_to_the_last_known_leader() -> None:
+    """It stays, and leads as soon as it is back (R-140)."""
+    current = replace(partition_of([3, 1, 2], [], NO_LEADER, last_known=[1]), adding=(3,))
+    image = cluster(current, fenced=[1])
+    assert reassign(image, [], settings=WITH_ELR) is ErrorCode.NONE
+    after = orders(image)
+    assert (after.replicas, after.isr, after.leader, after.last_known_eligible) == ((1, 2), (), NO_LEADER, (1,))
+
+
 def test_an_unclean_cancellation_recovers() -> None:
     """R-133: where the topic allows it, an old replica becomes the whole ISR and has to recover."""
     current = replace(partition_of([4, 1, 2], [4]), adding=(4,), removing=(1, 2))

@@ -36,7 +36,7 @@ from odradek_proto.transport.ports import (
 ANY_PORT = "127.0.0.1:0"
 STREAM = "/odradek.test.Port/Stream"
 LONG_MS = 15_000  # for what succeeds, however slow this machine is
-WIRE_ROUNDING_MS = 10  # gRPC sends a deadline of seconds in steps of 10 ms, rounded up
+WIRE_ROUNDING_MS = 100  # gRPC sends three digits, rounded up: from ten seconds on in steps of 100 ms
 UNARY = "/odradek.test.Port/Unary"
 
 Story = Callable[[Network, Network], Coroutine[Any, Any, None]]

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import pytest
 from odradek.sync import Producer
-from odradek_broker.storage.directory import LOCK
 from odradek_broker.testing import Cluster
 from odradek_broker.testing.files import BrokerFiles
 from odradek_proto.transport.background import background_loop
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.files import OsFiles
+from odradek_proto.transport.lock_holders import LOCK
 
 LIVES = 5
 SOON_S = 30  # gRPC closes sockets and ends tasks on threads of its own, a little after it was told to

@@ -1,23 +1,13 @@
-"""Whether a broker is using a log directory at this moment, so that files change while they are read.
-
-A running broker holds a lock on `.lock` in its log directory: odradek's by `flock`, Kafka's by `fcntl`. The file itself
-says nothing, since it stays behind, and the lock is not tried: whoever holds it for a moment keeps a broker from
-starting. The kernel's table of locks is read instead; it has those of processes that can be seen from here.
-
-`odradek_audit.in_use` does the same for the audit; neither package may import the other.
-"""
+"""A word about log directories that brokers are using while they are read: files change meanwhile."""
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
-LOCK = ".lock"
-LOCKS = "/proc/locks"
+from odradek_proto.transport.lock_holders import holder_of
+
 MOST_NAMED = 3
 
 
@@ -34,32 +24,3 @@ def warn_of_brokers_at_work(partitions: Iterable[Path]) -> list[str]:
             file=sys.stderr,
         )
     return [*used]
-
-
-def holder_of(directory: Path) -> int | None:
-    """The process that holds a log directory's lock; None when nobody does, or when it cannot be told."""
-    try:
-        lock = os.lstat(directory / LOCK)
-        table = Path(LOCKS).read_text(encoding="ascii")
-    except (OSError, ValueError):
-        return None
-    if not stat.S_ISREG(lock.st_mode):
-        return None
-    for line in table.splitlines():
-        match line.split():  # "3: FLOCK ADVISORY WRITE 1899 fe:00:9988371 0 EOF"; "->" in the second place waits for it
-            case [_, "FLOCK" | "POSIX", _, "WRITE", process, place, *_] if process.isdecimal():
-                device, _, inode = place.rpartition(":")  # "<none>:0" for a lock without a file
-                is_device = device == f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}"
-                if inode == str(lock.st_ino) and (is_device or _has_open(int(process), lock)):
-                    return int(process)
-    return None
-
-
-def _has_open(process: int, file: os.stat_result) -> bool:
-    """Some file systems (btrfs, overlays) tell the kernel's table another device than they tell everybody."""
-    with suppress(OSError):  # somebody else's process, or it has ended
-        for each in Path(f"/proc/{process}/fd").iterdir():
-            with suppress(OSError):
-                if os.path.samestat(each.stat(), file):
-                    return True
-    return False

@@ -124,7 +124,7 @@ class ControllerChannel:
             except NetworkError as error:
                 last = str(error)
                 self._unreachable[address] = None
-                if at_most_once and not (isinstance(error, PeerUnavailable) and error.undelivered):
+                if at_most_once and not error.undelivered:
                     break  # it may have been carried out
                 self._hint = NO_CONTROLLER
             else:

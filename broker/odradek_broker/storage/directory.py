@@ -33,6 +33,7 @@ from odradek_proto.topics import (
     parse_partition_directory,
     partition_directory,
 )
+from odradek_proto.transport.lock_holders import LOCK
 from odradek_proto.transport.ports import File, Files
 
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, remove_files, replace_file
@@ -43,7 +44,6 @@ from odradek_broker.storage.identity import settle_properties
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 
-LOCK = ".lock"
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 STRAY_SUFFIX = "-stray"
 CORRECTION_SUFFIX = ".corrected" + TEMPORARY_SUFFIX  # a thread may be writing the same checkpoint

@@ -14,7 +14,7 @@ from typing import Self
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.grpc_network import GrpcNetwork
-from odradek_proto.transport.ports import NetworkError, PeerUnavailable
+from odradek_proto.transport.ports import NetworkError
 from odradek_proto.v1 import admin_pb2
 
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
@@ -282,7 +282,7 @@ class AsyncCluster:
                 return await self._network.call(self._member(broker).address, method, request, timeout * 1000), lost
             except NetworkError as error:
                 failure = f"broker {broker}: {error}"
-                lost = lost or not (isinstance(error, PeerUnavailable) and error.undelivered)
+                lost = lost or not error.undelivered
         raise ClusterError(failure)
 
     def _partition(self, topic: str, partition: int) -> PartitionRegistration:

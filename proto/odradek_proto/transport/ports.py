@@ -130,14 +130,19 @@ class Files(Protocol):
 
 
 class NetworkError(Exception):
-    """A call or stream failed on the way. Says nothing about whether the other side acted on it."""
+    """A call or stream failed on the way.
+
+    `undelivered` is true when the peer certainly did not get what was asked; otherwise it may have acted on it.
+    """
+
+    undelivered = False
 
 
 class PeerUnavailable(NetworkError):
     """No connection could be had, or it broke.
 
-    `refused` is true when the peer's machine said that nobody listens. `undelivered` is true when the peer certainly
-    did not get what was asked: it was refused, its name was not found, or no connection came about.
+    `refused` is true when the peer's machine said that nobody listens. What was asked is undelivered when it was
+    refused, when the peer's name was not found, or when no connection came about.
     """
 
     def __init__(self, message: str, *, refused: bool = False, undelivered: bool = False) -> None:

@@ -144,8 +144,9 @@ def _with_isr(current: PartitionRegistration, target: PartitionTarget, unclean_a
     enough = len(isr) >= needed or len(current.isr) < needed
     if isr and (isr == current.isr or enough or unclean_allowed):
         return replace(target, isr=isr)
-    holders = current.isr or current.eligible  # who surely has everything; with an empty ISR the eligible ones
-    if not isr and (set(current.eligible) & set(replicas) or not holders):
+    remembered = current.eligible or current.last_known_eligible  # who leads without an ISR; nobody else may, cleanly
+    holders = current.isr or remembered
+    if not isr and (set(remembered) & set(replicas) or not holders):
         return replace(target, isr=isr)
     leaving = [replica for replica in holders if replica not in isr]
     if not unclean_allowed:

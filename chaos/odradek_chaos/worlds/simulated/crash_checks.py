@@ -15,12 +15,13 @@ from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.core.quorum.messages import SnapshotId
 from odradek_broker.runtime.quorum_opening import OpenedQuorumLog, open_quorum_log
 from odradek_broker.runtime.quorum_state_file import read_quorum_state
-from odradek_broker.storage.directory import LOCK, METADATA_PARTITION, LogDirectory
+from odradek_broker.storage.directory import METADATA_PARTITION, LogDirectory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.formats import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from odradek_proto.records import BatchHeader, check_batch
+from odradek_proto.transport.lock_holders import LOCK
 from odradek_proto.transport.ports import Files
 
 from odradek_chaos.worlds.simulated.crash_promises import Batches, Owed, Promises, Written
