@@ -183,12 +183,13 @@ def restart(
     """
     from odradek_chaos.selecting import Victim
 
-    found = _world(world, data, project)
+    screen, found = Screen(output, as_json, quiet), _world(world, data, project)
     because = "did not run"
     if broker is not None:
         because = "was stopped in peace before" if found.running(broker) else because
         found.stop(broker)
     chosen = [broker] if broker is not None else [node_id for node_id in found.nodes if not found.running(node_id)]
+    screen.say_each(_lost_disks(found, chosen))
     for node_id in chosen:
         found.start(node_id)
     victims = [Victim(node_id, because, found.place(node_id)) for node_id in chosen]
@@ -198,10 +199,17 @@ def restart(
         from odradek_chaos.waiting import wait_until_ready
 
         asyncio.run(wait_until_ready(found, only=None if broker is None else chosen, timeout_s=timeout))
-    screen = Screen(output, as_json, quiet)
     _tell("started", victims, screen)
     if screen.for_people:
         _tell_down(found, screen, Place(world, data, project))
+
+
+def _lost_disks(world: RealWorld, starting: list[int]) -> list[str]:
+    """What is to be said before these start. Raises `CommandFailed`."""
+    from odradek_chaos.lost_disks import lost_disks
+    from odradek_chaos.worlds.processes import ProcessesWorld
+
+    return lost_disks(world.cluster, starting) if isinstance(world, ProcessesWorld) else []
 
 
 def _world(world: World, data: str | None, project: str | None) -> RealWorld:

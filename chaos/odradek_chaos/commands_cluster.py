@@ -68,6 +68,7 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
     """A new cluster, or the one that is there."""
     from odradek_broker.local_cluster import LocalCluster
 
+    from odradek_chaos.lost_disks import lost_disks
     from odradek_chaos.places import find, refuse_inside_another
     from odradek_chaos.room import room_needed
 
@@ -91,6 +92,7 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
             f"the cluster in {directory} runs already, at {cluster.bootstrap}",
             hint=f"`odradek cluster down --data {shlex.quote(str(directory))}` stops it",
         )
+    screen.say_each(lost_disks(cluster, cluster.nodes))
     cluster.settings |= extra
     cluster.temporary = False  # who names a directory wants to keep it
     with room_needed(directory):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 from odradek.cli.main import main
 from odradek_broker.local_cluster import LocalCluster
+from odradek_chaos.up import Up
 
 PATIENCE_S = 600  # for one command on a busy machine; the demo is the longest
 
@@ -56,6 +57,17 @@ def odradek(home: Path, capfd: pytest.CaptureFixture[str]) -> Run:
         return Outcome(code, *capfd.readouterr())
 
     return run
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cluster up` and `chaos restart` end when everything is written down, before the first broker."""
+
+    def end(self: Up, *, detach: bool) -> int:
+        return 0
+
+    monkeypatch.setattr(Up, "run", end)
+    monkeypatch.setattr(LocalCluster, "start", lambda self, node_id: self.nodes[node_id])
 
 
 @pytest.fixture

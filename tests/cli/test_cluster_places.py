@@ -15,19 +15,8 @@ import pytest
 from odradek.cli.failures import CommandFailed
 from odradek_broker.local_cluster import ClusterError, LocalCluster
 from odradek_chaos.places import find, remove_unless_named
-from odradek_chaos.up import Up
 
 Run = Callable[..., Any]
-
-
-@pytest.fixture
-def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`cluster up` ends when everything is written down, before the first broker."""
-
-    def end(self: Up, *, detach: bool) -> int:
-        return 0
-
-    monkeypatch.setattr(Up, "run", end)
 
 
 def temporary(directory: Path) -> Path:
