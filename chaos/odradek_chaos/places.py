@@ -13,13 +13,13 @@ import shutil
 from dataclasses import MISSING, fields
 from pathlib import Path
 
+from odradek.cli.cluster_file import flaw, unreadable
 from odradek.cli.failures import USAGE, CommandFailed
 from odradek_broker.local_cluster import STATE_FILE, ClusterError, LocalCluster, NodeProcess
 from odradek_proto.formats import META_PROPERTIES
 
-KNOWN = {
-    each.name: each.default is MISSING for each in fields(NodeProcess)
-}  # what is said of a broker: whether it must
+KNOWN = [each.name for each in fields(NodeProcess)]  # what is said of a broker
+NEEDED = [each.name for each in fields(NodeProcess) if each.default is MISSING]
 
 
 def find(directory: Path) -> LocalCluster:
@@ -49,43 +49,12 @@ def _was_laid_out(place: Path) -> bool:
 def _broken(place: Path, error: BaseException | None) -> CommandFailed:
     file = place / STATE_FILE
     if isinstance(error, OSError):
-        return CommandFailed(
-            f"{file} cannot be read: {error.strerror or error}", hint="make it readable for you, or put a copy there"
-        )
+        return unreadable(file, error)
     return CommandFailed(
-        f"{file} {_flaw(file)}",
+        f"{file} {flaw(file.read_bytes(), needed=NEEDED, known=KNOWN)}",
         hint="put it back from a copy, or start another cluster elsewhere with --data DIR; the records are in the"
         f" brokers' directories beside it: `odradek audit run --data {shlex.quote(str(place))}` reads them without it",
     )
-
-
-def _flaw(file: Path) -> str:
-    """What is wrong with a file that describes no cluster."""
-    try:
-        state = json.loads(file.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        return "is no UTF-8 text"
-    except json.JSONDecodeError as error:
-        return f"is no JSON (line {error.lineno}, column {error.colno}: {error.msg})"
-    if not isinstance(state, dict):
-        return "is not the JSON object that `odradek cluster up` writes"
-    nodes = state.get("nodes")
-    if not isinstance(nodes, list) or not nodes:
-        return "has no 'nodes', the list of its brokers"
-    for node in nodes:
-        if not isinstance(node, dict):
-            return "names brokers that are no JSON objects in 'nodes'"
-        if lacking := [name for name, needed in KNOWN.items() if needed and name not in node]:
-            return f"lacks {_quoted(lacking)} of a broker in 'nodes'"
-        if unknown := [name for name in node if name not in KNOWN]:
-            return f"says {_quoted(unknown)} of a broker in 'nodes', which odradek does not know"
-    if lacking := [name for name in ("cluster_id", "settings") if name not in state]:
-        return f"lacks {_quoted(lacking)}"
-    return "has a value of a wrong kind"
-
-
-def _quoted(names: list[str]) -> str:
-    return ", ".join(map(repr, names))
 
 
 def refuse_inside_another(directory: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from odradek.cli import cluster, failures
+from odradek.cli.current import remember
 from odradek_broker.local_cluster import LocalCluster
 
 Run = Callable[..., Any]
@@ -86,7 +87,56 @@ def test_a_remembered_cluster_that_is_gone_is_named(odradek: Run, home: Path) ->
     (home / "current").write_text("/nowhere/at/all\n")
     outcome = odradek("topic", "list")
     assert outcome.code == failures.UNREACHABLE
-    assert "/nowhere/at/all" in outcome.err
+    assert "odradek: the cluster that was started last, in /nowhere/at/all, is gone\n" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no JSON (line 1, column 1: Expecting value)"),
+        (b"\xff", "is no UTF-8 text"),
+        (b"[]", "is not the JSON object that `odradek cluster up` writes"),
+        (b"{}", "has no 'nodes', the list of its brokers"),
+        (b'{"nodes": []}', "has no 'nodes', the list of its brokers"),
+        (b'{"nodes": [{"node_id": 1}]}', "lacks 'grpc' of a broker in 'nodes'"),
+        (b'{"nodes": [{"grpc": 5}], "cluster_id": "x", "settings": {}}', "has a value of a wrong kind"),
+        (b'{"nodes": [{"grpc": "here"}], "cluster_id": "x", "settings": {}}', "has a value of a wrong kind"),
+    ],
+)
+@pytest.mark.parametrize("words", ["topic list", "consume orders", "cluster health"])
+def test_a_broken_file_of_the_remembered_cluster_is_explained(
+    odradek: Run, home: Path, tmp_path: Path, words: str, content: bytes, said: str
+) -> None:
+    """The file, what is wrong with it, and what can be done: the cluster itself may run all the same."""
+    remember(tmp_path)
+    file = tmp_path / "cluster.json"
+    file.write_bytes(content)
+    outcome = odradek(*words.split())
+    assert outcome.code == failures.FAILED, outcome
+    message, remedy = outcome.err.splitlines()
+    assert message == f"odradek: {file} {said}"
+    assert remedy.startswith("  try: put it back from a copy, or name a broker with -b HOST:PORT")
+
+
+def test_a_file_of_the_remembered_cluster_that_cannot_be_read_is_explained(
+    odradek: Run, home: Path, tmp_path: Path
+) -> None:
+    """It is there, so the cluster is not called gone."""
+    remember(tmp_path)
+    (file := tmp_path / "cluster.json").mkdir()
+    outcome = odradek("topic", "list")
+    assert outcome.code == failures.FAILED, outcome
+    assert outcome.err.startswith(f"odradek: {file} cannot be read: Is a directory\n  try: make it readable")
+
+
+def test_a_pointer_of_any_bytes_ends_no_command_in_a_traceback(odradek: Run, home: Path) -> None:
+    """What is no path is passed over; a path that is no text is a path."""
+    home.mkdir()
+    (home / "current").write_bytes(b"a\0b\n/nowhere/\xff\n")
+    outcome = odradek("topic", "list")
+    assert outcome.code == failures.UNREACHABLE, outcome
+    assert outcome.err.startswith("odradek: the cluster that was started last, in /nowhere/")
+    assert "is gone\n" in outcome.err
 
 
 def test_a_deadline_ends_with_its_own_code(odradek: Run) -> None:

@@ -226,3 +226,8 @@ def test_a_local_cluster_that_is_gone_is_a_problem(tmp_path: Path) -> None:
     """Its directory was removed, or holds something else."""
     (finding,) = checks.of_local_cluster(tmp_path)
     assert (finding["level"], finding["check"]) == ("problem", "local-cluster")
+    (tmp_path / "cluster.json").write_text('{"nodes": [{"node_id": 1}]}')
+    (finding,) = checks.of_local_cluster(tmp_path)
+    assert (finding["level"], finding["check"]) == ("problem", "local-cluster")
+    assert finding["says"] == f"{tmp_path / 'cluster.json'} does not describe a cluster"
+    assert finding["remedy"] == "put it back from a copy"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek_broker.environment import PREFIXES
-from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_broker.local_cluster import STATE_FILE, ClusterError, LocalCluster
 
 Facts = dict[str, str]
 NODE_ID = "node.id=0"  # a placeholder: the settings are looked at, no node is started
@@ -34,7 +34,10 @@ def of_local_cluster(directory: Path) -> list[Facts]:
     try:
         cluster = LocalCluster.load(directory)
     except ClusterError as error:
-        return [_fact("problem", "local-cluster", str(directory), str(error), error.hint)]
+        says, remedy = str(error), error.hint
+        if error.__cause__ is not None:  # Python's words; commands without -b say what is wrong with the file
+            says, remedy = f"{directory / STATE_FILE} does not describe a cluster", "put it back from a copy"
+        return [_fact("problem", "local-cluster", str(directory), says, remedy)]
     found = []
     dead = [node_id for node_id in cluster.nodes if not cluster.running(node_id)]
     if dead:

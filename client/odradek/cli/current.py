@@ -7,16 +7,15 @@ that were started before and run on: when the last one goes down, the one before
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from odradek.cli import cluster_file
 from odradek.cli.failures import UNREACHABLE, USAGE, CommandFailed
 
-STATE_FILE: Final = "cluster.json"
 POINTER: Final = "current"
 HOW_TO_NAME = "`odradek cluster up` starts a cluster; -b HOST:PORT or ODRADEK_BOOTSTRAP names one"
 
@@ -69,17 +68,17 @@ def forget(directory: Path, still_runs: Callable[[Path], bool] = lambda _: False
 
 def _write(place: Path, directories: Sequence[Path]) -> None:
     temporary = place / f"{POINTER}.{os.getpid()}"
-    temporary.write_text("".join(f"{each}\n" for each in directories))
+    temporary.write_bytes(b"".join(os.fsencode(each) + b"\n" for each in directories))
     temporary.replace(place / POINTER)
 
 
 def _remembered() -> list[Path]:
     """The default first, then those that were it before."""
     try:
-        lines = (home() / POINTER).read_text().splitlines()
+        lines = (home() / POINTER).read_bytes().splitlines()
     except OSError:
         return []
-    return [Path(line.strip()) for line in lines if line.strip()]
+    return [Path(os.fsdecode(line.strip())) for line in lines if line.strip() and b"\0" not in line]
 
 
 def current_directory() -> Path | None:
@@ -108,12 +107,12 @@ def bootstrap_servers(given: str | None) -> str:
     directory = current_directory()
     if directory is None:
         raise CommandFailed("no cluster was named", hint=HOW_TO_NAME, exit_code=UNREACHABLE)
+    file = directory / cluster_file.STATE_FILE
     try:
-        state = json.loads((directory / STATE_FILE).read_text())
-        return ",".join(str(node["grpc"]) for node in state["nodes"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return ",".join(cluster_file.addresses(file))
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise CommandFailed(
-            f"the cluster that was started last, in {directory}, is gone ({type(error).__name__})",
-            hint=HOW_TO_NAME,
-            exit_code=UNREACHABLE,
+            f"the cluster that was started last, in {directory}, is gone", hint=HOW_TO_NAME, exit_code=UNREACHABLE
         ) from error
+    except OSError as error:
+        raise cluster_file.unreadable(file, error) from error
