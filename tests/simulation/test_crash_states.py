@@ -158,9 +158,9 @@ def test_a_recording_can_be_saved_and_tried_again() -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_every_crash_of_a_story_is_recovered_from(name: str, mode: str) -> None:
     """A few disks at many moments of it, and some of them lose power while they are recovered."""
-    result = lose_power(name, mode, per_point=5, points=20, inside=0.01)
+    result = lose_power(name, mode, per_point=5, points=12, inside=0.01)
     assert not result.findings, "\n".join(map(str, result.findings))
-    assert result.states > 30
+    assert result.states > 12
 
 
 def cut_without_fsync(segment: Segment) -> None:

@@ -71,7 +71,7 @@ def test_a_reader_that_meets_damage_begins_anew_until_the_copy_is_replaced() -> 
     [(".snapshot", "audit-file-corrupt"), (".index", "audit-index-unsound"), (".timeindex", "audit-index-unsound")],
 )
 def test_what_the_audit_says_of_a_flipped_index_is_no_finding(ending: str, check: str) -> None:
-    """Nobody reads an old producer snapshot, or a part of an index, so that nobody mends it; anything else counts."""
+    """Nobody reads an old producer snapshot, or a part of an index, and so mends it. All else counts, and other brokers."""
     loop = SimLoop(1)
     world = World(loop, expand(loop.fork_rng("plan"), Options()))
     disk = world.cluster.machines[1].disk
@@ -82,11 +82,15 @@ def test_what_the_audit_says_of_a_flipped_index_is_no_finding(ending: str, check
     assert isinstance(nemesis, Damage)
     nemesis.damage(disk, 1, nemesis.places())
     for each in ("audit-file-corrupt", "audit-index-unsound"):
-        world.report(each, "found by the audit")
+        for broker_id in (1, 2):
+            world.report(each, "found by the audit", broker_id)
     loop.close()
-    assert [finding.check for finding in world.findings] == [
-        each for each in ("audit-file-corrupt", "audit-index-unsound") if each != check
-    ]
+    assert {(finding.check, finding.broker_id) for finding in world.findings} == {
+        (each, broker_id)
+        for each in ("audit-file-corrupt", "audit-index-unsound")
+        for broker_id in (1, 2)
+        if (each, broker_id) != (check, 1)
+    }
 
 
 def test_every_kind_has_a_class_and_is_described() -> None:

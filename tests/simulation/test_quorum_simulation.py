@@ -26,7 +26,7 @@ OBSERVER = 4
 ROUNDS = 40
 KEPT = 40  # records of a snapshot
 PAUSES_MS = (2, 20, 100, 500, 2_000)
-SEEDS, SEEDS_OF_EVERY_DAY = 12, 4  # of each kind
+SEEDS, SEEDS_OF_EVERY_DAY = 12, 2  # of each kind
 
 
 def seeds(first: int) -> list[ParameterSet]:

@@ -25,7 +25,7 @@ class Calm:
 
     def is_calm(self) -> bool:
         """Nothing is broken, nobody is away, every ISR is full."""
-        return self.pending == 0 and not self._world.damaged and self._all_is_well()
+        return self.pending == 0 and not self._world.excuses.damaged and self._all_is_well()
 
     def reserve(self) -> None:
         """A fault that must be alone waits for its moment: no other one is to begin."""

@@ -86,8 +86,12 @@ def _judge_disks(world: World, load: Load, result: SeedResult) -> None:
     disk = ClusterDisk({machine.name: machine.disk for machine in world.cluster.machines.values()})
     replicas = {name: f"/{name}{LOG_DIRECTORY}" for name in disk.machines}
     history = History(load.ledger.events) if world.plan.options.acks == "all" else None
+    brokers = {machine.name: broker_id for broker_id, machine in world.cluster.machines.items()}
     report = audit_disk(disk, replicas, history=history, settled=True)
     result.compared = report.compared_records
     for finding in report.findings:
         partition = f"{finding.topic}-{finding.partition}"
-        world.report(f"audit-{finding.check}", f"{finding.replica}: {finding.sentence}", partition=partition)
+        compared = [brokers[name] for name in (finding.replica, finding.other_replica) if name in brokers]
+        damaged = [each for each in compared if (each, partition) in world.excuses.damaged]
+        whose = (*damaged, *compared, 0)[0]
+        world.report(f"audit-{finding.check}", f"{finding.replica}: {finding.sentence}", whose, partition)

@@ -241,7 +241,7 @@ class Load:
             except BootstrapError:
                 await ports.clock.sleep(RETRY_MS)
             except (CorruptRecords, ExceptionGroup) as error:
-                if not self.world.disks_tampered or not _is_of_damage(error):
+                if not self.world.excuses.bytes_were_damaged or not _is_of_damage(error):
                     raise
                 await ports.clock.sleep(RETRY_MS)
             else:

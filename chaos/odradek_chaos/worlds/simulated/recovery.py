@@ -72,7 +72,13 @@ def break_one_for_ever(world: World, way: str = "") -> int:
     expendable = [broker_id for broker_id in world.cluster.machines if can_do_without(world, broker_id)]
     drawn = rng.choice(WAYS_TO_BREAK)
     way = way or drawn
-    if not expendable or undecided(world) or world.damaged or world.calm.is_reserved or not world.promises.recovers:
+    if (
+        not expendable
+        or undecided(world)
+        or world.excuses.damaged
+        or world.calm.is_reserved
+        or not world.promises.recovers
+    ):
         return 0
     broken = rng.choice(expendable)
     world.heal(besides=broken)

@@ -86,7 +86,7 @@ class Watcher:
     """Holds `Everything` up to date and reports what the invariants say."""
 
     def __init__(self, world: World) -> None:
-        self.now = Everything(damaged=world.damaged)
+        self.now = Everything(damaged=world.excuses.damaged)
         self.now.flushes_before_ack = world.plan.settings.odradek_fsync == "before-ack"
         self.now.holds_under_min_isr = world.plan.settings.odradek_truncation_mode != "high-watermark"
         self.invariants = all_invariants()

@@ -14,6 +14,7 @@ from odradek_chaos.worlds.simulated.calm import Calm
 from odradek_chaos.worlds.simulated.checks.bounds import queues_beyond_bounds, waiting_at
 from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster import SimCluster
+from odradek_chaos.worlds.simulated.excuses import Excuses
 from odradek_chaos.worlds.simulated.kinds import LOSSES
 from odradek_chaos.worlds.simulated.links import uniform
 from odradek_chaos.worlds.simulated.loop import SimLoop
@@ -55,9 +56,7 @@ class World:
         self.strikes: list[Strike] = []
         self.findings: list[Finding] = []
         self.costs: Counter[str] = Counter()  # checks that found what is not owed, or that do not count here
-        # (broker, partition) whose bytes a fault changed, and the last incarnation before the copy was replaced, or -1
-        self.damaged: dict[tuple[int, str], int] = {}
-        self.tolerated: dict[str, None] = {}  # checks that say what a fault did and the product need not undo
+        self.excuses = Excuses(self)
         self.client_names: list[str] = []  # of those that may be crashed
         self.on_client_crash: Callable[[str, int], None] = lambda name, down_ms: None
         self.watcher = Watcher(self)
@@ -68,7 +67,6 @@ class World:
         self.partitions = [TopicPartition(TOPIC, number) for number in range(plan.options.partitions)]
         self._reported: set[tuple[str, int, str]] = set()
         self._crashes_seen = 0
-        self._excused: dict[int, None] = {}  # brokers whose disk was tampered with: they may end by themselves
         self._kept: dict[int, None] = {}  # brokers that stay dead, or frozen, as they are
         self._outages: Counter[int] = Counter()  # brokers that nobody but the holder of the outage may start
 
@@ -142,7 +140,6 @@ class World:
         """Kill a broker; nobody starts it until `end_outage`."""
         self._outages[broker_id] += 1
         self.timeline.hidden[broker_id] = None
-        self.excuse(broker_id)
         self.cluster.machines[broker_id].kill()
 
     def end_outage(self, broker_id: int, down_ms: float) -> None:
@@ -161,13 +158,6 @@ class World:
 
     def crash_client(self, name: str, down_ms: int) -> None:
         self.on_client_crash(name, down_ms)
-
-    def excuse(self, broker_id: int) -> None:
-        """From now on this broker may end by itself and may log errors: its disk was tampered with."""
-        self._excused[broker_id] = None
-
-    def is_excused(self, broker_id: int) -> bool:
-        return broker_id in self._excused
 
     def heal(self, besides: int = 0) -> None:
         """End all faults: links work, everybody runs, disks are sound. One machine may be left as it is."""
@@ -211,7 +201,7 @@ class World:
         while self._crashes_seen < len(crashes):
             crash = crashes[self._crashes_seen]
             self._crashes_seen += 1
-            if self.is_excused(crash.broker_id):
+            if self.excuses.crash(crash):
                 self.note("!ended", crash.broker_id, error=type(crash.error).__name__)
                 self.operator.on_crash(crash.broker_id)
             else:
@@ -220,9 +210,9 @@ class World:
     def report(self, check: str, sentence: str, broker_id: int = 0, partition: str = "") -> None:
         """A finding. The same check is reported once per broker and partition."""
         key = (check, broker_id, partition)
-        if key in self._reported or len(self.findings) >= FINDINGS_KEPT or self._is_excused(broker_id, partition):
+        if key in self._reported or len(self.findings) >= FINDINGS_KEPT:
             return
-        if check in self.tolerated:
+        if self.excuses.finding(check, broker_id, partition):
             return
         self._reported.add(key)
         counted = self.plan.options.checks
@@ -237,13 +227,6 @@ class World:
         self.findings.append(Finding(check, sentence, self.loop.now_us, broker_id, partition))
         self.note(f"?{check}", broker_id, partition, sentence=sentence)
 
-    def _is_excused(self, broker_id: int, partition: str) -> bool:
-        return (broker_id, partition) in self.damaged
-
-    @property
-    def disks_tampered(self) -> bool:
-        return bool(self._excused)
-
 
 class LogWatch(logging.Handler):
     """Errors that the product logs (a handler that failed, an exception that nobody took) are findings too."""
@@ -253,8 +236,8 @@ class LogWatch(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._world.disks_tampered:
-            return  # it says that the disk failed, and it did
+        if self._world.excuses.who_speaks():
+            return  # it says that its disk failed, and it did
         error = record.exc_info[1] if record.exc_info else None
         text = record.getMessage() + (f": {error!r}" if error is not None else "")
         self._world.report("unexpected-error", text, partition=record.name)

@@ -107,7 +107,7 @@ class FlipIndex(Damage):
             path = found[int(places[0] * len(found))]
             flip(disk, path, places[1], places[2])
             unseen = "audit-file-corrupt" if path.endswith(".snapshot") else "audit-index-unsound"
-            self.world.tolerated[unseen] = None
+            self.world.excuses.tolerate(unseen, broker_id)
 
 
 class FlipLog(Damage):
@@ -125,7 +125,6 @@ class FlipLog(Damage):
         partition = path.split("/")[2]
         offset = flip(disk, path, places[1], places[2])
         self.world.fault(self.name, broker_id, path=path, offset=offset)
-        self.world.excuse(broker_id)
         self.world.operator.replace_copy(broker_id, partition, choice["down_ms"])
 
 
@@ -155,17 +154,13 @@ class FlipAny(Damage):
             return
         path = found[int(places[0] * len(found))]
         self.world.fault(self.name, broker_id, path=path, offset=flip(disk, path, places[1], places[2]))
-        self.world.excuse(broker_id)
-        self.world.damaged[broker_id, path.split("/")[2]] = -1
+        self.world.excuses.bytes_of(broker_id, path.split("/")[2])
         if places[3] < 0.5:
             self.world.kill(broker_id, choice["down_ms"], self.name)
 
 
-OF_THE_VOTER = (  # it has forgotten what it was
-    "epochs-never-fall",
-    "epoch-persisted-before-use",
-    "majority-reached-high-watermark",
-)
+OF_THE_VOTER = ("epochs-never-fall", "epoch-persisted-before-use")  # it has forgotten what it was
+OF_ITS_QUORUM = ("majority-reached-high-watermark",)  # of whoever leads it
 QUORUM_STATE = f"{LOG_DIRECTORY}/__cluster_metadata-0/quorum-state"
 
 
@@ -187,8 +182,11 @@ class NewDisk(Damage):
             await super().act(choice)
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
-        self.world.excuse(broker_id)
-        self.world.tolerated.update(dict.fromkeys(OF_THE_VOTER))
+        self.world.excuses.disk(broker_id)
+        for check in OF_THE_VOTER:
+            self.world.excuses.tolerate(check, broker_id)
+        for check in OF_ITS_QUORUM:
+            self.world.excuses.tolerate(check)
         for name in list(disk.root.entries):
             disk.root.change((name, None))
         disk.root.fsync()

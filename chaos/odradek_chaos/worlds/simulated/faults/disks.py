@@ -23,7 +23,7 @@ class DiskFull(Nemesis):
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
         self.world.fault(self.name, broker_id, left_bytes=choice["left_bytes"], full_ms=choice["full_ms"])
-        self.world.excuse(broker_id)
+        self.world.excuses.disk(broker_id)
         disk.quota = disk.used + choice["left_bytes"]
 
         def empty() -> None:
@@ -54,7 +54,7 @@ class IoError(Nemesis):
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
         self.world.fault(self.name, broker_id, operation=choice["operation"], path=choice["path"])
-        self.world.excuse(broker_id)
+        self.world.excuses.disk(broker_id)
         disk.inject(choice["operation"], choice["path"], choice["times"])
         self.world.mend(choice["ms"], disk.injections.clear)
 
@@ -95,6 +95,7 @@ class SwapDisks(Nemesis):
         try:
             for broker_id in (one, other):
                 self.cluster.start(broker_id)
+                self.world.excuses.life(broker_id)
             await asyncio.sleep(choice["wrong_ms"] / 1000)
         finally:
             for broker_id in (one, other):

@@ -61,7 +61,7 @@ class LyingFsync(Nemesis):
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
         self.world.fault(self.name, broker_id, lies_ms=choice["lies_ms"])
-        self.world.excuse(broker_id)
+        self.world.excuses.disk(broker_id)
         disk.lying = True
 
         def fail() -> None:
