@@ -10,10 +10,7 @@ from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import run_seed
 
 SEEDS, SEEDS_PER_TEST = 50, 5
-EVERY_DAY = (
-    0,
-    10,
-)  # the first seeds of what is run every day: long ones and short ones; the slow tests have the others
+EVERY_DAY = (0, 10)  # first seeds of what is run every day, long ones and short ones; the slow tests have the others
 FAULTS_MS, SHORT_FAULTS_MS = 3_500, 1_000
 LONG_SEEDS = 10  # the others are shorter, for the sake of those who wait
 OLDEST = Options(faults_ms=SHORT_FAULTS_MS, truncation_mode="high-watermark")

@@ -71,7 +71,7 @@ def test_a_reader_that_meets_damage_begins_anew_until_the_copy_is_replaced() -> 
     [(".snapshot", "audit-file-corrupt"), (".index", "audit-index-unsound"), (".timeindex", "audit-index-unsound")],
 )
 def test_what_the_audit_says_of_a_flipped_index_is_no_finding(ending: str, check: str) -> None:
-    """Nobody reads an old producer snapshot, or a part of an index, and so mends it. All else counts, and other brokers."""
+    """Nobody reads an old producer snapshot, or a part of an index, and so mends it. All else and all others count."""
     loop = SimLoop(1)
     world = World(loop, expand(loop.fork_rng("plan"), Options()))
     disk = world.cluster.machines[1].disk

@@ -1,8 +1,8 @@
 """Whom a fault excuses, and from what: no more than what the fault did to that one.
 
 A broker whose disk was tampered with may end by itself and may log errors; a broken assertion, or what else a mistake
-in the product raises, is excused by damaged bytes alone, or where no recovery is owed. One that was started on the wrong
-disk is excused for that life. Nobody is excused for what was done to another one.
+in the product raises, is excused by damaged bytes alone, or where no recovery is owed. One that was started on the
+wrong disk is excused for that life. Nobody is excused for what was done to another one.
 """
 
 from __future__ import annotations
