@@ -7,66 +7,32 @@ import random
 from collections.abc import Callable
 
 import pytest
-from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.producers import CachedBatch, ProducerEntry, ProducerStates
 from odradek_chaos.worlds.simulated.checks import catalogue, isr, leaders, logs, quorum, requests, watermarks
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndTold
 from odradek_chaos.worlds.simulated.checks.history import Batch
-from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
-from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, RemoteSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
+from odradek_chaos.worlds.simulated.checks.seen import METADATA, RemoteSeen
 from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.inodes import Inode
 from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.timeline import Moment
 from odradek_proto.values import replace
 
-T = "t-0"
-LEADER = ReplicaSeen(1, 1, T, 5, 10, 8, is_leader=True, leader=1, isr=(1, 2), maximal_isr=(1, 2))
-FOLLOWER = ReplicaSeen(2, 1, T, 5, 10, 8, leader=1)
-QUORUM_LEADER = QuorumSeen(1, 1, 3, 8, 10, True)
-
-
-REGISTRATION = PartitionRegistration((1, 2, 3), (1, 2), 1, leader_epoch=5, partition_epoch=7)
-BEHIND_A_LAST_MEMBER = PartitionRegistration((1, 2, 3), (2,), -1, leader_epoch=5, partition_epoch=7)
-TAKEN_OUT = PartitionRegistration((1, 2, 3), (3,), 3, leader_epoch=5, partition_epoch=7)
-ALONE = PartitionRegistration((1, 2, 3), (1,), 1, leader_epoch=5, partition_epoch=7)
-
-
-def image(of: PartitionRegistration, *fenced: int, offset: int = 9, incarnation: bytes = b"a") -> MetadataImage:
-    return MetadataImage(
-        offset=offset,
-        brokers={each: BrokerRegistration(each, 1, incarnation, {}, fenced=each in fenced) for each in (1, 2, 3)},
-        topics={"t": TopicImage("t", b"id", {0: of})},
-    )
-
-
-def everything(*seen: ReplicaSeen, of: PartitionRegistration | None = None) -> Everything:
-    """The world as it is, with committed records up to 8."""
-    now = Everything(replicas={(each.broker_id, each.partition): each for each in seen})
-    now.image = image(of or REGISTRATION)
-    now.newest_epochs[T] = 5
-    now.disks = {each: SimDisk(random.Random(1)) for each in (1, 2, 3)}
-    for each in (1, 2, 3):
-        fill(now, each, 8)
-    assert now.history(T).commit(1, 8) is None
-    return now
-
-
-def fill(now: Everything, replica: int, end: int, epoch: int = 5, segment: Inode | None = None) -> None:
-    view = now.history(T).view(replica)
-    view.batches = [Batch(at, at + 1, epoch, at, -1, -1, -1, segment, at + 1) for at in range(end)]
-
-
-def moment(event: str, broker_id: int, **facts: object) -> Moment:
-    return Moment(0, broker_id, event, T, facts)
-
-
-def told(invariant: Invariant, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> list[Violation]:
-    found = list(invariant.on_replica(now, seen, before))
-    assert not found or invariant.is_asked(Change(changes_of(seen, before))), "the watcher would not have asked it"
-    return found
-
+from tests.simulation.seen_by_hand import (
+    ALONE,
+    BEHIND_A_LAST_MEMBER,
+    FOLLOWER,
+    LEADER,
+    QUORUM_LEADER,
+    REGISTRATION,
+    TAKEN_OUT,
+    T,
+    everything,
+    fill,
+    image,
+    moment,
+    told,
+)
 
 Case = Callable[[bool], list[Violation]]
 CASES: dict[type[Invariant], Case] = {}
@@ -145,14 +111,6 @@ def follower_bound(broken: bool) -> list[Violation]:
 def isr_member_lags(broken: bool) -> list[Violation]:
     now = everything(LEADER, replace(FOLLOWER, log_end_offset=7 if broken else 8))
     return told(watermarks.HighWatermarkOnEveryIsrMember(), now, LEADER, None)
-
-
-@pytest.mark.parametrize(("known", "found"), [(6, 0), (7, 1)], ids=["not heard of yet", "heard of"])
-def test_a_member_that_the_controller_dropped_is_none(known: int, found: int) -> None:
-    """A machine that comes back with less has left every ISR: its leader may not have heard of that yet."""
-    leader = replace(LEADER, partition_epoch=known)
-    now = everything(leader, replace(FOLLOWER, log_end_offset=7), of=ALONE)
-    assert len(told(watermarks.HighWatermarkOnEveryIsrMember(), now, leader, None)) == found
 
 
 @case(watermarks.DurableOnEveryIsrMember)
@@ -272,28 +230,10 @@ def minority(broken: bool) -> list[Violation]:
     return list(quorum.MajorityReachedHighWatermark().on_quorum(now, QUORUM_LEADER, None))
 
 
-def test_a_voter_on_damaged_bytes_is_not_counted_by_what_it_had() -> None:
-    """Nobody looks at it, so what is known of it is old."""
-    now = everything()
-    now.voter_ends = {1: 10, 2: 7, 3: 0}
-    now.damaged[2, METADATA] = -1
-    assert not list(quorum.MajorityReachedHighWatermark().on_quorum(now, QUORUM_LEADER, None))
-
-
 @case(quorum.MetadataHighWatermarkNeverFalls)
 def metadata_falls(broken: bool) -> list[Violation]:
     before = QUORUM_LEADER._replace(high_watermark=9 if broken else 7)
     return list(quorum.MetadataHighWatermarkNeverFalls().on_quorum(everything(), QUORUM_LEADER, before))
-
-
-@pytest.mark.parametrize(("epoch", "found"), [(QUORUM_LEADER.epoch - 1, 0), (QUORUM_LEADER.epoch + 1, 1)])
-def test_a_deposed_leader_may_learn_late_what_its_epoch_had_committed(epoch: int, found: int) -> None:
-    """Another leader's larger high watermark speaks against a rise only when that leader's epoch is older."""
-    invariant, now = quorum.MetadataHighWatermarkNeverFalls(), everything()
-    ahead = QUORUM_LEADER._replace(high_watermark=9)
-    assert not list(invariant.on_quorum(now, ahead, ahead._replace(high_watermark=8)))
-    late = QUORUM_LEADER._replace(epoch=epoch, high_watermark=7)
-    assert len(list(invariant.on_quorum(now, late, late._replace(high_watermark=6)))) == found
 
 
 @case(quorum.MetadataImagesEqual)
@@ -347,38 +287,6 @@ def end_falls(broken: bool) -> list[Violation]:
     return list(invariant.on_end_told(now, EndTold(2, T, 6, 8, 9, by_fetch=not broken)))
 
 
-@pytest.mark.parametrize(
-    ("told", "found"),
-    [
-        (EndTold(2, T, 6, 9, 9, by_fetch=False), 0),
-        (EndTold(2, T, 6, 8, 8, by_fetch=True), 1),  # its epoch has begun: nothing excuses it
-        (EndTold(3, T, 4, 5, 3, by_fetch=False), 0),  # it has not heard yet that it was replaced
-        (EndTold(3, T, 4, 3, 3, by_fetch=False), 1),  # but it told more itself
-        (EndTold(3, T, 4, 3, 3, by_fetch=True), 0),  # before this answer, which waited for a slow disk
-    ],
-)
-def test_an_end_is_compared_with_what_leaders_of_the_same_and_of_older_epochs_told(told: EndTold, found: int) -> None:
-    """A leader answers for those before it, and not for one of whom it cannot know."""
-    invariant, now = requests.EndOffsetsNeverFall(), everything()
-    assert not list(invariant.on_end_told(now, EndTold(3, T, 4, 4, 3, by_fetch=False)))
-    assert not list(invariant.on_end_told(now, EndTold(1, T, 5, 9, 6, by_fetch=True)))
-    assert len(list(invariant.on_end_told(now, told))) == found
-
-
-@pytest.mark.parametrize(
-    ("heard", "found"),
-    [
-        (EndHeard("r1", T, 6, 8, 9, 5, by_fetch=False), 1),
-        (EndHeard("r1", T, 6, 8, 9, 5, by_fetch=True), 1),
-        (EndHeard("r1", T, 6, 8, 9, 9, by_fetch=True), 0),  # the leader's epoch has not begun for readers
-        (EndHeard("r1", T, 6, 9, 9, 5, by_fetch=False), 0),
-    ],
-)
-def test_a_client_never_hears_of_a_smaller_end_than_it_knew_when_it_asked(heard: EndHeard, found: int) -> None:
-    """What was on its way when it asked does not count; the excuse of R-25 does."""
-    assert len(list(requests.EndOffsetsNeverFall().on_end_heard(everything(), heard))) == found
-
-
 @pytest.mark.parametrize("kind", catalogue.CLASSES, ids=lambda kind: kind.name)
 def test_an_invariant_fires_on_the_smallest_violation(kind: type[Invariant]) -> None:
     """One violation, said with numbers; the near miss beside it says nothing."""
@@ -386,16 +294,6 @@ def test_an_invariant_fires_on_the_smallest_violation(kind: type[Invariant]) -> 
     assert found
     assert all(sentence for _, _, sentence in found)
     assert not CASES[kind](False)
-
-
-@pytest.mark.parametrize("start", [8, 9])
-def test_a_snapshot_that_is_being_installed_is_known_by_where_the_log_starts(start: int) -> None:
-    """Its event may be missing, of a node whose disk is full. A node's own snapshots end at its high watermark."""
-    now, invariant = everything(), logs.MetadataLogMatching()
-    now.history(METADATA).view(1).batches = [Batch(0, 8, 3, 0, -1, -1, -1)]
-    before = QuorumSeen(1, 1, 3, 8, 8, False, 4)
-    told = list(invariant.on_quorum(now, QuorumSeen(1, 1, 3, 9, 9, False, start), before))
-    assert bool(told) == (start == 8), told
 
 
 def test_the_names_are_different_and_every_one_names_its_rules() -> None:

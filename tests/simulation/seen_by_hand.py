@@ -1,0 +1,58 @@
+"""A world as invariants see it, made by hand: three brokers, one partition, and records committed up to 8."""
+
+from __future__ import annotations
+
+import random
+
+from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from odradek_chaos.worlds.simulated.checks.history import Batch
+from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
+from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.inodes import Inode
+from odradek_chaos.worlds.simulated.timeline import Moment
+
+T = "t-0"
+LEADER = ReplicaSeen(1, 1, T, 5, 10, 8, is_leader=True, leader=1, isr=(1, 2), maximal_isr=(1, 2))
+FOLLOWER = ReplicaSeen(2, 1, T, 5, 10, 8, leader=1)
+QUORUM_LEADER = QuorumSeen(1, 1, 3, 8, 10, True)
+
+REGISTRATION = PartitionRegistration((1, 2, 3), (1, 2), 1, leader_epoch=5, partition_epoch=7)
+BEHIND_A_LAST_MEMBER = PartitionRegistration((1, 2, 3), (2,), -1, leader_epoch=5, partition_epoch=7)
+TAKEN_OUT = PartitionRegistration((1, 2, 3), (3,), 3, leader_epoch=5, partition_epoch=7)
+ALONE = PartitionRegistration((1, 2, 3), (1,), 1, leader_epoch=5, partition_epoch=7)
+
+
+def image(of: PartitionRegistration, *fenced: int, offset: int = 9, incarnation: bytes = b"a") -> MetadataImage:
+    return MetadataImage(
+        offset=offset,
+        brokers={each: BrokerRegistration(each, 1, incarnation, {}, fenced=each in fenced) for each in (1, 2, 3)},
+        topics={"t": TopicImage("t", b"id", {0: of})},
+    )
+
+
+def everything(*seen: ReplicaSeen, of: PartitionRegistration | None = None) -> Everything:
+    """The world as it is, with committed records up to 8."""
+    now = Everything(replicas={(each.broker_id, each.partition): each for each in seen})
+    now.image = image(of or REGISTRATION)
+    now.newest_epochs[T] = 5
+    now.disks = {each: SimDisk(random.Random(1)) for each in (1, 2, 3)}
+    for each in (1, 2, 3):
+        fill(now, each, 8)
+    assert now.history(T).commit(1, 8) is None
+    return now
+
+
+def fill(now: Everything, replica: int, end: int, epoch: int = 5, segment: Inode | None = None) -> None:
+    view = now.history(T).view(replica)
+    view.batches = [Batch(at, at + 1, epoch, at, -1, -1, -1, segment, at + 1) for at in range(end)]
+
+
+def moment(event: str, broker_id: int, **facts: object) -> Moment:
+    return Moment(0, broker_id, event, T, facts)
+
+
+def told(invariant: Invariant, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> list[Violation]:
+    found = list(invariant.on_replica(now, seen, before))
+    assert not found or invariant.is_asked(Change(changes_of(seen, before))), "the watcher would not have asked it"
+    return found
