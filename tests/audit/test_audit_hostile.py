@@ -21,6 +21,8 @@ from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
 from odradek_audit.scan import SegmentPart, scan_part
 from odradek_proto.topics import TopicPartition
 
+SPARSE = 1 << 28  # bytes of a file that takes no room
+
 WriteCluster = Callable[..., dict[str, Path]]
 
 
@@ -105,21 +107,21 @@ def test_segments_are_cut_at_the_index(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("with_index", [True, False])
 def test_large_claims_cost_no_memory(tmp_path: Path, with_index: bool) -> None:
-    """A header that claims a gigabyte in a sparse file is not believed."""
+    """A header that claims all of a large sparse file is not believed."""
     log = SampleLog().append([b"x"])
     root = write_log_directory(tmp_path, 1, {TopicPartition("t", 0): SamplePartition(log)})
     path = root / "t-0" / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
-    data[8:12] = (1 << 29).to_bytes(4, "big")
+    data[8:12] = (SPARSE // 2).to_bytes(4, "big")
     path.write_bytes(data)
-    os.truncate(path, 1 << 30)
-    part = SegmentPart(str(path), 0, 1 << 30, 0, 64 * 1024 * 1024)
+    os.truncate(path, SPARSE)
+    part = SegmentPart(str(path), 0, SPARSE, 0, 64 * 1024 * 1024)
     tracemalloc.start()
     facts = list(scan_part(LocalDisk(), part))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert [fact.problem for fact in facts] == ["unreadable"]
-    assert peak < 32 * 1024 * 1024
+    assert peak < SPARSE // 8
 
 
 def test_links_pipes_and_odd_names_are_not_read(write_cluster: WriteCluster, log: SampleLog, tmp_path: Path) -> None:

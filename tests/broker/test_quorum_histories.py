@@ -15,7 +15,7 @@ from odradek_broker.core.quorum.messages import NotLeader
 from tests.broker.quorum_simulation.node import Node, QuorumFault
 from tests.broker.quorum_simulation.world import Faults, QuorumWorld
 
-SEEDS, SEEDS_PER_TEST = 50, 25  # of every day; the slow tests go on from there
+SEEDS, SEEDS_PER_TEST = 25, 25  # of every day; the slow tests go on from there
 SMALL_SNAPSHOTS = {"snapshot_max_bytes": 200, "retention_bytes": 500, "fetch_max_bytes": 120}
 PAUSES_MS = (1, 5, 20, 100, 400, 1_500)
 

@@ -190,11 +190,14 @@ def crash(tell: Callable[[Story], None], steps: int, seed: int) -> bool:
     return stopped
 
 
+@pytest.mark.parametrize("disk", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("tell", [snapshots_and_cuts, installs], ids=lambda tell: tell.__name__)
-def test_a_power_loss_at_every_step_leaves_a_snapshot_and_a_log_that_fit(tell: Callable[[Story], None]) -> None:
-    """For every change of the disk that writing, receiving, installing and cutting is made of, with three disks."""
+def test_a_power_loss_at_every_step_leaves_a_snapshot_and_a_log_that_fit(
+    tell: Callable[[Story], None], disk: int
+) -> None:
+    """For every change of the disk that writing, receiving, installing and cutting is made of, with one of the disks that it may leave."""
     steps = 0
-    while all(crash(tell, steps, seed=steps * 31 + variant) for variant in range(3)):
+    while crash(tell, steps, seed=steps * 31 + disk):
         steps += 1
     assert steps > 80
 

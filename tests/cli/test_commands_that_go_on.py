@@ -128,7 +128,9 @@ def test_a_produce_that_waits_for_a_line_can_be_interrupted(cluster: LocalCluste
 
 
 STOPS = pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
+    "number",
+    [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)],
+    ids=lambda number: number.name,
 )
 WAITS = "records are on their way; a second Ctrl-C does not wait for them"
 

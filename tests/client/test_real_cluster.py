@@ -11,25 +11,13 @@ from pathlib import Path
 import pytest
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer
 from odradek_broker.local_cluster import LocalCluster
-from odradek_proto.transport.grpc_network import GrpcNetwork
-from odradek_proto.v1 import broker_pb2 as pb
+from odradek_chaos.wholeness import wait_until_whole
+from odradek_chaos.worlds.processes import ProcessesWorld
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-METADATA = "/odradek.v1.Broker/Metadata"
 RECORDS_BETWEEN_KILLS = 300
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-cluster")]
-
-
-async def topics_known_at(address: str) -> list[str]:
-    """What this very broker has heard of: the clients ask any."""
-    network = GrpcNetwork()
-    try:
-        request = pb.MetadataRequest(all_topics=True).SerializeToString()
-        answer = pb.MetadataResponse.FromString(await network.call(address, METADATA, request, 60_000))
-    finally:
-        await network.close()
-    return [topic.topic for topic in answer.topics]
 
 
 TOPICS = ("orders", "examples")
@@ -42,14 +30,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     made = LocalCluster.create(place, brokers=3, settings={"min.insync.replicas": "2"})
 
     async def registered() -> None:
-        async with Admin(made.bootstrap, bootstrap_timeout_ms=60_000) as admin, asyncio.timeout(60):
-            # A fenced broker is no member of a new partition's ISR, and then the next kill may take the only one.
-            while sum(not broker.fenced for broker in (await admin.describe_cluster()).brokers) < 3:
-                pass
+        world = ProcessesWorld(made)
+        # A fenced broker is no member of a new partition's ISR, and then the next kill may take the only one.
+        await wait_until_whole(world, timeout_s=60)
+        async with Admin(made.bootstrap, bootstrap_timeout_ms=60_000) as admin:
             await admin.create_topics([NewTopic(topic, 2, 3) for topic in TOPICS])
-            for node in made.nodes.values():
-                while not set(TOPICS).issubset(await topics_known_at(node.grpc)):
-                    pass
+        await wait_until_whole(world, timeout_s=60, settled=lambda whole: all(map(whole.of_topic, TOPICS)))
 
     try:
         made.start_all()
@@ -79,9 +65,7 @@ def test_killed_leaders_cost_nothing_but_time(cluster: LocalCluster) -> None:
                 await producer.send("orders", str(written), partition=0)
                 written += 1
                 cluster.start(leader)
-                async with asyncio.timeout(60):
-                    while len((await admin.describe_topics(["orders"]))[0].partitions[0].isr) < 3:
-                        pass
+                await wait_until_whole(ProcessesWorld(cluster), timeout_s=60)
             seen = [int(record.value or b"") async for record in consumer.records(until="end")]
             assert seen == list(range(written))
 

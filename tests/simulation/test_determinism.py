@@ -11,11 +11,11 @@ from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import run_seed
 
-OPTIONS = Options(faults_ms=2_500)
-EVERYTHING = Options(faults_ms=2_500, nemeses=SAFE_NEMESES)
+OPTIONS = Options(faults_ms=1_500)
+EVERYTHING = Options(faults_ms=1_500, nemeses=SAFE_NEMESES)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_seed_runs_twice_in_the_same_way(seed: int) -> None:
     """Trace hash, faults and the brokers' events are equal, whatever ran in this process before."""
     first, second = run_seed(seed, OPTIONS), run_seed(seed, OPTIONS)
@@ -48,7 +48,7 @@ def test_hash_seeds_leave_no_trace() -> None:
 
 def test_another_seed_is_another_history() -> None:
     """Otherwise the seeds of a campaign would be one."""
-    assert len({run_seed(seed, Options(faults_ms=500)).trace_hash for seed in range(4)}) == 4
+    assert len({run_seed(seed, Options(faults_ms=500)).trace_hash for seed in range(3)}) == 3
 
 
 def test_the_mode_of_truncation_does_not_shift_the_faults() -> None:

@@ -20,8 +20,8 @@ from odradek_chaos.worlds.simulated.run import run_seed
 from odradek_chaos.worlds.simulated.world import TOPIC, World
 
 ROOT = Path(__file__).parent.parent.parent
-FAULTS_MS = 3_000
-SEEDS = 12  # at most, until every kind of a family has struck
+FAULTS_MS = 2_000
+SEEDS = 18  # at most, until every kind of a family has struck
 SURVIVED = (Owed.ALWAYS, Owed.CALM)
 CAST = Cast(Options().partitions, Options().writers)
 FAMILIES = sorted({kind.family for kind in TABLE if kind.owed in SURVIVED})
