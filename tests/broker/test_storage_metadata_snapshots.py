@@ -195,7 +195,7 @@ def crash(tell: Callable[[Story], None], steps: int, seed: int) -> bool:
 def test_a_power_loss_at_every_step_leaves_a_snapshot_and_a_log_that_fit(
     tell: Callable[[Story], None], disk: int
 ) -> None:
-    """For every change of the disk that writing, receiving, installing and cutting is made of, with one of the disks that it may leave."""
+    """For every change of the disk in writing, receiving, installing and cutting, with a disk that it may leave."""
     steps = 0
     while crash(tell, steps, seed=steps * 31 + disk):
         steps += 1
