@@ -23,7 +23,8 @@ test: $(STAMP)  ## everything of every day, some two minutes on two idle cores
 	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup  # one of three waits for processes
 
 test-slow: $(STAMP)  ## what takes longer: real processes, killed for minutes
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest -m "slow and not cluster" -n 2 --dist loadgroup --durations 15
+	@$(BIN)/python -m pytest -m "slow and cluster" --durations 15  # one at a time: they measure what a death costs
 
 test-all: test test-slow  ## everything
 

@@ -21,7 +21,7 @@ from tests.interop.dump_rows import check_against_kafka
 from tests.interop.kafka.dump import dump, files_of
 from tests.interop.our_logs import KAFKA_SETTINGS, SETTINGS, Story
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kafka")]  # its programs are fetched once
 
 PARTITION = TopicPartition("story", 0)
 KILL_ROUNDS = 6  # four made 300 segments on one core with much other work

@@ -28,7 +28,7 @@ from tests.interop.kafka.writing import Writing, Written, create_topic, leaders,
 from tests.interop.our_logs import Story, served
 from tests.interop.planted import WHOLE_DIRECTORY, plant_all, plant_directory
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kafka")]  # its programs are fetched once
 
 TOPIC, OURS, LEDGER = "many", "ours", "ledger"
 PARTITIONS = 3
