@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
-from odradek_chaos.worlds.simulated.checks import logs, quorum, requests, watermarks
+from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
+from odradek_broker.core.partition.producers import CachedBatch, ProducerEntry, ProducerStates
+from odradek_chaos.worlds.simulated.checks import isr, logs, quorum, requests, watermarks
 from odradek_chaos.worlds.simulated.checks.exchanges import EndHeard, EndTold
 from odradek_chaos.worlds.simulated.checks.history import Batch
-from odradek_chaos.worlds.simulated.checks.seen import METADATA, QuorumSeen
+from odradek_chaos.worlds.simulated.checks.seen import METADATA, QuorumSeen, RemoteSeen
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_proto.values import replace
 
-from tests.simulation.seen_by_hand import ALONE, FOLLOWER, LEADER, QUORUM_LEADER, T, everything, told
+from tests.simulation.seen_by_hand import (
+    ALONE,
+    BEHIND_A_LAST_MEMBER,
+    FOLLOWER,
+    LEADER,
+    QUORUM_LEADER,
+    REGISTRATION,
+    T,
+    everything,
+    fill,
+    image,
+    told,
+)
 
 
 @pytest.mark.parametrize(("known", "found"), [(6, 0), (7, 1)], ids=["not heard of yet", "heard of"])
@@ -18,6 +36,108 @@ def test_a_member_that_the_controller_dropped_is_none(known: int, found: int) ->
     leader = replace(LEADER, partition_epoch=known)
     now = everything(leader, replace(FOLLOWER, log_end_offset=7), of=ALONE)
     assert len(told(watermarks.HighWatermarkOnEveryIsrMember(), now, leader, None)) == found
+
+
+@pytest.mark.parametrize(("position", "found"), [(8, 0), (7, 1)], ids=["waited for it", "ran ahead"])
+def test_a_leader_that_has_not_heard_who_was_dropped_still_waits_for_him(position: int, found: int) -> None:
+    """What the controller did elsewhere excuses no rise past what the leader was told of a member."""
+    leader = replace(LEADER, partition_epoch=6, remotes={2: RemoteSeen(position, 1)})
+    now = everything(leader, replace(FOLLOWER, log_end_offset=7), of=ALONE)
+    before = replace(leader, high_watermark=7)
+    assert len(told(watermarks.HighWatermarkOnEveryIsrMember(), now, leader, before)) == found
+
+
+@pytest.mark.parametrize(("cut", "found"), [(False, 0), (True, 1)], ids=["as it was flushed", "cut and written anew"])
+def test_what_was_written_anew_over_flushed_bytes_is_not_flushed(cut: bool, found: int) -> None:
+    """The file was flushed that far once, with other bytes."""
+    now = everything(LEADER, FOLLOWER)
+    now.flushes_before_ack = True
+    file = SimFiles(now.disks[2], SimLoop(1), random.Random(2)).open("/log", create=True)
+    file.pwritev([b"flushed!"], 0)
+    file.fsync()
+    if cut:
+        file.truncate(4)
+        file.pwritev([b"anew"], 4)
+    fill(now, 2, 8, segment=now.disks[2].file("/log"))
+    assert len(told(watermarks.DurableOnEveryIsrMember(), now, LEADER, None)) == found
+
+
+def test_a_disk_that_lies_about_its_flushes_is_not_held_against_the_broker() -> None:
+    """Out of contract, and nothing that a broker could see."""
+    now = everything(LEADER, FOLLOWER)
+    now.flushes_before_ack = True
+    file = SimFiles(now.disks[2], SimLoop(1), random.Random(2)).open("/log", create=True)
+    file.pwritev([bytes(8)], 0)
+    fill(now, 2, 8, segment=now.disks[2].file("/log"))
+    now.disks[2].lying = True
+    assert not told(watermarks.DurableOnEveryIsrMember(), now, LEADER, None)
+
+
+def test_who_leads_on_in_a_new_epoch_is_compared_anew() -> None:
+    """The set that it waits for is the same as before, and the controller's is another."""
+    seen = replace(LEADER, maximal_isr=(1,))
+    assert told(isr.MaximalIsrSuperset(), everything(), seen, replace(seen, leader_epoch=4))
+
+
+@pytest.mark.parametrize(
+    ("then", "found"),
+    [
+        (replace(REGISTRATION, leader=2, leader_epoch=6, partition_epoch=8), 1),
+        (replace(REGISTRATION, leader=2, leader_epoch=6, partition_epoch=9), 0),
+        (replace(REGISTRATION, isr=(1,), partition_epoch=8), 0),
+    ],
+    ids=["another leader", "left and came back", "left"],
+)
+def test_one_change_is_too_few_to_leave_an_isr_and_come_back(then: PartitionRegistration, found: int) -> None:
+    """That a partition has changed in some way excuses no member of its ISR that registered anew."""
+    after = image(then, incarnation=b"b", offset=10)
+    after.brokers[1] = image(then).brokers[1]
+    assert len(list(isr.UncleanExclusion().on_image(everything(), 1, after, image(REGISTRATION)))) == found
+
+
+@pytest.mark.parametrize("leader", [2, -1])
+def test_a_last_member_registers_anew_and_stays(leader: int) -> None:
+    """It leads again as soon as it is unfenced, which is one change."""
+    after = image(replace(BEHIND_A_LAST_MEMBER, leader=leader, partition_epoch=8), incarnation=b"b", offset=10)
+    assert not list(isr.UncleanExclusion().on_image(everything(), 1, after, image(BEHIND_A_LAST_MEMBER)))
+
+
+@pytest.mark.parametrize(("first", "found"), [(4, 0), (3, 1)])
+def test_every_producer_of_what_came_at_once_is_compared(first: int, found: int) -> None:
+    """Not that of the last batch alone."""
+    now, states = everything(), ProducerStates()
+    view = now.history(T).view(2)
+    view.batches += [Batch(8, 9, 5, 0, 77, 0, 4), Batch(9, 10, 5, 0, 78, 0, 0)]
+    view.producers.update({77: (0, 4), 78: (0, 0)})
+    states.restore(
+        [
+            ProducerEntry(77, 0, [CachedBatch(first, first, 8, 0, 0)]),
+            ProducerEntry(78, 0, [CachedBatch(0, 0, 9, 0, 0)]),
+        ]
+    )
+    seen = replace(FOLLOWER, producers=states)
+    assert len(told(logs.ProducerTableEqualsLog(), now, seen, replace(seen, log_end_offset=8))) == found
+
+
+@pytest.mark.parametrize("end", [0, 8])
+@pytest.mark.parametrize(("begins", "found"), [(0, 1), (2, 0)])
+def test_a_producer_is_forgotten_with_its_last_batch(end: int, begins: int, found: int) -> None:
+    """A cut takes all of it back; what stood before the log's first offset may be remembered."""
+    now, states = everything(), ProducerStates()
+    view = now.history(T).view(2)
+    del view.batches[end:]
+    del view.batches[:begins]
+    states.restore([ProducerEntry(77, 0, [CachedBatch(4, 4, 9, 0, 0)])])
+    seen = replace(FOLLOWER, producers=states, log_end_offset=end if view.batches or not begins else begins)
+    assert len(told(logs.ProducerTableEqualsLog(), now, seen, replace(seen, log_end_offset=10))) == found
+
+
+def test_all_of_two_images_is_compared() -> None:
+    """Settings and producer ids come from the same records."""
+    invariant, other = quorum.MetadataImagesEqual(), image(REGISTRATION)
+    other.topic_configs["t"] = {"min.insync.replicas": "1"}
+    assert not list(invariant.on_image(everything(), 1, image(REGISTRATION), MetadataImage()))
+    assert list(invariant.on_image(everything(), 2, other, MetadataImage()))
 
 
 def test_a_voter_on_damaged_bytes_is_not_counted_by_what_it_had() -> None:

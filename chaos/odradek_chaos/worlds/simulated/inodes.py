@@ -44,6 +44,17 @@ class Inode:
             self.durable_size = len(self.data)
             self.saved.clear()
 
+    def is_durable_up_to(self, end: int) -> bool:
+        """Whether all bytes below `end` would survive a power loss as they are."""
+        if self.durable_size < end:
+            return False
+        data = self.data
+        for sector, old in self.saved.items():
+            start = sector * SECTOR
+            if start < end and old[: end - start] != data[start : min(start + len(old), end)]:
+                return False
+        return True
+
     def durable(self) -> bytearray:
         """The bytes that certainly survive a power loss."""
         content = self.data[: self.durable_size]

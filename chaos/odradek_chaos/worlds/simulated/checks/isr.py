@@ -46,7 +46,10 @@ class IsrWithinReplicas(Invariant):
 
 class UncleanExclusion(Invariant):
     """A broker that registers anew leaves every ISR in that same moment, unless it is the last; it may have lost
-    what it had."""
+    what it had.
+
+    Between two looks it may also have come back, which takes two changes of the partition.
+    """
 
     name = "unclean-exclusion"
     rules = "N8, S-10, R-152"
@@ -59,8 +62,13 @@ class UncleanExclusion(Invariant):
             for topic in image.topics.values():
                 was = before.topics.get(topic.name)
                 for number, partition in topic.partitions.items():
-                    if was is None or was.partitions.get(number) is not partition or member not in partition.isr:
-                        continue  # it changed since, so it may have left and come back
+                    old = None if was is None else was.partitions.get(number)
+                    if old is None or member not in old.isr or member not in partition.isr:
+                        continue
+                    if partition.partition_epoch > old.partition_epoch + 1:
+                        continue  # it may have left and come back
+                    if old.isr == (member,) and old.leader < 0:
+                        continue  # the last one, which may lead again
                     if len(partition.isr) > 1 or partition.leader >= 0:
                         sentence = f"registered anew and is still in the ISR {list(partition.isr)}"
                         yield member, f"{topic.name}-{number}", sentence
@@ -76,8 +84,6 @@ class MaximalIsrSuperset(Invariant):
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
         if not seen.is_leader or not now.is_newest(seen):
-            return
-        if before is not None and before.maximal_isr == seen.maximal_isr and before.is_leader:
             return
         registration = now.registration(seen.partition)
         if registration is not None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import takewhile
+
+from odradek_broker.core.partition.producers import ProducerStates
+
+from odradek_chaos.worlds.simulated.checks.history import LogView
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
 from odradek_chaos.worlds.simulated.timeline import Moment
@@ -56,14 +62,10 @@ class ProducerTableEqualsLog(Invariant):
         if seen.producers is None or (before is not None and before.log_end_offset == seen.log_end_offset):
             return
         view = now.history(seen.partition).view(seen.broker_id)
-        if view.end_offset != seen.log_end_offset:
+        if max(view.end_offset, 0) != seen.log_end_offset:
             return
-        grew = before is not None and before.log_end_offset < seen.log_end_offset
-        changed = [view.batches[-1].producer_id] if grew else list(view.producers)
-        for producer_id in changed:
+        for producer_id in _producers_of(view, seen.producers, before, seen.log_end_offset):
             replayed = view.producers.get(producer_id)
-            if replayed is None:
-                continue
             entry = seen.producers.get(producer_id)
             remembered = None if entry is None else (entry.producer_epoch, entry.last_sequence)
             if remembered != replayed:
@@ -72,6 +74,20 @@ class ProducerTableEqualsLog(Invariant):
                     f"{seen.log_end_offset} says {replayed}"
                 )
                 yield seen.broker_id, seen.partition, sentence
+
+
+def _producers_of(view: LogView, states: ProducerStates, before: ReplicaSeen | None, end: int) -> Iterable[int]:
+    """Those whose batches came since the look before; when a log was opened or cut, all in it and all remembered.
+
+    What a log that begins later than at 0 has lost in front may be remembered (R-243).
+    """
+    if before is not None and before.log_end_offset < end:
+        new = takewhile(lambda batch: batch.base_offset >= before.log_end_offset, reversed(view.batches))
+        return dict.fromkeys(batch.producer_id for batch in new if batch.producer_id >= 0)
+    found = dict.fromkeys(view.producers)
+    if not view.batches or view.batches[0].base_offset == 0:
+        found.update(dict.fromkeys(entry.producer_id for entry in states.entries()))
+    return found
 
 
 class MetadataLogMatching(Invariant):

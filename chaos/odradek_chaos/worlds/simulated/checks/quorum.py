@@ -68,7 +68,7 @@ class MetadataImagesEqual(Invariant):
             if len(self._first) >= IMAGES_KEPT:
                 del self._first[next(iter(self._first))]
             self._first[image.offset] = (broker_id, image)
-        elif first[1] is not image and (first[1].topics, first[1].brokers) != (image.topics, image.brokers):
+        elif first[1] is not image and first[1] != image:
             sentence = f"its image at offset {image.offset} is not that of broker {first[0]}"
             yield broker_id, METADATA, sentence
 

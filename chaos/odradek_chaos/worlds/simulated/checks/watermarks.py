@@ -77,8 +77,9 @@ class HighWatermarkOnEveryIsrMember(Invariant):
     """Whoever is in the newest leader's maximal ISR, or in the controller's ISR, and runs, has all below its high
     watermark.
 
-    But for whom the controller has dropped when it started anew, and the leader has not heard of it yet: a machine that
-    comes back with less than it had is a member no more (R-152), and what the leader still proposes is refused (R-54).
+    But for whom the controller has dropped, of which the leader has not heard: a machine that comes back with less than
+    it had is a member no more (R-152), and what the leader still proposes is refused (R-54). Even then the leader waits
+    for what it was told of him.
     """
 
     name = "high-watermark-on-every-isr-member"
@@ -97,8 +98,9 @@ class HighWatermarkOnEveryIsrMember(Invariant):
         registration = now.registration(seen.partition)
         members = set(seen.maximal_isr)
         if registration is not None and registration.leader_epoch == seen.leader_epoch:
-            if registration.partition_epoch > seen.partition_epoch >= 0:
-                members.intersection_update(registration.isr)
+            if registration.partition_epoch > seen.partition_epoch:
+                has_risen = _has_risen(seen, before)
+                members = {each for each in members if has_risen and _is_known_behind(seen, each)}
             members.update(registration.isr)
         for member in sorted(members):
             replica = now.replicas.get((member, seen.partition))
@@ -110,8 +112,24 @@ class HighWatermarkOnEveryIsrMember(Invariant):
                 yield member, seen.partition, sentence
 
 
+def _has_risen(seen: ReplicaSeen, before: ReplicaSeen | None) -> bool:
+    """Whether a leader has raised its high watermark since the look before."""
+    if before is None or not before.is_leader or before.leader_epoch != seen.leader_epoch:
+        return False
+    return seen.high_watermark > before.high_watermark
+
+
+def _is_known_behind(seen: ReplicaSeen, member: int) -> bool:
+    """Whether a leader itself knows that a member has not all that is below its high watermark."""
+    remote = seen.remotes.get(member)
+    return remote is not None and remote.log_end_offset < seen.high_watermark
+
+
 class DurableOnEveryIsrMember(Invariant):
-    """With odradek.fsync=before-ack every running member of the maximal ISR has on its disk what is committed."""
+    """With odradek.fsync=before-ack every running member of the maximal ISR has on its disk what is committed.
+
+    As far as the disk tells the truth: one that lies about its flushes is out of contract.
+    """
 
     name = "durable-on-every-isr-member"
     rules = "N10, R-238"
@@ -128,11 +146,14 @@ class DurableOnEveryIsrMember(Invariant):
         for member in seen.maximal_isr:
             if (member, seen.partition) not in now.replicas or (member, seen.partition) in now.damaged:
                 continue
+            if now.disks[member].lying:
+                continue
             batch = history.view(member).at(seen.high_watermark - 1)
-            if batch is not None and batch.segment is not None and batch.segment.durable_size < batch.end_position:
+            file = None if batch is None else batch.segment
+            if batch is not None and file is not None and not file.is_durable_up_to(batch.end_position):
                 sentence = (
                     f"offset {seen.high_watermark - 1} is below the high watermark of leader {seen.broker_id} and not "
-                    f"flushed here: {batch.segment.durable_size} bytes are, the batch ends at {batch.end_position}"
+                    f"flushed here as it is: the batch ends at {batch.end_position}, flushed were {file.durable_size}"
                 )
                 yield member, seen.partition, sentence
 
