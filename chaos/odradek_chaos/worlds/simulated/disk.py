@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -43,12 +43,13 @@ def error(code: int, path: str) -> OSError:
 
 @dataclass
 class Injection:
-    """An error that the next `times` operations of a kind get, on paths that contain `path`."""
+    """An error that the next `times` operations of a kind get, on paths that contain `path`; of the first one is told."""
 
     operation: Operation
     path: str
     times: int
     code: int
+    on_first: Callable[[], None] | None = None
 
 
 class SimDisk:
@@ -66,8 +67,15 @@ class SimDisk:
         self.root = Directory()
         self.recorder: Recorder | None = None  # told of all that processes do; faults that change bytes are not
 
-    def inject(self, operation: Operation, path: str = "", times: int = 1, code: int = errno.EIO) -> None:
-        self.injections.append(Injection(operation, path, times, code))
+    def inject(
+        self,
+        operation: Operation,
+        path: str = "",
+        times: int = 1,
+        code: int = errno.EIO,
+        on_first: Callable[[], None] | None = None,
+    ) -> None:
+        self.injections.append(Injection(operation, path, times, code, on_first))
 
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
         """Turn one bit over, in the page cache and on the medium."""
@@ -133,6 +141,9 @@ class SimDisk:
         """Raise the error that was injected for this operation, if any."""
         for injection in self.injections:
             if injection.operation == operation and injection.path in path:
+                if injection.on_first is not None:
+                    injection.on_first()
+                    injection.on_first = None
                 injection.times -= 1
                 if injection.times <= 0:
                     self.injections.remove(injection)

@@ -84,6 +84,14 @@ class World:
         self.loop.trace(f"fault {name} {broker_id}")
         self.timeline.note(f"!{name}", broker_id, facts=facts)
 
+    def take_back(self, name: str) -> None:
+        """A strike of this kind found nothing to strike at, or not yet: it is not counted as one."""
+        self.faults -= Counter((name,))
+
+    def count(self, name: str) -> None:
+        """What was taken back has found it."""
+        self.faults[name] += 1
+
     def note(self, event: str, broker_id: int = 0, where: str = "", /, **facts: object) -> None:
         self.timeline.note(event, broker_id, where, facts)
 

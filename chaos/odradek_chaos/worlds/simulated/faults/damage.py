@@ -18,7 +18,7 @@ EPOCHS = "leader-epoch-checkpoint"
 
 
 class Damage(Nemesis):
-    """Kills a broker and does something to its disk before it comes back."""
+    """Kills a broker and does something to its disk before it comes back. When there is nothing to do it is a kill."""
 
     def choose(self) -> Choice:
         return {"broker": self.target(), "down_ms": self.a_while_ms(1, 1_500), "places": self.places()}
@@ -31,9 +31,11 @@ class Damage(Nemesis):
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
         self.world.kill(broker_id, choice["down_ms"], self.name)
-        self.damage(disk, broker_id, choice["places"])
+        if not self.damage(disk, broker_id, choice["places"]):
+            self.world.take_back(self.name)
 
-    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
+        """Returns whether anything on the disk is different now."""
         raise NotImplementedError
 
     def files(self, disk: SimDisk, *endings: str) -> list[str]:
@@ -58,16 +60,20 @@ class TornTail(Damage):
 
     name = "torn-tail"
 
-    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         last: dict[str, str] = {}
+        is_torn = False
         for path in self.files(disk, ".log"):
             last[path.rpartition("/")[0]] = path  # by name, so the active segment comes last
         for path, place in zip(last.values(), places, strict=False):
             inode = disk.file(path)
             cut = inode.durable_size + int(place * (len(inode.data) - inode.durable_size))
-            disk.used -= len(inode.data) - cut
-            inode.truncate(cut)
+            if cut < len(inode.data):
+                disk.used -= len(inode.data) - cut
+                inode.truncate(cut)
+                is_torn = True
             inode.fsync()
+        return is_torn
 
 
 class StaleCheckpoint(Damage):
@@ -88,12 +94,16 @@ class StaleCheckpoint(Damage):
         }
         await asyncio.sleep(choice["age_ms"] / 1000)
         self.world.kill(broker_id, choice["down_ms"], self.name)
+        is_stale = False
         for path, content in old.items():
             inode = disk.find(path)
             if inode is not None and not isinstance(inode, Directory):
+                is_stale |= inode.data != content
                 inode.data = bytearray(content)
                 inode.saved.clear()
                 inode.durable_size = len(content)
+        if not is_stale:
+            self.world.take_back(self.name)
 
 
 class FlipIndex(Damage):
@@ -101,13 +111,14 @@ class FlipIndex(Damage):
 
     name = "flip-index"
 
-    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         found = self.files(disk, ".index", ".timeindex", ".snapshot")
         if found:
             path = found[int(places[0] * len(found))]
             flip(disk, path, places[1], places[2])
             unseen = "audit-file-corrupt" if path.endswith(".snapshot") else "audit-index-unsound"
             self.world.excuses.tolerate(unseen, broker_id)
+        return bool(found)
 
 
 class FlipLog(Damage):
@@ -133,12 +144,13 @@ class Wipe(Damage):
 
     name = "wipe"
 
-    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         directory = disk.directory(LOG_DIRECTORY)
         topic = f"{self.world.partitions[0].topic}-"
         gone = [name for name in directory.entries if name.startswith(topic) or name in CHECKPOINTS]
         directory.change(*((name, None) for name in gone))
         directory.fsync()
+        return bool(gone)
 
 
 class FlipAny(Damage):
@@ -181,7 +193,7 @@ class NewDisk(Damage):
         if all(has_caught_up(other) for other in others):
             await super().act(choice)
 
-    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> None:
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         self.world.excuses.disk(broker_id)
         for check in OF_THE_VOTER:
             self.world.excuses.tolerate(check, broker_id)
@@ -190,3 +202,4 @@ class NewDisk(Damage):
         for name in list(disk.root.entries):
             disk.root.change((name, None))
         disk.root.fsync()
+        return True

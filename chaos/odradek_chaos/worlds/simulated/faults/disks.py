@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 
@@ -33,7 +34,10 @@ class DiskFull(Nemesis):
 
 
 class IoError(Nemesis):
-    """The next operation of a kind fails with EIO. After a failed fsync what was dirty never reaches the disk."""
+    """The next operation of a kind fails with EIO. After a failed fsync what was dirty never reaches the disk.
+
+    It counts as a strike when an operation has failed.
+    """
 
     name = "io-error"
 
@@ -55,7 +59,8 @@ class IoError(Nemesis):
         disk = self.cluster.machines[broker_id].disk
         self.world.fault(self.name, broker_id, operation=choice["operation"], path=choice["path"])
         self.world.excuses.disk(broker_id)
-        disk.inject(choice["operation"], choice["path"], choice["times"])
+        self.world.take_back(self.name)
+        disk.inject(choice["operation"], choice["path"], choice["times"], on_first=partial(self.world.count, self.name))
         self.world.mend(choice["ms"], disk.injections.clear)
 
 
