@@ -20,6 +20,7 @@ from odradek_audit.report import RESULT_FILES
 from odradek_audit.report.files import write_report
 from odradek_audit.report.guarantees import parse_settings
 from odradek_audit.report.losses import loss_sentences
+from odradek_audit.words import plural
 
 EXIT_USAGE = 2
 
@@ -77,9 +78,8 @@ def main(argv: list[str] | None = None) -> int:
     for sentence in loss_sentences(report.losses, len(report.replicas)):
         print(f"LOST: {sentence}")
     print(
-        f"{report.verdict} ({len(report.findings)} in all), {report.compared_records} records in "
-        f"{report.compared_batches} "
-        f"batches compared, see {given.out}"
+        f"{report.verdict} ({len(report.findings)} in all), {plural(report.compared_records, 'record')} in "
+        f"{plural(report.compared_batches, 'batch', 'batches')} compared, see {given.out}"
     )
     for finding in report.findings[:20]:
         print(f"{finding.check}: {finding.sentence}")

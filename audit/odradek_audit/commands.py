@@ -23,6 +23,7 @@ import typer
 from odradek_audit.cluster_file import absent_brokers, brokers_file
 from odradek_audit.in_use import ADVICE, brokers_at_work
 from odradek_audit.report import RESULT_FILES, Report
+from odradek_audit.words import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -358,8 +359,9 @@ def _print_table(report: Report, out: Path | None) -> None:
     for reason in report.inconclusive:
         console.print(f"[yellow]inconclusive[/]: {escape(reason)}", soft_wrap=True)
     console.print(
-        f"[bold]{_verdict(report)}[/] {report.compared_records} records in {report.compared_batches} batches "
-        "were compared "
+        f"[bold]{_verdict(report)}[/] {plural(report.compared_records, 'record')} in "
+        f"{plural(report.compared_batches, 'batch', 'batches')} "
+        f"{'was' if report.compared_records == 1 else 'were'} compared "
         f"({report.read_bytes / 1e6:.1f} MB read, engine {report.engine}, {report.seconds:.1f} s)",
         soft_wrap=True,
     )
@@ -371,7 +373,7 @@ def _verdict(report: Report) -> str:
 
     lost = lost_records(report.losses)
     if report.findings:
-        found = "1 finding." if len(report.findings) == 1 else f"{len(report.findings)} findings."
+        found = f"{plural(len(report.findings), 'finding')}."
         return f"{found} {_gone(lost, 'every replica that was read')}." if lost else found
     if report.inconclusive:
         return "Inconclusive."
@@ -381,4 +383,4 @@ def _verdict(report: Report) -> str:
 
 
 def _gone(lost: int, whence: str) -> str:
-    return f"{lost} acknowledged {'record is' if lost == 1 else 'records are'} gone from {whence}"
+    return f"{plural(lost, 'acknowledged record is', 'acknowledged records are')} gone from {whence}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from odradek_audit.disk import Disk, join
 from odradek_audit.findings import Finding
+from odradek_audit.words import plural
 
 EVENTS_FILE = "odradek-events.jsonl"
 LARGEST_READ = 16 * 1024 * 1024
@@ -125,5 +126,5 @@ def _explained(finding: Finding, events: Mapping[str, BrokerEvents], missing: in
     )
     said = [finding.cause, *told[:TOLD]]
     if missing:
-        said.append(f"{missing} events are missing, so this may not be all")
+        said.append(f"{plural(missing, 'event is', 'events are')} missing, so this may not be all")
     return replace(finding, cause="; ".join(filter(None, said)))

@@ -17,6 +17,7 @@ from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition
 
 from odradek_audit.findings import CHECKS, Finding, Note
 from odradek_audit.layout import METADATA_TOPIC, SET_ASIDE_SUFFIXES, Layout, LogDirectory
+from odradek_audit.words import plural
 
 CHECK = "checkpoint-order"
 NO_DIRECTORY, NO_TOPIC, LINKED, COUNTED = "no-directory", "no-topic", "linked", "counted-without-directory"
@@ -59,7 +60,7 @@ def absent_partitions(layout: Layout) -> list[Note]:
     for name, directory in layout.directories.items():
         absent = [place for place in places if place not in directory.partitions and place not in directory.linked]
         if absent:
-            partitions = "1 partition" if len(absent) == 1 else f"{len(absent)} partitions"
+            partitions = plural(len(absent), "partition")
             sentence = f"replica {name} has no directory of {partitions}, compared without it: {listed(absent)}"
             notes.append(Note(NO_DIRECTORY, "", -1, name, sentence))
     return notes

@@ -17,6 +17,7 @@ from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, read_h
 
 from odradek_audit.checks.facts import BAD_CRC, TORN, UNREADABLE, BatchFacts
 from odradek_audit.disk import Disk
+from odradek_audit.words import plural
 
 CHUNK_BYTES = 4 * 1024 * 1024
 MAX_BATCH_BYTES = 128 * 1024 * 1024
@@ -119,11 +120,11 @@ def _header_at(window: _Window, part: SegmentPart, position: int) -> tuple[Batch
     if left >= LOG_OVERHEAD:
         size = LOG_OVERHEAD + int.from_bytes(window.data[local + 8 : local + 12], "big", signed=True)
         if size < HEADER_SIZE and not _zeros_ahead(window.data, local):
-            return None, UNREADABLE, f"it claims a size of {size} bytes"
+            return None, UNREADABLE, f"it claims a size of {plural(size, 'byte')}"
         if size > left:
-            return None, TORN, f"it claims {size} bytes and the file has {left} more"
+            return None, TORN, f"it claims {plural(size, 'byte')} and the file has {left} more"
     if left < HEADER_SIZE or _zeros_ahead(window.data, local):
-        return None, TORN, f"{left} bytes are left"
+        return None, TORN, f"{plural(left, 'byte is', 'bytes are')} left"
     try:
         header = read_header(window.data, local)
     except CorruptBatch as error:
@@ -137,13 +138,13 @@ def _implausible(header: BatchHeader) -> str:
     if header.magic != 2:
         return f"its magic is {header.magic}"
     if header.size > MAX_BATCH_BYTES:
-        return f"it claims {header.size} bytes"
+        return f"it claims {plural(header.size, 'byte')}"
     if header.base_offset < 0 or header.last_offset_delta < 0:
         return f"it claims offsets {header.base_offset} to {header.last_offset}"
     if header.base_offset + header.last_offset_delta >= 1 << 62:
         return f"it claims the offset {header.base_offset}"
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
-        return f"it claims {header.record_count} records in {header.last_offset_delta + 1} offsets"
+        return f"it claims {plural(header.record_count, 'record')} in {plural(header.last_offset_delta + 1, 'offset')}"
     return ""
 
 

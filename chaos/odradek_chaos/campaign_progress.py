@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
+from odradek.cli.screen import noun
+
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign import SeedSummary
 
@@ -34,9 +36,10 @@ class Progress:
     def line(self) -> str:
         full = BAR * self._seeds // self._total
         return (
-            f"[{'#' * full}{'.' * (BAR - full)}] {self._seeds}/{self._total} seeds, "
-            f"{clock(self._virtual_ms)} simulated, {self._faults:,} faults, {self._records:,} records, "
-            f"{self._found or 'no'} finding{'' if self._found == 1 else 's'}"
+            f"[{'#' * full}{'.' * (BAR - full)}] {self._seeds}/{self._total} {noun(self._total, 'seed')}, "
+            f"{clock(self._virtual_ms)} simulated, {self._faults:,} {noun(self._faults, 'fault')}, "
+            f"{self._records:,} {noun(self._records, 'record')}, "
+            f"{self._found or 'no'} {noun(self._found, 'finding')}"
         )
 
     def clear(self) -> None:

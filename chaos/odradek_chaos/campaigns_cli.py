@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from odradek.cli.failures import USAGE, CommandFailed
 from odradek.cli.options import Json, Output, OutputFormat, Quiet
-from odradek.cli.screen import Screen
+from odradek.cli.screen import Screen, noun
 
 from odradek_chaos.campaign_options import (
     FOUND,
@@ -125,14 +125,14 @@ class _Telling:
             self._progress.clear()
             self._screen.say(summary.report)
         elif self._done % 10 == 0 and not self._progress.is_shown:
-            self._screen.say(f"{self._done} of {self._total} seeds done")
+            self._screen.say(f"{self._done} of {self._total} {noun(self._total, 'seed')} done")
         self._progress.add(summary)
 
     def on_interrupt(self, campaign: Campaign) -> None:
         self._progress.clear()
         if campaign.seeds:
             self._screen.show(_data(self._world, campaign, interrupted=True), lambda: "\n".join(campaign.lines()))
-        self._screen.say(f"interrupted after {campaign.seeds} of {self._total} seeds")
+        self._screen.say(f"interrupted after {campaign.seeds} of {self._total} {noun(self._total, 'seed')}")
 
 
 def _enter(file: Path, entry: Entry) -> None:

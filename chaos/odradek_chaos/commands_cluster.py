@@ -16,7 +16,7 @@ import typer
 from odradek.cli import cluster as looking
 from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed, did_you_mean
 from odradek.cli.options import DataDirectory, Json, Output, OutputFormat, Quiet, Settings, seconds
-from odradek.cli.screen import Screen
+from odradek.cli.screen import Screen, noun
 
 if TYPE_CHECKING:
     from odradek_broker.local_cluster import LocalCluster
@@ -83,7 +83,7 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
     cluster = find(directory)
     if brokers not in (None, len(cluster.nodes)):
         raise CommandFailed(
-            f"the cluster in {directory} has {len(cluster.nodes)} brokers, not {brokers}",
+            f"the cluster in {directory} has {len(cluster.nodes)} {noun(len(cluster.nodes), 'broker')}, not {brokers}",
             hint="leave out -n, or name another directory",
             exit_code=USAGE,
         )
@@ -168,7 +168,7 @@ def down(
     facts = {"directory": str(cluster.directory), "stopped": live, "killed": killed, "removed": removed}
 
     def text() -> str:
-        what = f"stopped {len(live)} brokers" if live else "no broker ran"
+        what = f"stopped {len(live)} {noun(len(live), 'broker')}" if live else "no broker ran"
         if killed:
             what += f", of which {', '.join(map(str, killed))} did not stop in time and were killed"
         return f"{what}; the data was removed" if removed else f"{what}; the data is in {cluster.directory}"

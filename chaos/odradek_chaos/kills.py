@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from odradek import Admin, Producer
+from odradek.cli.screen import noun
 from odradek.descriptions import NewTopic
 from odradek.errors import OdradekError
 from odradek_broker.local_cluster import ClusterError, LocalCluster
@@ -280,7 +281,12 @@ class KillHarness:
             f"broker {node_id} does not run" for node_id in self._cluster.nodes if not self._cluster.running(node_id)
         ]
         facts += [f"{writer.name} held up by {writer.producer.held_up_by}" for writer in self._writers]
-        return "; ".join([*facts, f"{self._ledger.failed} records failed, the last by {self._last_error}"])
+        return "; ".join(
+            [
+                *facts,
+                f"{self._ledger.failed} {noun(self._ledger.failed, 'record')} failed, the last by {self._last_error}",
+            ]
+        )
 
     async def _until(self, condition: Callable[[], bool], what: str, why: Callable[[], str] = lambda: "") -> None:
         """Look until it holds. Raises `NotRecovered` after the bound of recovery; `why` then says more of it."""
@@ -310,9 +316,10 @@ def report(outcome: Outcome) -> str:
     counts: dict[str, int] = {}
     for each in outcome.rounds:
         counts[each.target] = counts.get(each.target, 0) + 1
+    rounds = len(outcome.rounds)
     kinds = ", ".join(f"{count} {target}" for target, count in sorted(counts.items()))
     lines = [
-        f"{len(outcome.rounds)} rounds ({kinds}), seed {outcome.seed}, acks={outcome.acks}",
+        f"{rounds} {noun(rounds, 'round')} ({kinds}), seed {outcome.seed}, acks={outcome.acks}",
         f"records: {outcome.sent} sent, {outcome.read_back.acknowledged} acknowledged, "
         f"{outcome.failed} without an answer, {outcome.read_back.read} read back",
         f"longest silence of a partition: median {statistics.median(silences):.0f} ms, worst {silences[-1]} ms",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from odradek.cli.failures import FAILED, FINE
 from odradek.cli.options import Json, Output, OutputFormat, Quiet
-from odradek.cli.screen import Screen, table
+from odradek.cli.screen import Screen, noun, table
 
 from odradek_chaos.campaign_options import MOST_JOBS, FaultsSeconds, Nemeses, Seeds, Truncation, options_of, range_of
 from odradek_chaos.interrupting import terminable
@@ -53,7 +53,7 @@ def pairs(
         if not pair.is_equal:
             screen.say(f"seed {pair.seed} differs")
         elif done % EVERY == 0:
-            screen.say(f"{done} of {total} pairs done")
+            screen.say(f"{done} of {total} {noun(total, 'pair')} done")
 
     work = run_pairs(
         range(first, last + 1),
@@ -100,7 +100,8 @@ def _lines(found: Pairs, asked: int, arguments: str) -> list[str]:
         lines.append(f"what differs: diff <({') <('.join(_traces(found.different[0], arguments))})")
     lines.append(found.line())
     if found.pairs < asked:
-        lines.append(f"{asked - found.pairs} pairs were not begun in time")
+        left = asked - found.pairs
+        lines.append(f"{left} {noun(left, 'pair was', 'pairs were')} not begun in time")
     if found.different:
         lines.append(f"seeds that differ: {', '.join(str(pair.seed) for pair in found.different)}")
     return lines

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from odradek.cli.current import forget, remember
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, CommandFailed
-from odradek.cli.screen import Screen, drop_output
+from odradek.cli.screen import Screen, drop_output, noun
 from odradek_broker.local_cluster import ClusterError, LocalCluster
 
 from odradek_chaos.interrupting import terminable, uninterrupted
@@ -99,7 +99,7 @@ class Up:
 
     def _start(self) -> None:
         cluster = self._cluster
-        self._talk(f"starting {len(cluster.nodes)} brokers in {cluster.directory}")
+        self._talk(f"starting {len(cluster.nodes)} {noun(len(cluster.nodes), 'broker')} in {cluster.directory}")
         with uninterrupted(), room_needed(cluster.directory):
             cluster.start_all()
         from odradek_chaos.waiting import wait_until_ready  # while the brokers start, this process loads grpc

@@ -17,7 +17,7 @@ from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet
 from odradek.cli.produce import DELIVERY_TIMEOUT_S, Acks, DeliveryTimeout, Whose
-from odradek.cli.screen import Screen
+from odradek.cli.screen import Screen, noun
 from odradek.cli.stopping import hear_no_more, told_to_stop
 
 from odradek_chaos.writable import must_be_writable
@@ -80,14 +80,17 @@ def write(
 
 def _show(screen: Screen, facts: dict[str, int | str | bool]) -> None:
     place = f"; the ledger is {facts['history']}" if "history" in facts else ""
+    sent = f"{facts['sent']} {noun(facts['sent'], 'record')}"
+    they_are = noun(facts["sent"], "it is", "they are")
     told = (
-        f"{facts['sent']} records handed to {facts['topic']}; with acks=0 nobody says whether they are there{place}"
+        f"{sent} handed to {facts['topic']}; with acks=0 nobody says whether {they_are} there{place}"
         if facts["acks"] == Acks.NONE
-        else f"{facts['acknowledged']} of {facts['sent']} records acknowledged by {facts['topic']}, "
+        else f"{facts['acknowledged']} of {sent} acknowledged by {facts['topic']}, "
         f"the longest silence of a partition was {facts['longest_silence_ms']} ms{place}"
     )
     if facts["unknown"]:
-        told += f"\nof {facts['unknown']} records nobody knows: they may be written or not"
+        they = noun(facts["unknown"], "record nobody knows: it", "records nobody knows: they")
+        told += f"\nof {facts['unknown']} {they} may be written or not"
     screen.show(facts, lambda: told)
 
 
@@ -161,10 +164,9 @@ async def _run(writer: Writer, screen: Screen) -> bool:
             running.cancel()
             return
         with contextlib.suppress(OSError):  # the terminal may be closed
-            screen.say(
-                f"stopping: {writer.ledger.unacknowledged} records are on their way; "
-                "a second Ctrl-C does not wait for them"
-            )
+            left = writer.ledger.unacknowledged
+            what = noun(left, "record is on its way", "records are on their way")
+            screen.say(f"stopping: {left} {what}; a second Ctrl-C does not wait for {noun(left, 'it', 'them')}")
 
     with told_to_stop(on_told):
         try:

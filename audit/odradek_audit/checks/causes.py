@@ -13,6 +13,7 @@ from dataclasses import replace
 from odradek_audit.checks.references import UNDECIDED
 from odradek_audit.exhibit import ACCUSED, REFERENCE, Exhibit
 from odradek_audit.findings import Finding
+from odradek_audit.words import plural
 
 FEW_BYTES = 16
 """Up to so many other bytes are a change of one batch; two brokers' batches have other times, counts and values."""
@@ -89,7 +90,8 @@ def _one_epoch(finding: Finding) -> str:
         return f"{changed}{_flipped(exhibit)}. Much less likely: {leaders}; {why}"
     if same_origin:
         return f"{changed}{_flipped(exhibit)}; or {leaders}. Count and time are the same, and no producer is named"
-    why = f"{exhibit.differing_bytes:,} bytes differ, and offsets, producer, count or time of the batch"
+    bytes_differ = plural(exhibit.differing_bytes, "byte differs", "bytes differ")
+    why = f"{bytes_differ}, and offsets, producer, count or time of the batch"
     return f"{leaders}, and each appended a batch of its own ({why}). Less likely: {changed}"
 
 
@@ -149,7 +151,7 @@ def _flipped(exhibit: Exhibit | None) -> str:
     in_header = exhibit.differing_bytes - exhibit.differing_in_records
     if (exhibit.differing_in_records or in_header) > 1:
         return f" ({exhibit.differing_bytes:,} bytes of the batch differ)"
-    beside = f", and {in_header} bytes of the header" if exhibit.differing_in_records and in_header else ""
+    beside = f", and {plural(in_header, 'byte')} of the header" if exhibit.differing_in_records and in_header else ""
     place = exhibit.first_difference
     values = []
     for side in exhibit.sides[:2]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from odradek_audit.findings import Finding
+from odradek_audit.words import plural
 
 STRUCTURAL = frozenset(
     {
@@ -63,7 +64,7 @@ def _once_a_file(findings: list[Finding]) -> list[Finding]:
 def _with_more(finding: Finding, more: int) -> Finding:
     if not more:
         return finding
-    entries = "1 more entry" if more == 1 else f"{more} more entries"
+    entries = plural(more, "more entry", "more entries")
     return replace(
         finding,
         sentence=f"{finding.sentence}; and {entries} of this file",

@@ -17,6 +17,7 @@ from bisect import bisect_left
 
 from odradek_audit.checks.facts import BatchTable, ReplicaInputs, SegmentFile, SegmentReader
 from odradek_audit.findings import FindingSink
+from odradek_audit.words import plural
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
@@ -60,7 +61,7 @@ def _with_entries(
             file,
             length,
             segment.base_offset,
-            f"has {len(data)} bytes, no multiple of {layout.size}",
+            f"has {plural(len(data), 'byte')}, no multiple of {layout.size}",
         )
         data = data[:length]
     entries = list(layout.iter_unpack(data.rstrip(b"\0") + bytes(-len(data.rstrip(b"\0")) % layout.size)))

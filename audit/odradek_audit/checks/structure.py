@@ -18,6 +18,7 @@ from odradek_audit.checks.facts import (
     problems_before,
 )
 from odradek_audit.findings import FindingSink
+from odradek_audit.words import plural
 
 
 def check_structure(partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
@@ -55,7 +56,7 @@ def _report_problem(inputs: ReplicaInputs, table: BatchTable, row: int, facts: B
         sink.note(
             "torn-tail",
             inputs.replica,
-            f"replica {inputs.replica} ends in {facts.size} bytes of an incomplete batch at offset {offset}, "
+            f"replica {inputs.replica} ends in {plural(facts.size, 'byte')} of an incomplete batch at offset {offset}, "
             "as a crash "
             f"leaves it; recovery cuts it off ({file}, byte {facts.position}: {facts.detail})",
             offset=offset,
@@ -68,8 +69,8 @@ def _report_problem(inputs: ReplicaInputs, table: BatchTable, row: int, facts: B
     sink.report(
         check,
         inputs.replica,
-        f"replica {inputs.replica} holds {what}, {facts.size} bytes where offset {expected} should be: {facts.detail} "
-        f"({file}, byte {facts.position})",
+        f"replica {inputs.replica} holds {what}, {plural(facts.size, 'byte')} where offset {expected} should be: "
+        f"{facts.detail} ({file}, byte {facts.position})",
         offset=expected,
         epoch=epoch,
         file=file,
@@ -234,7 +235,7 @@ def _report_count(inputs: ReplicaInputs, table: BatchTable, row: int, sink: Find
         "record-count-mismatch",
         inputs.replica,
         f"replica {inputs.replica} holds a batch of offsets {base} to {last} of epoch {table.epoch[row]} that says it "
-        f"has {count} records ({file}, byte {table.position[row]})",
+        f"has {plural(count, 'record')} ({file}, byte {table.position[row]})",
         offset=base,
         end_offset=last + 1,
         epoch=table.epoch[row],

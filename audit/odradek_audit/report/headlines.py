@@ -10,10 +10,11 @@ from odradek_audit.exhibit import ACCUSED, Side
 from odradek_audit.findings import Finding, Severity
 from odradek_audit.missing import listed
 from odradek_audit.report.losses import loss_sentences
-from odradek_audit.report.markup import count, plain, plural
+from odradek_audit.report.markup import count, plain
 from odradek_audit.report.model import Report
 from odradek_audit.report.records_html import batch_words, wrong_offsets
 from odradek_audit.report.runs import merge_runs, weight
+from odradek_audit.words import plural
 
 GRAVITY = (
     "acknowledged-lost",
@@ -221,7 +222,7 @@ def _file(finding: Finding, where: str) -> str:
 
 def _checkpoint(finding: Finding, where: str) -> str:
     if finding.evidence.get("no_directory"):
-        counted = f"its {finding.file} counts {count(finding.end_offset - finding.offset)} records"
+        counted = f"its {finding.file} counts {plural(finding.end_offset - finding.offset, 'record')}"
         others = ", as no other has" if finding.evidence.get("nowhere") else ""
         return f"Replica {finding.replica} has no directory of {place_of(finding)}{others}, and {counted}."
     claimed = f"names offset {finding.end_offset} in {finding.file}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek_audit.checks.facts import Loss
-from odradek_audit.report.markup import count, plain, plural
+from odradek_audit.report.markup import count, plain
+from odradek_audit.words import plural
 
 NAMED_LOSSES = 3
 """Losses told one by one; the others are one number."""
@@ -39,8 +40,11 @@ def _sentence(loss: Loss, replicas: int) -> str:
     one = loss.records == 1
     what = f"{count(loss.records)} {'record' if one else 'records'} of {plain(loss.topic, 80)}-{loss.partition}"
     told = f"that {'was' if one else 'were'} acknowledged with acks={loss.acks}"
+    has_not = "the only replica that was read does not have"
+    if replicas != 1:
+        has_not = f"none of the {replicas} replicas that were read has"
     gone = f"{'is' if one else 'are'} gone{_where(loss)}"
-    return f"{what} {told} {gone}: none of the {replicas} replicas that were read has {'it' if one else 'them'}."
+    return f"{what} {told} {gone}: {has_not} {'it' if one else 'them'}."
 
 
 def _where(loss: Loss) -> str:

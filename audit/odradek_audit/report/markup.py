@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from html import escape
 
+from odradek_audit.words import plural
+
 NAME_LIMIT = 160
 SENTENCE_LIMIT = 900
 _VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -106,12 +108,8 @@ def instant(milliseconds: int) -> str:
 def size(number: int) -> str:
     """A number of bytes for people."""
     if number < 10_000:
-        return f"{number:,} bytes"
+        return plural(number, "byte")
     for unit, divisor in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
         if number < divisor * 1000 or unit == "GB":
             return f"{number / divisor:,.1f} {unit}"
     raise AssertionError(number)
-
-
-def plural(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

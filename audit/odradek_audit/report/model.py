@@ -24,6 +24,7 @@ from odradek_audit.findings import Finding, Note, Severity, sorted_findings
 from odradek_audit.history import History, PartitionHistory
 from odradek_audit.layout import CLEANER_CHECKPOINT, METADATA_TOPIC, Layout
 from odradek_audit.missing import absent_partitions, absent_topics, check_missing, linked_partitions
+from odradek_audit.words import plural
 
 FINDINGS_FILE = "findings.jsonl"
 SUMMARY_FILE = "summary.json"
@@ -208,8 +209,8 @@ def _lost_partition(events: PartitionHistory) -> Finding:
         topic=events.topic,
         partition=events.partition,
         replica="",
-        sentence=f"{events.topic}-{events.partition}: {count} records were acknowledged with acks=all, and no "
-        f"replica that was read has the partition",
+        sentence=f"{events.topic}-{events.partition}: {plural(count, 'record was', 'records were')} "
+        "acknowledged with acks=all, and no replica that was read has the partition",
         offset=min((offset for offset, *_ in events.acknowledged), default=-1),
         end_offset=events.acknowledged_end,
         evidence={"records": count},
@@ -242,5 +243,5 @@ def _reasons(report: Report, layout: Layout, history: History | None) -> list[st
         reasons.append("every partition was found on one replica only")
     undone = [note.sentence for note in report.notes if note.kind in ("not-compared", "not-decoded")]
     if undone:
-        reasons.append(f"{len(undone)} times something was not compared; the first: {undone[0]}")
+        reasons.append(f"{plural(len(undone), 'time')} something was not compared; the first: {undone[0]}")
     return reasons

@@ -15,13 +15,14 @@ from collections.abc import Iterable
 from odradek_audit.findings import Finding
 from odradek_audit.report.cards import card, first_list
 from odradek_audit.report.headlines import LOST, gravity, verdict_sentence, verdict_word
-from odradek_audit.report.markup import Safe, join, name, plural, shown, tag
+from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
 from odradek_audit.report.runs import merge_runs, weight
 from odradek_audit.report.sections import compared, guarantees, not_compared, notes, partition_numbers
 from odradek_audit.report.style import style_hash, style_sheet
 from odradek_audit.report.timeline import timeline
 from odradek_audit.report.words import words
+from odradek_audit.words import plural
 
 CARDS_PER_CHECK = 10
 CARDS = 60

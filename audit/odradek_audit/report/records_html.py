@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from odradek_audit.exhibit import ACCUSED, OTHER, REFERENCE, Bytes, Exhibit, RecordView, Side
-from odradek_audit.report.markup import Safe, instant, join, name, plain_bytes, plural, shown, tag
+from odradek_audit.report.markup import Safe, instant, join, name, plain_bytes, shown, tag
+from odradek_audit.words import plural
 
 _SHOWN_VALUE = 48
 """Bytes of a value that fit into a column before the first difference is looked for."""
@@ -164,9 +165,9 @@ def _content(part: Bytes, other: Bytes | None) -> Safe:
     end = min(len(content), max(begin + _SHOWN_VALUE, min(last, begin + _SHOWN_VALUE)))
     first, last = max(first, begin), min(last, end)
     skipped = part.start + begin
-    lead = tag("span", f"{skipped:,} bytes, then …", class_="cut") if skipped else Safe("")
+    lead = tag("span", f"{plural(skipped, 'byte')}, then …", class_="cut") if skipped else Safe("")
     left = part.size - part.start - end
-    tail = f"… +{left:,} bytes" if left > 0 else ""
+    tail = f"… +{plural(left, 'byte')}" if left > 0 else ""
     if other is None or first >= last:
         return join([lead, _text(content[begin:end]), tag("span", tail, class_="cut")])
     return join(

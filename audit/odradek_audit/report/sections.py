@@ -7,9 +7,10 @@ from collections import Counter
 from odradek_audit.checks.facts import PartitionSummary, ReplicaSummary
 from odradek_audit.report.bounds import bound_origin
 from odradek_audit.report.guarantees import exceptions, rows_for
-from odradek_audit.report.markup import Safe, code, count, join, name, plural, shown, size, tag
+from odradek_audit.report.markup import Safe, code, count, join, name, shown, size, tag
 from odradek_audit.report.model import Report
 from odradek_audit.report.words import HW, LEO
+from odradek_audit.words import plural
 
 SHOWN_NOTES = 40
 SHOWN_REASONS = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,7 +102,7 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
         result = verify_directory(directory)
         batches, records = batches + result.batches, records + result.records
         problems += result.problems
-    summary = f"{records} records in {batches} batches of {len(directories)} partitions"
+    summary = f"{_count(records, 'record')} in {_count(batches, 'batch', 'batches')} of {_partitions(directories)}"
     _tell(problems, summary, output, as_json, in_use=in_use)
 
 
@@ -132,7 +132,7 @@ def diff(
         problems += result.problems
         for note in result.notes:
             print(note, file=sys.stderr)
-    summary = f"{compared} batches of {len(pairs)} partitions compared"
+    summary = f"{_count(compared, 'batch', 'batches')} of {_partitions(pairs)} compared"
     _tell(problems, summary, output, as_json, in_use=in_use, inconclusive=not compared)
 
 
@@ -223,8 +223,17 @@ def _tell(
     else:
         for problem in problems:
             print(f"{problem.file}: {problem.sentence}")
-        print(f"{summary}: {len(problems) or 'no'} problem{'s' if len(problems) != 1 else ''}")
+        print(f"{summary}: {_count(len(problems), 'problem') if problems else 'no problems'}")
     raise typer.Exit(FINDINGS if problems else FAILED if inconclusive else 0)
+
+
+def _partitions(each: Sized) -> str:
+    return _count(len(each), "partition")
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    """1 record, 2 records."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from odradek.cli.screen import noun
 from odradek.cli.status import ClusterStatus
 
 from odradek_chaos.verify import ReadBack
@@ -93,8 +94,9 @@ class DemoState:
             for name, anomaly in sorted(read.anomalies.items()):
                 lines.append(f"  {name}: {anomaly.count}, for example {anomaly.examples[0]}")
         if self.failover_ms is not None:
+            on_their_way = noun(self.in_flight_at_kill, "record was on its way", "records were on their way")
             lines.append(
-                f"{self.in_flight_at_kill} records were on their way when the leader was killed; "
+                f"{self.in_flight_at_kill} {on_their_way} when the leader was killed; "
                 f"no partition was silent for longer than {self.failover_ms} ms"
             )
         if audited is not None:
@@ -125,9 +127,10 @@ def _audit_line(audited: Audited) -> str:
     if audited.trouble:
         return f"the audit could not be done: {audited.trouble}"
     summary = audited.summary
+    findings = summary.get("findings", 0)
     said = {
         FINE: "the replicas agree",
-        FINDINGS: f"{summary.get('findings')} findings",
+        FINDINGS: f"{findings} {noun(findings, 'finding')}",
         FAILED: f"inconclusive: {'; '.join(summary.get('inconclusive', []))}",
     }[audited.exit_code]
     return (

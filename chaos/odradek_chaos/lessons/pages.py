@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from odradek.cli.screen import noun
 from rich.text import Text
 
 from odradek_chaos.lessons.drawing import BAD, HEADING, MODE_NAMES, Space, frame_page, paragraph, rule, title_line
@@ -107,7 +108,7 @@ def summary(lesson: Lesson, verdict: Verdict) -> str:
 
 def _count(audited: Audited) -> str:
     count = len(audited.findings)
-    return "no finding" if not count else "1 finding" if count == 1 else f"{count} findings"
+    return f"{count} {noun(count, 'finding')}" if count else "no finding"
 
 
 def _findings(audited: Audited, space: Space) -> list[Text]:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from odradek.cli.screen import noun
 from odradek_audit.findings import Finding
 from odradek_audit.history import History, encode_event
 from odradek_audit.local import audit
@@ -113,5 +114,7 @@ def _unmet(played: Played, old: Audited, new: Audited) -> list[str]:
         if (each.check, each.offset, each.epoch) not in found
     ]
     if not new.fine:
-        unmet.append(f"{new.mode}: {len(new.findings)} findings, {new.compared_records} records compared")
+        count, compared = len(new.findings), new.compared_records
+        said = f"{count} {noun(count, 'finding')}, {compared} {noun(compared, 'record')} compared"
+        unmet.append(f"{new.mode}: {said}")
     return unmet

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from odradek.cli.screen import noun
+
 if TYPE_CHECKING:
     from odradek import Admin
 
@@ -26,7 +28,7 @@ def min_isr_warning(topic: str, replicas: int, min_isr: str) -> str:
     """The warning for a topic of so many replicas; empty where there are enough."""
     if not min_isr.isdecimal() or int(min_isr) <= replicas:
         return ""
-    has = "1 replica" if replicas == 1 else f"{replicas} replicas"
+    has = f"{replicas} {noun(replicas, 'replica')}"
     means = (
         "acks=all stands on one copy"
         if replicas == 1
@@ -74,7 +76,9 @@ async def _look_at_all(admin: Admin, min_isr: str, said: list[str]) -> None:
     doubtful = {name: warning for name, count in replicas.items() if (warning := min_isr_warning(name, count, min_isr))}
     for asked, (name, warning) in enumerate(doubtful.items()):
         if asked == ASKED_TOPICS:
-            said.append(f"warning: {len(doubtful) - asked} other topics with few replicas were not looked at")
+            left = len(doubtful) - asked
+            what = noun(left, "topic with few replicas was", "topics with few replicas were")
+            said.append(f"warning: {left} other {what} not looked at")
             return
         entries = await admin.describe_configs("topic", name)
         if any(entry.name == MIN_ISR and entry.source == TOPIC_SOURCE for entry in entries):

@@ -14,7 +14,7 @@ from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, did_you_mean
 from odradek.cli.options import MOST_SECONDS, Bootstrap, Json, Output, OutputFormat, Quiet, seconds
 from odradek.cli.running import run
-from odradek.cli.screen import Screen, human_bytes
+from odradek.cli.screen import Screen, human_bytes, noun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -239,13 +239,13 @@ def _sum_up(sent: Sent, screen: Screen) -> None:
         return
     latency = f"; acknowledged after p50 {facts['p50_ms']} ms, p99 {facts['p99_ms']} ms" if facts["records"] else ""
     screen.say(
-        f"{facts['records']} records, {human_bytes(facts['bytes'])} in {facts['seconds']:.1f} s: "
+        f"{facts['records']} {noun(facts['records'], 'record')}, "
+        f"{human_bytes(facts['bytes'])} in {facts['seconds']:.1f} s: "
         f"{facts['records_per_second']:,.0f}/s, {human_bytes(facts['bytes_per_second'])}/s{latency}"
     )
     if facts["unknown"]:
-        print(
-            f"odradek: {facts['unknown']} records were not acknowledged yet; they may be written or not",
-            file=sys.stderr,
-        )
+        what, they = noun(facts["unknown"], "record was", "records were"), noun(facts["unknown"], "it", "they")
+        print(f"odradek: {facts['unknown']} {what} not acknowledged yet; {they} may be written or not", file=sys.stderr)
     for message, number in sent.errors.items():
-        print(f"odradek: {number} records were not acknowledged: {message}", file=sys.stderr)
+        what = noun(number, "record was", "records were")
+        print(f"odradek: {number} {what} not acknowledged: {message}", file=sys.stderr)

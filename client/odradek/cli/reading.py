@@ -17,7 +17,7 @@ from odradek.cli.failures import TIMED_OUT, CommandFailed
 from odradek.cli.parsing import Start
 from odradek.cli.produce import partitions_of
 from odradek.cli.record_format import Part, Record
-from odradek.cli.screen import Screen, first_of
+from odradek.cli.screen import Screen, first_of, noun
 from odradek.core.fetch_state import EARLIEST, LATEST
 from odradek.results import OffsetAndTimestamp
 
@@ -189,7 +189,7 @@ class News:
 
 
 def _no_record(patience: float, troubles: Troubles) -> CommandFailed:
-    message = f"no record for {patience:g} seconds"
+    message = f"no record for {patience:g} {noun(patience, 'second')}"
     if not troubles:
         return CommandFailed(message, exit_code=TIMED_OUT)
     return CommandFailed(f"{message}; held up: {_reasons(troubles)}", hint=_remedy(troubles), exit_code=TIMED_OUT)
@@ -201,7 +201,8 @@ def _reasons(troubles: Troubles) -> str:
         error.message if isinstance(error, BrokerError) else f"{tp}: {error.message}"
         for tp, error in sorted(troubles.items())
     ]
-    more = f"; and {len(texts) - MAX_NAMED} more partitions" if len(texts) > MAX_NAMED else ""
+    unnamed = len(texts) - MAX_NAMED
+    more = f"; and {unnamed} more {noun(unnamed, 'partition')}" if unnamed > 0 else ""
     return "; ".join(text.rstrip(".") for text in texts[:MAX_NAMED]) + more
 
 

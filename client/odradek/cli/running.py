@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from odradek.cli.failures import TIMED_OUT, CommandFailed
+from odradek.cli.screen import noun
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ async def _within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
         if not limit.expired():
             raise
         raise CommandFailed(
-            f"not done after {timeout:g} seconds",
+            f"not done after {timeout:g} {noun(timeout or 0, 'second')}",
             hint="give it more time with --timeout; `odradek cluster health` shows whether the cluster is well",
             exit_code=TIMED_OUT,
         ) from error

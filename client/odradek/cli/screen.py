@@ -109,6 +109,11 @@ def first_of(items: Sequence[object], most: int = 5) -> str:
     return f"{named} and {len(items) - most} more" if len(items) > most else named
 
 
+def noun(count: object, one: str, many: str = "") -> str:
+    """The word that follows a number: 1 record, 2 records. `many` where it is more than an s."""
+    return one if count == 1 else many or f"{one}s"
+
+
 def human_bytes(count: float) -> str:
     """12.3 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):

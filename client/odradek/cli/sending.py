@@ -15,7 +15,7 @@ from typing import Any
 from odradek import BufferFull, Delivery, DeliveryTimeout, OdradekError, Producer, RecordTooLarge, RequestTimeout
 from odradek.cli.failures import CommandFailed
 from odradek.cli.outgoing import Outgoing
-from odradek.cli.screen import Screen, human_bytes
+from odradek.cli.screen import Screen, human_bytes, noun
 from odradek.cli.stopping import told_in_vain, told_to_stop
 
 NEWS_EVERY_S = 5.0
@@ -161,9 +161,9 @@ class Sending:
             self._working.cancel()
         if self.sent.unknown:
             with suppress(OSError):  # the terminal may be closed
-                self._screen.say(
-                    f"stopping: {self.sent.unknown} records are on their way; a second Ctrl-C does not wait for them"
-                )
+                what = noun(self.sent.unknown, "record is on its way", "records are on their way")
+                them = noun(self.sent.unknown, "it", "them")
+                self._screen.say(f"stopping: {self.sent.unknown} {what}; a second Ctrl-C does not wait for {them}")
 
     async def _enqueue(self, record: Outgoing) -> None:
         try:
@@ -248,7 +248,8 @@ class Sending:
         if not sys.stderr.isatty():
             while True:
                 await asyncio.sleep(NEWS_EVERY_S)
-                self._screen.say(f"{self.sent.acknowledged} records acknowledged, {self._pace()}")
+                acknowledged = f"{self.sent.acknowledged} {noun(self.sent.acknowledged, 'record')} acknowledged"
+                self._screen.say(f"{acknowledged}, {self._pace()}")
         if not total and sys.stdin.isatty():
             return  # a bar would disturb whoever types
         from rich.console import Console

@@ -12,7 +12,7 @@ from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 from odradek.cli.min_isr import warnings_for_topic
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
-from odradek.cli.screen import Screen
+from odradek.cli.screen import Screen, noun
 
 if TYPE_CHECKING:
     from odradek import Admin
@@ -68,5 +68,5 @@ def alter(
         screen.show(changed, str)
         return
     changes = [f"{key}={value}" for key, value in values.items()] + [f"{key} is the default again" for key in unset]
-    changes += [f"{partitions} partitions"] if partitions is not None else []
+    changes += [f"{partitions} {noun(partitions, 'partition')}"] if partitions is not None else []
     screen.say(f"{name}{' could be changed' if dry_run else ''}: {', '.join(changes)}")

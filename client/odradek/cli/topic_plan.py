@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
+from odradek.cli.screen import noun
 
 if TYPE_CHECKING:
     from odradek_proto.topics import TopicPartition
@@ -98,7 +99,8 @@ def spread(current: Mapping[TopicPartition, Sequence[int]], brokers: Sequence[in
         size = len(replicas) if factor is None else factor
         if size > count:
             raise CommandFailed(
-                f"{partition.topic}/{partition.partition} has {size} replicas, and --brokers names {count} brokers",
+                f"{partition.topic}/{partition.partition} has {size} {noun(size, 'replica')},"
+                f" and --brokers names {count} {noun(count, 'broker')}",
                 hint="name more brokers, or a smaller --replication-factor",
                 exit_code=USAGE,
             )
@@ -133,6 +135,7 @@ def select(words: Sequence[str], topics: Sequence[TopicDescription]) -> list[Top
             raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}")
         numbers = sorted(partition.partition for partition in topic.partitions)
         if number and int(number) not in numbers:
-            raise CommandFailed(f"topic {name!r} has partitions 0 to {numbers[-1]}, not {number}")
+            has = f"partitions 0 to {numbers[-1]}" if numbers[-1] else "partition 0 only"
+            raise CommandFailed(f"topic {name!r} has {has}, not {number}")
         found |= {TopicPartition(name, each): None for each in ([int(number)] if number else numbers)}
     return list(found)

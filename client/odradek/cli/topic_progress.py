@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.options import OutputFormat
-from odradek.cli.screen import Screen
+from odradek.cli.screen import Screen, noun
 from odradek.cli.topic_plan import Plan, current_plan, plan_as_json
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def row(
     if error is not None:
         state = error.message.partition(": ")[2]  # the partition stands in the first column
     elif partition in moment.ongoing:
-        state = f"on its way, {moment.left[partition]} records to copy" if partition in moment.left else "on its way"
+        state, left = "on its way", moment.left.get(partition)
+        state += f", {left} {noun(left, 'record')} to copy" if left is not None else ""
     elif replicas == plan[partition]:
         state = "complete"
     return {

@@ -18,7 +18,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cli.checkup import replicas
 from odradek.cli.checkup.finding import Finding, note, problem
-from odradek.cli.screen import first_of
+from odradek.cli.screen import first_of, noun
 
 SILENT_VOTER_MS = 5_000  # voters fetch twice a second
 MAX_TOPICS_ASKED = 200  # for their settings: a call each
@@ -184,7 +184,7 @@ def _judge_replicas(topic: pb.TopicMetadata, min_isr: int, unusable: replicas.Un
     findings = []
     factor = min((len(each.replicas) for each in topic.partitions), default=0)
     if topic.partitions and factor < min_isr:
-        has = "1 replica" if factor == 1 else f"{factor} replicas"
+        has = f"{factor} {noun(factor, 'replica')}"
         findings.append(
             note(
                 "min-isr-above-replicas", topic.topic,
