@@ -27,17 +27,25 @@ Acks = str | int
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """When a partition's acknowledgements came, in ms of the ledger's clock."""
+    """When a partition's acknowledgements came, and how long it kept its writers waiting. Ms of the ledger's clock.
 
+    It is silent from its first record on until it acknowledges one, and from each acknowledgement to the next. What
+    follows the last one counts only while something waits, or until it was given up.
+    """
+
+    since_ms: int  # its first record was handed over, or its last acknowledgement came
     acknowledged: int = 0
     last_ack_ms: int | None = None
     longest_silence_ms: int = 0
 
     def on_ack(self, now_ms: int) -> None:
-        if self.last_ack_ms is not None:
-            self.longest_silence_ms = max(self.longest_silence_ms, now_ms - self.last_ack_ms)
-        self.last_ack_ms = now_ms
+        self.on_wait(now_ms)
+        self.since_ms = self.last_ack_ms = now_ms
         self.acknowledged += 1
+
+    def on_wait(self, now_ms: int) -> None:
+        """Until now somebody has waited."""
+        self.longest_silence_ms = max(self.longest_silence_ms, now_ms - self.since_ms)
 
 
 class Ledger:
@@ -50,6 +58,7 @@ class Ledger:
         self.acknowledged = 0
         self.failed = 0
         self.on_ack: Callable[[str, int, int], None] | None = None  # told (topic, partition, offset)
+        self._of_clients: dict[tuple[str, str, int], int] = {}  # what each client has in flight
         self._clock = clock
         self._keep = keep
         self._file: TextIO | None = path.open("w", encoding="utf-8", buffering=1 << 16) if path is not None else None
@@ -60,28 +69,37 @@ class Ledger:
         return sum(self.in_flight.values())
 
     def send(self, topic: str, partition: int, value: bytes, client: str, acks: Acks) -> None:
-        key = (topic, partition)
+        now_ms, key, mine = self._clock.now_ms(), (topic, partition), (client, topic, partition)
+        if key not in self.progress:
+            self.progress[key] = PartitionProgress(now_ms)
         self.in_flight[key] = self.in_flight.get(key, 0) + 1
-        self._add(Event(SEND, topic, partition, value, client=client, acks=acks, time_ms=self._clock.now_ms()))
+        self._of_clients[mine] = self._of_clients.get(mine, 0) + 1
+        self._add(Event(SEND, topic, partition, value, client=client, acks=acks, time_ms=now_ms))
 
     def ack(self, topic: str, partition: int, value: bytes, client: str, acks: Acks, offset: int) -> None:
         now_ms = self._clock.now_ms()
-        self.in_flight[topic, partition] -= 1
+        self._landed(topic, partition, client)
         self.acknowledged += 1
-        self.progress.setdefault((topic, partition), PartitionProgress()).on_ack(now_ms)
+        self.progress[topic, partition].on_ack(now_ms)
         if self.on_ack is not None:
             self.on_ack(topic, partition, offset)
         self._add(Event(ACK, topic, partition, value, offset=offset, client=client, acks=acks, time_ms=now_ms))
 
     def error(self, topic: str, partition: int, value: bytes, client: str, *, definite: bool) -> None:
-        self.in_flight[topic, partition] -= 1
-        self.failed += 1
         now_ms = self._clock.now_ms()
+        self._landed(topic, partition, client)
+        self.failed += 1
+        self.progress[topic, partition].on_wait(now_ms)
         self._add(Event(ERROR, topic, partition, value, client=client, definite=definite, time_ms=now_ms))
 
     def deliver(self, topic: str, partition: int, value: bytes, client: str, offset: int) -> None:
         now_ms = self._clock.now_ms()
         self._add(Event(DELIVER, topic, partition, value, offset=offset, client=client, time_ms=now_ms))
+
+    def gone(self, client: str) -> None:
+        """A client has died: nobody waits for what it had in flight, and nobody will be told of it."""
+        for mine in [each for each in self._of_clients if each[0] == client]:
+            self.in_flight[mine[1:]] -= self._of_clients.pop(mine)
 
     def forget_silence(self) -> None:
         """Begin to measure silences anew."""
@@ -91,15 +109,21 @@ class Ledger:
     def silences_ms(self, now_ms: int) -> dict[tuple[str, int], int]:
         """The longest silence of each partition since `forget_silence`, the one that lasts now included."""
         return {
-            key: max(progress.longest_silence_ms, now_ms - progress.last_ack_ms)
+            key: max(progress.longest_silence_ms, now_ms - progress.since_ms if self.in_flight[key] else 0)
             for key, progress in self.progress.items()
-            if progress.last_ack_ms is not None
         }
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _landed(self, topic: str, partition: int, client: str) -> None:
+        """A record is in flight no more; those of a dead client were none already."""
+        mine = (client, topic, partition)
+        if mine in self._of_clients:
+            self._of_clients[mine] -= 1
+            self.in_flight[topic, partition] -= 1
 
     def _add(self, event: Event) -> None:
         if self._keep:

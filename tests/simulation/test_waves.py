@@ -5,8 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from odradek_chaos.worlds.simulated.load import Load
+from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.options import Options, expand
 from odradek_chaos.worlds.simulated.silence import Silences
+from odradek_chaos.worlds.simulated.world import TOPIC, World
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -20,6 +23,22 @@ def test_a_lull_ends_with_the_next_wave_and_not_before(seed: int) -> None:
         pause_us = round(plan.pause_ms(now_us) * 1000)
         assert pause_us >= min(plan.write_pause_ms, plan.wave_ms * (1 - plan.wave_share)) * 1000 - 1, now_us
         now_us += pause_us
+
+
+def test_nobody_waits_for_a_client_that_died() -> None:
+    """What it had in flight would make a silence of every lull that follows; what another one has still does."""
+    loop = SimLoop(1)
+    world = World(loop, expand(loop.fork_rng("plan"), Options()))
+    load = Load(world)
+    load.start_writers()
+    for client in ("w1", "w2", "w1"):
+        load.ledger.send(TOPIC, 0, b"a record", client, "all")
+    load.crash("w1", 1_000)
+    assert load.ledger.in_flight == {(TOPIC, 0): 1}
+    load.ledger.error(TOPIC, 0, b"a record", "w1", definite=False)  # the last that is heard of it
+    load.ledger.ack(TOPIC, 0, b"a record", "w2", "all", 0)
+    assert load.ledger.in_flight == {(TOPIC, 0): 0}
+    loop.close()
 
 
 def test_a_lull_is_no_silence() -> None:

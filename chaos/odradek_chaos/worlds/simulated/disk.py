@@ -43,7 +43,7 @@ def error(code: int, path: str) -> OSError:
 
 @dataclass
 class Injection:
-    """An error that the next `times` operations of a kind get, on paths that contain `path`; of the first one is told."""
+    """An error of the next `times` operations of a kind, on paths that contain `path`. The first one is told of."""
 
     operation: Operation
     path: str

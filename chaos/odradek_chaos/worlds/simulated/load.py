@@ -77,6 +77,7 @@ class Load:
         program = self._write if name.startswith("w") else self._read_along
         machine = self._machines[name]
         machine.kill()
+        self.ledger.gone(self._client_of(name))
         self.writers = [writer for writer in self.writers if writer.name.partition(".")[0] != name]
 
         def begin() -> None:
@@ -118,7 +119,6 @@ class Load:
     async def _write(self, ports: NodePorts) -> None:
         plan = self.world.plan
         acks: Literal["all", 0, 1] = "all" if plan.options.acks == "all" else 1 if plan.options.acks == "1" else 0
-        lives = self._lives[ports.node]
         async with Producer[bytes, bytes](
             self.world.cluster.bootstrap,
             clock=ports.clock,
@@ -134,7 +134,7 @@ class Load:
                 ports.clock,
                 TOPIC,
                 plan.options.partitions,
-                f"{ports.node}.{lives}" if lives else ports.node,
+                self._client_of(ports.node),
                 acks=acks,
                 in_flight=plan.in_flight,
                 pause_ms=self._pause_ms,
@@ -216,6 +216,11 @@ class Load:
     def _everybody_is_up(self) -> bool:
         brokers = self.world.cluster.newest_image().brokers
         return len(brokers) == len(self.world.cluster.machines) and not any(b.fenced for b in brokers.values())
+
+    def _client_of(self, name: str) -> str:
+        """What the ledger calls the client that lives now on a machine."""
+        lives = self._lives[name]
+        return f"{name}.{lives}" if lives else name
 
     # --- running them
 
