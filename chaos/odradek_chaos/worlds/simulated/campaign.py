@@ -67,7 +67,7 @@ class Campaign:
     worst_recovery_ms: int = 0
     silences_ms: dict[str, list[int]] = field(default_factory=dict)  # by kind of fault, the longest of each seed
     failed_seeds: list[int] = field(default_factory=list)
-    reports: list[str] = field(default_factory=list)
+    _reports: dict[int, str] = field(default_factory=dict)  # of the first seeds with findings
 
     def add(self, summary: SeedSummary) -> None:
         self.seeds += 1
@@ -86,8 +86,14 @@ class Campaign:
             self.silences_ms.setdefault(kind, []).append(silence_ms)
         if summary.checks:
             self.failed_seeds.append(summary.seed)
-            if len(self.reports) < REPORTS_KEPT:
-                self.reports.append(summary.report)
+            self._reports[summary.seed] = summary.report
+            if len(self._reports) > REPORTS_KEPT:
+                del self._reports[max(self._reports)]
+
+    @property
+    def reports(self) -> list[str]:
+        """Failures as texts, of the first seeds that have some, whichever was done first."""
+        return [report for _, report in sorted(self._reports.items())]
 
     @property
     def speed(self) -> float:
@@ -98,7 +104,12 @@ class Campaign:
         """Kinds of faults, chance points and rare branches that the options allow and that were never reached."""
         faults = [name for name in (self.options.nemeses or SAFE_NEMESES) if not self.faults[name]]
         points = [] if self.options.chance == "none" else [name for name in POINTS if not self.points[name]]
-        return [*faults, *points, *(name for name in BRANCHES if not self.branches[name])]
+        out_of_reach = {
+            "core-phase": self.options.core == "never",
+            "snapshot-installed": self.options.metadata_snapshots == "never",
+        }
+        branches = [name for name in BRANCHES if not self.branches[name] and not out_of_reach.get(name)]
+        return [*faults, *points, *branches]
 
     def reach(self) -> dict[str, dict[str, int]]:
         """How often each was reached: what ought to be, and what was besides."""

@@ -42,8 +42,7 @@ def _fenced(moment: Moment) -> list[str]:
 
 
 def _leader_chosen(moment: Moment) -> list[str]:
-    shrunk = ["isr-shrunk-to-one"] if len(moment.facts.get("isr", ())) == 1 else []
-    return [*shrunk, *(["no-leader"] if moment.facts.get("leader") == -1 else [])]
+    return ["no-leader"] if moment.facts.get("leader") == -1 else _isr_decided(moment)
 
 
 def _isr_decided(moment: Moment) -> list[str]:
