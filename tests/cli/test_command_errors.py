@@ -72,6 +72,29 @@ def test_wrong_usage_is_explained(odradek: Run, words: tuple[str, ...], said: st
 
 @pytest.mark.parametrize(
     "words",
+    [
+        "log dump PATH",
+        "log verify PATH",
+        "log diff PATH PATH",
+        "audit run --data PATH",
+        "audit run --replica 1=PATH --replica 2=PATH",
+        "server run -c PATH",
+        "produce orders -b 127.0.0.1:1 --file PATH",
+        "topic reassign -b 127.0.0.1:1 --file PATH",
+        "chaos ledger PATH",
+        "chaos trace 1 --script PATH",
+    ],
+)
+def test_a_path_that_is_not_there_is_wrong_usage(odradek: Run, words: str) -> None:
+    """Whatever was to be read from it: code 2, and the path is named."""
+    outcome = odradek(*words.replace("PATH", "/nowhere/at/all").split())
+    assert outcome.code == failures.USAGE, outcome
+    assert "/nowhere/at/all" in outcome.err
+    assert "unexpected" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "words",
     [("topic", "list"), ("consume", "orders"), ("produce", "orders", "--count", "1"), ("cluster", "status")],
 )
 def test_no_cluster_is_known(odradek: Run, words: tuple[str, ...]) -> None:
@@ -174,7 +197,7 @@ def test_an_address_without_port_is_wrong_usage(odradek: Run) -> None:
 def test_a_file_that_cannot_be_read_is_named(odradek: Run) -> None:
     """A missing input file is named with the system's reason."""
     outcome = odradek("produce", "orders", "--file", "/nowhere/lines.txt", "-b", "127.0.0.1:1")
-    assert outcome.code == failures.FAILED
+    assert outcome.code == failures.USAGE
     assert "/nowhere/lines.txt: No such file or directory" in outcome.err
 
 

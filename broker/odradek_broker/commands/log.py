@@ -31,6 +31,7 @@ class OutputFormat(StrEnum):
 
 
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, partition directories, log directories.")]
+WHAT_TO_NAME = "name a broker's log.dirs, or a partition's directory such as data/broker-1/orders-0"
 Output = Annotated[OutputFormat, typer.Option("--output", help="How to print the result.")]
 Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 
@@ -143,13 +144,13 @@ def _files(paths: list[Path], *, segments_only: bool) -> Iterator[Path]:
 
     for path in paths:
         if not path.exists():
-            raise CommandFailed(f"there is nothing at {path}")
+            raise CommandFailed(f"there is nothing at {path}", hint=WHAT_TO_NAME, exit_code=USAGE)
         if not path.is_dir():
             yield path
             continue
         found = [file for file in _below(path) if is_known(file) and not file.is_dir()]
         if not found and not without_segments(path):
-            raise CommandFailed(f"{path} holds no file of a log directory", hint="name a broker's log.dirs")
+            raise CommandFailed(f"{path} holds no file of a log directory", hint=WHAT_TO_NAME, exit_code=USAGE)
         yield from (file for file in found if not segments_only or file.suffix == ".log")
 
 
@@ -171,9 +172,7 @@ def _partition_directories(paths: list[Path]) -> list[Path]:
     directories = sorted(with_segments.union(*(without_segments(path) for path in paths if path.is_dir())))
     if not directories:
         places = ", ".join(map(str, paths))
-        raise CommandFailed(
-            f"there is no segment in {places}", hint="name a partition's directory such as data/broker-1/orders-0"
-        )
+        raise CommandFailed(f"there is no segment in {places}", hint=WHAT_TO_NAME, exit_code=USAGE)
     return directories
 
 

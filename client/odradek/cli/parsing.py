@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from string import ascii_letters
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +29,13 @@ def parse_partition(text: str) -> TopicPartition:
     if partition is None:
         raise CommandFailed(f"{text!r} is no partition", hint="TOPIC/PARTITION, for example orders/0", exit_code=USAGE)
     return partition
+
+
+def unreadable(option: str, path: Path, error: OSError) -> CommandFailed:
+    """What to raise for a file that was named and cannot be opened."""
+    return CommandFailed(
+        f"{option} {path}: {error.strerror or error}", hint="name a file that can be read", exit_code=USAGE
+    )
 
 
 def check_topic_name(name: str) -> None:

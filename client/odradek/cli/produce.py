@@ -147,7 +147,7 @@ def produce(
         return outgoing.records_of_lines(opened, key_separator, fixed, partition)
 
     with ExitStack() as stack:
-        opened: BinaryIO = sys.stdin.buffer if file is None else stack.enter_context(open(file, "rb"))
+        opened: BinaryIO = sys.stdin.buffer if file is None else stack.enter_context(_opened(file))
         if file is None and count is None and sys.stdin.isatty():
             screen.say(f"type lines for {topic}; Ctrl-D ends")
         sent = run(_send(servers, topic, screen, source(opened), settings, rate=rate, total=count or 0))
@@ -230,6 +230,15 @@ async def unknown_topic(servers: str, topic: str, otherwise: str = "") -> tuple[
         f"there is no topic {topic!r}{did_you_mean(topic, known)}",
         hint=f"`odradek topic create {topic}` makes it; `odradek topic list` shows what is there",
     ), False
+
+
+def _opened(file: Path) -> BinaryIO:
+    from odradek.cli.parsing import unreadable
+
+    try:
+        return open(file, "rb")
+    except OSError as error:
+        raise unreadable("--file", file, error) from error
 
 
 def _sum_up(sent: Sent, screen: Screen) -> None:

@@ -43,8 +43,12 @@ def read_plan(path: Path) -> Plan:
     """A plan from a file. Raises `CommandFailed` (2) for what is none, with the place."""
     from odradek_proto.topics import TopicPartition
 
+    from odradek.cli.parsing import unreadable
+
     try:
         data = json.loads(path.read_text())
+    except OSError as error:
+        raise unreadable("--file", path, error) from None
     except ValueError as error:
         raise CommandFailed(f"{path} is not JSON: {error}", hint=SHAPE, exit_code=USAGE) from None
     except RecursionError:
