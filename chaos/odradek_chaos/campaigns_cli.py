@@ -91,7 +91,7 @@ def run(
     must_be_writable("--ledger", ledger)
     progress = Progress(sys.stderr, last - first + 1, enabled=screen.for_people and not quiet)
     digest, commit = core_digest(), commit_here()  # of what runs, whatever becomes of it meanwhile
-    telling = _Telling(world, screen, progress, last - first + 1)
+    telling = _Telling(world, screen, progress, last - first + 1, ledger)
     campaign = run_campaign(
         range(first, last + 1),
         options,
@@ -112,11 +112,12 @@ def run(
 class _Telling:
     """Says how far a campaign is, and what it has done when it is interrupted."""
 
-    def __init__(self, world: World, screen: Screen, progress: Progress, total: int) -> None:
+    def __init__(self, world: World, screen: Screen, progress: Progress, total: int, ledger: Path | None) -> None:
         self._world = world
         self._screen = screen
         self._progress = progress
         self._total = total
+        self._ledger = ledger
         self._done = 0
 
     def on_seed(self, summary: SeedSummary) -> None:
@@ -133,6 +134,8 @@ class _Telling:
         if campaign.seeds:
             self._screen.show(_data(self._world, campaign, interrupted=True), lambda: "\n".join(campaign.lines()))
         self._screen.say(f"interrupted after {campaign.seeds} of {self._total} {noun(self._total, 'seed')}")
+        if self._ledger is not None:
+            self._screen.say(f"no line was added to {self._ledger}: a ledger counts campaigns that ran to their end")
 
 
 def _enter(file: Path, entry: Entry) -> None:

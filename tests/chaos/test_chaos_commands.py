@@ -8,11 +8,15 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from odradek.cli.failures import USAGE, CommandFailed
 from odradek_chaos.commands import Place, World, app
+from odradek_chaos.worlds.simulated import campaign
+from odradek_chaos.worlds.simulated.campaign import Campaign
+from odradek_chaos.worlds.simulated.options import Options
 from typer.testing import CliRunner
 
 from tests.signals import sigint_of_children
@@ -44,26 +48,47 @@ def test_a_hint_names_the_cluster_that_was_struck(place: Place, arguments: str) 
     assert place.arguments() == arguments
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_an_interrupted_campaign_says_that_the_ledger_has_no_line_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    """Nobody looks for it there, and nobody adds it a second time; without --ledger there is nothing to say."""
+
+    def interrupted(_: object, options: Options, *, on_interrupt: Callable[[Campaign], None], **__: object) -> None:
+        on_interrupt(Campaign(options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "run_campaign", interrupted)
+    ledger = tmp_path / "campaigns.jsonl"
+    if exists:
+        ledger.write_text("{}\n")
+    result = runner.invoke(app, ["run", "--seeds", "1..3", "--ledger", str(ledger)])
+    assert result.exit_code == 130
+    assert f"interrupted after 0 of 3 seeds\nno line was added to {ledger}: " in result.stderr
+    assert (ledger.read_text() if ledger.exists() else None) == ("{}\n" if exists else None)
+    assert "no line" not in runner.invoke(app, ["run", "--seeds", "1..3"]).stderr
+
+
 def test_an_interrupted_campaign_ends_quietly_with_the_sum_of_what_was_done() -> None:
     """Ctrl-C goes to the workers too: nobody prints a traceback, the exit code is that of an interrupt, and the seeds
     that were done are summed up."""
     command = ["chaos", "run", "--seeds", "1..1000", "-j", "2", "--faults", "0.1"]
     with sigint_of_children():
-        campaign = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "odradek.cli.main", *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
-    assert campaign.stdout is not None
+    assert process.stdout is not None
     try:
-        assert select.select([campaign.stdout], [], [], 300)[0]  # ten seeds are done, so all workers are at work
-        os.killpg(campaign.pid, signal.SIGINT)
-        said, _ = campaign.communicate(timeout=180)  # ends when nobody holds its output any more
+        assert select.select([process.stdout], [], [], 300)[0]  # ten seeds are done, so all workers are at work
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=180)  # ends when nobody holds its output any more
     finally:
-        campaign.kill()
-    assert campaign.returncode == 130, said
+        process.kill()
+    assert process.returncode == 130, said
     assert "Traceback" not in said
     assert "never awaited" not in said
     ended = re.search(r"interrupted after (\d+) of 1000 seeds", said)
