@@ -26,7 +26,7 @@ def test_a_leader_that_answers_for_the_end_before_its_epoch_has_begun_is_found(m
         return error, self.log.log_end_offset if replica else self.log.high_watermark
 
     monkeypatch.setattr(ClientBounds, "latest", latest)
-    assert found_in_some_seed("end-offsets-never-fall", likely=4)
+    assert found_in_some_seed("end-offsets-never-fall", likely=1)
 
 
 def test_a_broker_that_compares_no_leader_epochs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ TABLE = (
         "controller-bounce", "processes", Owed.ALWAYS, "kills a broker, and the controller while it handles that", True
     ),
     Kind("cut", "links", Owed.ALWAYS, "cuts one machine off, a pair, one direction, or controller to broker only"),
-    Kind("bridge", "links", Owed.ALWAYS, "two brokers that reach each other only through the third do not"),
+    Kind("bridge", "links", Owed.ALWAYS, "two brokers hear nothing of each other, the third hears both"),
     Kind("ring", "links", Owed.ALWAYS, "each broker hears only one other: three majorities in a ring"),
     Kind("swizzle", "links", Owed.ALWAYS, "stops links one by one, heals them in another order"),
     Kind("stall", "links", Owed.ALWAYS, "holds one direction up for a moment"),
@@ -60,7 +60,7 @@ TABLE = (
     Kind("slow-disk", "disks", Owed.ALWAYS, "makes fsyncs and cold reads slow for a while"),
     Kind("swap-disks", "disks", Owed.ALWAYS, "starts two brokers on each other's disk, then puts them right", True),
     Kind("client-crash", "clients", Owed.ALWAYS, "kills a writer or the reader; a new one begins"),
-    Kind("zombie-client", "clients", Owed.ALWAYS, "freezes a client for longer than its request timeout"),
+    Kind("zombie-client", "clients", Owed.ALWAYS, "freezes a client for up to 6 s, three times its request timeout"),
     Kind("power-one", "power", Owed.CALM, "cuts one machine's power while all others are well", True),
     Kind("torn-tail", "damage", Owed.CALM, "kills a broker and cuts an unflushed tail inside of a batch", True),
     Kind("stale-checkpoint", "damage", Owed.CALM, "kills a broker and puts older checkpoints back", True),

@@ -159,7 +159,7 @@ class DurableOnEveryIsrMember(Invariant):
 
 
 class TruncateSafe(Invariant):
-    """Nobody who is in the ISR drops what was once committed."""
+    """Nobody who is in the ISR, or eligible beside it, drops what was once committed."""
 
     name = "truncate-safe"
     rules = "N7, S-7"

@@ -21,7 +21,7 @@ class ClientCrash(Nemesis):
 
 
 class ZombieClient(Nemesis):
-    """A client freezes for longer than its requests wait, wakes up, and goes on as if nothing had happened."""
+    """A client freezes, sometimes for longer than its requests wait, and goes on as if nothing had happened."""
 
     name = "zombie-client"
 

@@ -61,7 +61,10 @@ class Cut(CutNemesis):
 
 
 class Bridge(CutNemesis):
-    """Two machines do not hear each other; the third, and half of the clients on each side, hear both or one."""
+    """Two machines hear nothing of each other, and the third hears both.
+
+    Each client hears the third, too, and one of the two.
+    """
 
     name = "bridge"
 

@@ -1,0 +1,49 @@
+"""docs/simulation.md says of faults, chance points, branches and checks what the code says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from odradek_chaos.worlds.simulated.checks.catalogue import CLASSES
+from odradek_chaos.worlds.simulated.checks.invariant import Invariant
+from odradek_chaos.worlds.simulated.checks.names import AROUND_THE_INVARIANTS, check_names
+from odradek_chaos.worlds.simulated.faults.damage import OF_ITS_QUORUM, OF_THE_VOTER
+from odradek_chaos.worlds.simulated.kinds import LOSSES, TABLE
+from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
+
+PAGE = (Path(__file__).parents[2] / "docs/simulation.md").read_text()
+
+
+def test_every_kind_of_fault_has_its_row() -> None:
+    """Family, what is owed, and what it does."""
+    rows = [f"| `{kind.name}` | {kind.family} | {kind.owed.value} | {kind.does} |" for kind in TABLE]
+    assert [row for row in rows if row not in PAGE] == []
+
+
+def test_every_chance_point_and_every_branch_has_its_row() -> None:
+    """And what happens there."""
+    rows = [f"| `{name}` | {happens} |" for name, happens in (*POINTS.items(), *BRANCHES.items())]
+    assert [row for row in rows if row not in PAGE] == []
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.name)
+def test_an_invariant_says_on_the_page_what_it_says_in_the_code(kind: type[Invariant]) -> None:
+    """The rules, and the first paragraph of its docstring; what it excuses may follow."""
+    row = re.search(rf"^\| `{kind.name}` \| (.*?) \| (.*?) \|$", PAGE, re.MULTILINE)
+    assert row is not None
+    first = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
+    assert row[1] == kind.rules
+    assert row[2].startswith(first)
+
+
+def test_every_other_check_is_named_on_the_page() -> None:
+    """Whoever finds one looks for it there."""
+    assert [name for name in AROUND_THE_INVARIANTS if f"`{name}`" not in PAGE] == []
+
+
+def test_what_is_said_of_checks_by_name_is_said_of_checks_that_there_are() -> None:
+    """A misspelt loss would be a finding where nothing is owed."""
+    assert {*LOSSES, *OF_THE_VOTER, *OF_ITS_QUORUM} <= {*check_names()}
