@@ -154,12 +154,15 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None) -> Cl
         None if isinstance(quorum, BaseException) else quorum,
         str(quorum) if isinstance(quorum, BaseException) else "",
         sorted(cluster.brokers, key=lambda broker: broker.broker_id),
-        _join(described, known.replicas),
+        partitions_of(described, known.replicas),
         known.unreachable,
     )
 
 
-def _join(topics: Sequence[TopicDescription], replicas: Sequence[ReplicaDescription]) -> list[PartitionStatus]:
+def partitions_of(
+    topics: Sequence[TopicDescription], replicas: Sequence[ReplicaDescription] = ()
+) -> list[PartitionStatus]:
+    """What the controller says of each partition, and what `replicas` say of themselves."""
     by_partition: dict[tuple[str, int], dict[int, ReplicaDescription]] = {}
     for replica in replicas:
         by_partition.setdefault((replica.topic, replica.partition), {})[replica.broker_id] = replica
