@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from random import Random
 
 import pytest
-from odradek_chaos.worlds.simulated.options import Options
+from odradek_chaos.worlds.simulated import shrink
+from odradek_chaos.worlds.simulated.board import Board
+from odradek_chaos.worlds.simulated.checks.invariant import Finding
+from odradek_chaos.worlds.simulated.cluster import SimCluster
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.options import Options, expand
+from odradek_chaos.worlds.simulated.result import SeedResult
 from odradek_chaos.worlds.simulated.run import run_seed
 from odradek_chaos.worlds.simulated.script import Script, Send, Strike
 from odradek_chaos.worlds.simulated.shrink import Shrinker
+from odradek_chaos.worlds.simulated.timeline import Timeline
 
+NOTHING = Timeline(SimCluster(SimLoop(1)))
 OLDEST = Options(faults_ms=3_500, truncation_mode="high-watermark")
 SEEDS = 50  # nearly all of them fail under the oldest protocol; which ones, hangs on every draw of a seed
 MOST_FAULTS, MOST_RECORDS, MOST_LINES = 15, 20, 50
@@ -37,6 +46,27 @@ def test_a_failing_seed_shrinks_to_a_few_faults_and_records() -> None:
 def test_a_sound_seed_has_nothing_to_shrink() -> None:
     """Nothing is invented."""
     assert Shrinker(1, Options(faults_ms=300)).run() is None
+
+
+@pytest.mark.parametrize("needs_core", [True, False], ids=["only as it was", "never again"])
+def test_what_a_script_shows_again_is_told_from_what_it_does_not(
+    needs_core: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that does not show the failure is not handed out in silence; one that does is made small."""
+
+    def run(seed: int, options: Options, script: Script | None = None) -> SeedResult:
+        result = SeedResult(seed, expand(Random(seed), options), NOTHING, Board(), script=script)
+        result.strikes = () if script is not None else (Strike(5, "kill", {"broker": 1}),)
+        if script is None or (needs_core and options.core == "always"):
+            result.findings.append(Finding("lost", "a record is gone", 10))
+        return result
+
+    said: list[str] = []
+    monkeypatch.setattr(shrink, "run_seed", run)
+    shrunk = Shrinker(1, Options(core="always"), said.append).run()
+    assert shrunk is not None
+    assert (shrunk.result.script is not None) == needs_core
+    assert any("do not show it again" in line for line in said) != needs_core
 
 
 def test_a_replay_of_all_strikes_meets_the_same_faults() -> None:

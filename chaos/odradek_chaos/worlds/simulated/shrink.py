@@ -49,7 +49,7 @@ class Shrinker:
         self._runs = 0
 
     def run(self) -> Shrunk | None:
-        """None when the seed finds nothing wrong."""
+        """None when the seed finds nothing wrong. What no script shows again is said so, and comes back as it was."""
         first = run_seed(self._seed, self._options)
         self._runs += 1
         if not first.findings:
@@ -62,6 +62,8 @@ class Shrinker:
         if scripted is not None:
             best = self._fewer_strikes(self._fewer_sends(scripted))
             best = self._fewer_sends(best)
+        if best.result.script is None:
+            self._say(f"{self._check}: its faults alone do not show it again, under {SALTS} draws of all other luck")
         return best
 
     # --- steps
@@ -69,7 +71,8 @@ class Shrinker:
     def _plain(self, script: Script, first: SeedResult) -> Shrunk:
         """Without chance points and without a core phase, and no longer than needed, if it still fails."""
         best = Shrunk(first, replace(script, salt=0), self._runs)
-        for simpler in (replace(self._options, chance="none", core="never"), replace(self._options, core="never")):
+        quiet = replace(self._options, core="never")
+        for simpler in (replace(quiet, chance="none"), quiet, self._options):
             options, self._options = self._options, simpler
             found = self._try(script)
             if found is not None:
