@@ -158,8 +158,9 @@ class Watcher:
     def _see_who_is_there(self, broker_id: int, eye: Eye, hosted: list[HostedReplica]) -> None:
         """Replicas came or went; what went is not a member of anything any more."""
         kept = {slot.hosted: slot for slot in eye.slots}
-        for gone in kept.keys() - set(hosted):
-            self.now.replicas.pop(kept[gone].key, None)
+        for slot in eye.slots:
+            if slot.hosted not in hosted:
+                self.now.replicas.pop(slot.key, None)
         eye.hosted, eye.slots = hosted, [kept.get(each) or Slot(broker_id, each) for each in hosted]
 
     def end(self, broker_id: int) -> None:
