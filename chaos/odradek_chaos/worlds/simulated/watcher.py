@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.world import World
 
 
-END_OF = attrgetter("log_end_offset")
+POSITION_OF = attrgetter("log_end_offset", "broker_epoch")
 
 
 class Slot:
     """What a replica looked like when it was last told of."""
 
     __slots__ = (
-        "ends",
         "high_watermark",
         "hosted",
         "key",
@@ -42,6 +41,7 @@ class Slot:
         "leader_epoch",
         "log_end_offset",
         "maximal",
+        "positions",
         "role",
         "state",
     )
@@ -54,7 +54,7 @@ class Slot:
         self.leader: LeaderPartition | None = None  # the role, when it leads
         self.log_end_offset = self.high_watermark = self.leader_epoch = -1
         self.maximal: tuple[int, ...] = ()
-        self.ends: list[int] = []  # of a leader: how far each follower is known to be
+        self.positions: list[object] = []  # of a leader: how far each follower is known to be, and since which life
 
     def remember(self) -> None:
         """This is how it looks now."""
@@ -64,7 +64,7 @@ class Slot:
         if isinstance(role, LeaderPartition):
             self.leader = role
             self.maximal, self.leader_epoch = role.replicas.isr.maximal, role.leader_epoch
-            self.ends = list(map(END_OF, role.replicas.remotes))
+            self.positions = list(map(POSITION_OF, role.replicas.remotes))
 
 
 class Eye:
@@ -147,7 +147,7 @@ class Watcher:
                     if (
                         replicas.isr.maximal is slot.maximal
                         and leader.leader_epoch == slot.leader_epoch
-                        and list(map(END_OF, replicas.remotes)) == slot.ends
+                        and list(map(POSITION_OF, replicas.remotes)) == slot.positions
                     ):
                         continue
                 elif role is None:
