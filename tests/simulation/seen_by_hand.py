@@ -23,10 +23,14 @@ TAKEN_OUT = PartitionRegistration((1, 2, 3), (3,), 3, leader_epoch=5, partition_
 ALONE = PartitionRegistration((1, 2, 3), (1,), 1, leader_epoch=5, partition_epoch=7)
 
 
-def image(of: PartitionRegistration, *fenced: int, offset: int = 9, incarnation: bytes = b"a") -> MetadataImage:
+def image(
+    of: PartitionRegistration, *fenced: int, offset: int = 9, incarnation: bytes = b"a", broker_epoch: int = 1
+) -> MetadataImage:
     return MetadataImage(
         offset=offset,
-        brokers={each: BrokerRegistration(each, 1, incarnation, {}, fenced=each in fenced) for each in (1, 2, 3)},
+        brokers={
+            each: BrokerRegistration(each, broker_epoch, incarnation, {}, fenced=each in fenced) for each in (1, 2, 3)
+        },
         topics={"t": TopicImage("t", b"id", {0: of})},
     )
 

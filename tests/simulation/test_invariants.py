@@ -183,7 +183,9 @@ def older_epoch(broken: bool) -> list[Violation]:
 def stale_incarnation(broken: bool) -> list[Violation]:
     before = replace(LEADER, remotes={2: RemoteSeen(8, 11)})
     seen = replace(LEADER, remotes={2: RemoteSeen(9, 10 if broken else 12)})
-    return told(leaders.StaleIncarnationNeverCounts(), everything(), seen, before)
+    now = everything()
+    now.images[1] = image(REGISTRATION, broker_epoch=11)
+    return told(leaders.StaleIncarnationNeverCounts(), now, seen, before)
 
 
 @case(isr.IsrWithinReplicas)

@@ -7,7 +7,7 @@ import random
 import pytest
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.core.partition.producers import CachedBatch, ProducerEntry, ProducerStates
-from odradek_chaos.worlds.simulated.checks import isr, logs, quorum, requests, watermarks
+from odradek_chaos.worlds.simulated.checks import isr, leaders, logs, quorum, requests, watermarks
 from odradek_chaos.worlds.simulated.checks.exchanges import EndHeard, EndTold
 from odradek_chaos.worlds.simulated.checks.history import Batch
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, QuorumSeen, RemoteSeen
@@ -71,6 +71,15 @@ def test_a_disk_that_lies_about_its_flushes_is_not_held_against_the_broker() -> 
     fill(now, 2, 8, segment=now.disks[2].file("/log"))
     now.disks[2].lying = True
     assert not told(watermarks.DurableOnEveryIsrMember(), now, LEADER, None)
+
+
+@pytest.mark.parametrize(("has_read", "found"), [(10, 0), (11, 1)], ids=["not read of yet", "read of"])
+def test_an_older_process_may_ask_until_the_leader_has_read_of_the_newer_one(has_read: int, found: int) -> None:
+    """R-38 compares with the metadata: the newer one may have asked before these were read."""
+    now, before = everything(), replace(LEADER, remotes={2: RemoteSeen(8, 11)})
+    now.images[1] = image(REGISTRATION, broker_epoch=has_read)
+    seen = replace(LEADER, remotes={2: RemoteSeen(9, 10)})
+    assert len(told(leaders.StaleIncarnationNeverCounts(), now, seen, before)) == found
 
 
 def test_who_leads_on_in_a_new_epoch_is_compared_anew() -> None:

@@ -184,6 +184,7 @@ class Watcher:
     def _forget(self, broker_id: int) -> None:
         self._eyes.pop(broker_id, None)
         self.now.quorum.pop(broker_id, None)
+        self.now.images.pop(broker_id, None)
         for key in [key for key in self.now.replicas if key[0] == broker_id]:
             del self.now.replicas[key]
 
@@ -238,6 +239,7 @@ class Watcher:
 
     def _see_image(self, broker_id: int, eye: Eye, image: MetadataImage) -> None:
         before, eye.image = eye.image, image
+        self.now.images[broker_id] = image
         if image.offset <= self.now.image.offset:
             newest = self.now.image
         else:

@@ -147,7 +147,10 @@ class OlderEpochNeverAccepted(Invariant):
 
 
 class StaleIncarnationNeverCounts(Invariant):
-    """Once a leader has heard of a broker's newer incarnation, nothing of an older one moves what it knows."""
+    """Once a leader has heard of a broker's newer incarnation, nothing of an older one moves what it knows.
+
+    Heard by its metadata (R-38): a newer process may ask before the leader has read of its registration.
+    """
 
     name = "stale-incarnation-never-counts"
     rules = "N15, R-38, KIP-903"
@@ -159,7 +162,9 @@ class StaleIncarnationNeverCounts(Invariant):
             return
         for broker_id, remote in seen.remotes.items():
             known = before.remotes.get(broker_id)
-            if known is not None and 0 <= remote.broker_epoch < known.broker_epoch:
+            if known is None or not 0 <= remote.broker_epoch < known.broker_epoch:
+                continue
+            if known.broker_epoch <= now.registered_epoch(seen.broker_id, broker_id):
                 sentence = (
                     f"took a fetch of broker {broker_id} with broker epoch {remote.broker_epoch} after one with "
                     f"{known.broker_epoch}"

@@ -73,6 +73,7 @@ class Everything:
     quorum: dict[int, QuorumSeen] = field(default_factory=dict)
     voter_ends: dict[int, int] = field(default_factory=dict)  # last known log end of each voter, dead ones included
     image: MetadataImage = field(default_factory=MetadataImage)
+    images: dict[int, MetadataImage] = field(default_factory=dict)  # what each running broker has read of the metadata
     histories: dict[str, PartitionHistory] = field(default_factory=dict)
     newest_epochs: dict[str, int] = field(default_factory=dict)  # newest leader epoch that anybody ever knew
     damaged: dict[tuple[int, str], int] = field(default_factory=dict)  # and the incarnation that was replaced, or -1
@@ -95,6 +96,12 @@ class Everything:
         topic, number = _parts_of(partition)
         found = self.image.topics.get(topic)
         return found.partitions.get(number) if found is not None else None
+
+    def registered_epoch(self, reader: int, broker_id: int) -> int:
+        """The broker epoch of another broker that this one has read of, -1 for none."""
+        image = self.images.get(reader)
+        found = image.brokers.get(broker_id) if image is not None else None
+        return found.broker_epoch if found is not None else -1
 
     def is_newest(self, seen: ReplicaSeen) -> bool:
         """Whether nobody has ever known a newer leader epoch than this replica is in."""
