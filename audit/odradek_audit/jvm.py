@@ -3,7 +3,8 @@
 Rules of this module. A SIGINT is remembered and ends the JVM at once; nothing that pyspark does after that succeeds, so
 the main thread stops at its next step also where a `KeyboardInterrupt` would be dropped (in a callback after a fork, in
 a finalizer) or would leave a lock taken (in `Popen.poll`). It counts also when the shell that started this process had
-SIGINT ignored, as it does for `&`. No JVM outlives `watched_jvm`.
+SIGINT ignored, as it does for `&`. No JVM outlives `watched_jvm`, and its scratch directory goes with it: a second
+SIGINT does not interrupt that.
 """
 
 from __future__ import annotations
@@ -11,34 +12,41 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+REMOVALS, REMOVAL_PAUSE_S = 20, 0.1  # of a scratch directory: two seconds for workers to notice
+
 
 class Watch:
     """Which JVMs there are, and whether somebody wants an end.
 
-    `raises`: whether a SIGINT is also raised where the main thread is. Not while pyspark starts or stops the JVM: there
-    it would meet half-made objects, and the JVM's end is what ends pyspark's waiting.
+    `raises`: whether the next SIGINT is also raised where the main thread is. Not while pyspark starts or stops the
+    JVM: there it would meet half-made objects, and the JVM's end is what ends pyspark's waiting.
     """
 
     def __init__(self) -> None:
         self.interrupted = False
         self.raises = False
         self.children: list[subprocess.Popen[bytes]] = []
+        self.scratch: Path | None = None  # what the JVM writes into
 
     def on_sigint(self, number: int, frame: FrameType | None) -> None:
         self.interrupted = True
         self.kill()
         if self.raises:
+            self.raises = False
             raise KeyboardInterrupt
 
     def kill(self) -> None:
@@ -51,8 +59,11 @@ class Watch:
 
 @contextlib.contextmanager
 def watched_jvm() -> Iterator[Watch]:
-    """Whatever pyspark starts inside is ended at the end. Raises `KeyboardInterrupt` if a SIGINT came meanwhile, also
-    instead of what the JVM's end made fail. Only the main thread hears signals."""
+    """Whatever pyspark starts inside is ended at the end, and its scratch directory removed.
+
+    Raises `KeyboardInterrupt` if a SIGINT came meanwhile, also instead of what the JVM's end made fail. Only the main
+    thread hears signals.
+    """
     watch = Watch()
     here = threading.current_thread() is threading.main_thread()
     root, silence = logging.getLogger(), logging.NullHandler()
@@ -71,6 +82,8 @@ def watched_jvm() -> Iterator[Watch]:
         for child in watch.children:
             if getattr(child, "pid", None) is not None and child.poll() is None:
                 child.wait()
+        if watch.scratch is not None:
+            _remove(watch.scratch)
         if here:
             signal.signal(signal.SIGINT, before)
         root.removeHandler(silence)
@@ -78,6 +91,15 @@ def watched_jvm() -> Iterator[Watch]:
             _forget_gateway()
     if watch.interrupted:
         raise KeyboardInterrupt
+
+
+def _remove(directory: Path) -> None:
+    """Also when workers whose JVM has gone still write into it for a moment."""
+    for _ in range(REMOVALS):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
+        time.sleep(REMOVAL_PAUSE_S)
 
 
 @contextlib.contextmanager

@@ -50,8 +50,8 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
     from pyspark.sql import SparkSession
 
     chosen = java if java is not None else find_java()
-    with tempfile.TemporaryDirectory(prefix="odradek-spark-") as name:
-        scratch = Path(name)
+    with watched_jvm() as watch:
+        watch.scratch = scratch = Path(tempfile.mkdtemp(prefix="odradek-spark-"))
         properties = scratch / "log4j2.properties"
         properties.write_text(LOGGING)
         environment = {
@@ -65,7 +65,7 @@ def spark_session(master: str, java: Java | None = None) -> Iterator[SparkSessio
             ),
         }
         output = scratch / "jvm.log"
-        with _environment(environment), watched_jvm() as watch:
+        with _environment(environment):
             try:
                 with _stderr_to(output):
                     session: SparkSession = (

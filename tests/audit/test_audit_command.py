@@ -8,11 +8,13 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from odradek_audit import audit_job
@@ -20,6 +22,7 @@ from odradek_audit.commands import app
 from odradek_audit.findings import CHECKS, Finding
 from odradek_audit.history import ACK, SEND, Event, encode_event
 from odradek_audit.java import MISSING_MODULE, NoJava, find_java, java_version, make_shim
+from odradek_audit.jvm import watched_jvm
 from odradek_audit.planting import plant
 from odradek_audit.sample import SampleLog
 from odradek_proto.topics import TopicPartition
@@ -247,7 +250,11 @@ def end_of(audit: subprocess.Popen[str]) -> str:
 
 @pytest.mark.parametrize("on_sigint", [signal.SIG_DFL, signal.SIG_IGN], ids=["terminal", "background"])
 def test_interrupt_while_spark_starts_leaves_no_jvm(
-    write_cluster: WriteCluster, log: SampleLog, tmp_path: Path, on_sigint: signal.Handlers
+    write_cluster: WriteCluster,
+    log: SampleLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    on_sigint: signal.Handlers,
 ) -> None:
     """Ctrl-C before the JVM has answered ends the JVM too, though pyspark makes it deaf to that and a shell that
     started the audit with `&` makes the audit deaf."""
@@ -256,18 +263,46 @@ def test_interrupt_while_spark_starts_leaves_no_jvm(
     started = tmp_path / "started"
     os.mkfifo(started)
     answer = os.open(started, os.O_RDONLY | os.O_NONBLOCK)
+    (places := tmp_path / "places").mkdir()
+    monkeypatch.setenv("TMPDIR", str(places))
     audit = started_audit(RUN_AUDIT, tmp_path, slow_java(tmp_path / "java", started), on_sigint)
     assert select.select([answer], [], [], 180)[0]
     jvm = os.pidfd_open(int(os.read(answer, 32)))
     try:
         os.killpg(audit.pid, signal.SIGINT)
         assert "nothing was concluded" in end_of(audit)
+        assert [*places.iterdir()] == []
         assert select.select([jvm], [], [], 60)[0], "the JVM still runs"  # readable once the process has ended
     finally:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(jvm, signal.SIGKILL)
         os.close(jvm)
         os.close(answer)
+
+
+def test_no_second_interrupt_keeps_the_scratch_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while the directory is removed, or before, and is heard when that is done."""
+    pytest.importorskip("pyspark")
+    (scratch := tmp_path / "odradek-spark-1").mkdir()
+    remove = shutil.rmtree
+
+    def interrupted(*words: Any, **options: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        remove(*words, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+
+    def interrupted_twice() -> None:
+        with watched_jvm() as watch:
+            watch.scratch, watch.raises = scratch, True
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_twice()
+    assert not scratch.exists()
 
 
 def test_interrupt_that_is_swallowed_ends_the_audit(
