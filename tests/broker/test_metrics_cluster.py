@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -96,7 +97,7 @@ def test_requests_are_timed(busy: Cluster) -> None:
         return seen == again > 0 and took_ms == pytest.approx(1000 * took_s)
 
     for request in ("Produce", "FetchConsumer", "FetchFollower", "Metadata"):
-        eventually(lambda request=request: agree(request), f"{request}: two times")  # type: ignore[misc]
+        eventually(partial(agree, request), f"{request}: two times")
     produces = total(busy, f"{TOPICS}totalproducerequests_total", topic="")
     assert total(busy, f"{name}_count", request="Produce") == produces
     for broker in busy.brokers:

@@ -9,6 +9,7 @@ import textwrap
 import threading
 import urllib.error
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -216,6 +217,14 @@ def test_a_broker_without_the_setting_loads_nothing_of_it() -> None:
     assert ended.stdout == "[]\n", ended.stderr
 
 
+def is_ready(url: str) -> bool:
+    return probe([*PATIENT, "--url", url]) == 0
+
+
+def says(file: Path, text: str) -> bool:
+    return text in file.read_text()
+
+
 @pytest.mark.cluster
 def test_processes_serve_metrics_where_their_cluster_says(tmp_path: Path) -> None:
     """Each process has an address of its own in cluster.json, answers there, names it at the start, and stops."""
@@ -223,17 +232,14 @@ def test_processes_serve_metrics_where_their_cluster_says(tmp_path: Path) -> Non
     try:
         cluster.start_all()
         for node in cluster.nodes.values():
-            url = f"http://{node.metrics}"
-            eventually(lambda url=url: probe([*PATIENT, "--url", url]) == 0, "it was never ready")  # type: ignore[misc]
+            eventually(partial(is_ready, f"http://{node.metrics}"), "it was never ready")
         nodes = LocalCluster.load(tmp_path / "cluster").nodes
         assert len({node.metrics for node in nodes.values()}) == 2
         for node in nodes.values():
             page = parse(get(f"http://{node.metrics}/metrics")[2])
             assert page.total("process_resident_memory_bytes") > 1 << 20
-            eventually(  # it listens, then says so
-                lambda node=node: f"HTTP://{node.metrics}" in cluster.log_file(node.node_id).read_text(),  # type: ignore[misc]
-                "it never named its address",
-            )
+            says_where = partial(says, cluster.log_file(node.node_id), f"HTTP://{node.metrics}")
+            eventually(says_where, "it never named its address")  # it listens, then says so
         assert cluster.stop_all(timeout_s=60) == []
     finally:
         cluster.kill_all()
