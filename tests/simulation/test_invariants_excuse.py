@@ -104,6 +104,14 @@ def test_one_change_is_too_few_to_leave_an_isr_and_come_back(then: PartitionRegi
     assert len(list(isr.UncleanExclusion().on_image(everything(), 1, after, image(REGISTRATION)))) == found
 
 
+@pytest.mark.parametrize(("gone", "found"), [(2, 1), (3, 0)], ids=["a member", "another broker"])
+def test_nobody_is_in_an_isr_who_was_never_registered(gone: int, found: int) -> None:
+    """As little as somebody who is fenced."""
+    after = image(REGISTRATION)
+    del after.brokers[gone]
+    assert len(list(isr.IsrWithinReplicas().on_image(everything(), 1, after, MetadataImage()))) == found
+
+
 @pytest.mark.parametrize("leader", [2, -1])
 def test_a_last_member_registers_anew_and_stays(leader: int) -> None:
     """It leads again as soon as it is unfenced, which is one change."""

@@ -22,6 +22,7 @@ class IsrWithinReplicas(Invariant):
     """Leader in the ISR, ISR within the replicas, and nobody fenced in it but a last one without a leader.
 
     An empty ISR is one that somebody is remembered beside: an eligible leader replica or the last leader (KIP-966).
+    Who was never registered counts as fenced.
     """
 
     name = "isr-within-replicas"
@@ -39,7 +40,7 @@ class IsrWithinReplicas(Invariant):
                 yield 0, partition, f"leader {registration.leader} is not in the ISR {list(isr)}"
             if any(member in isr or member not in replicas for member in registration.eligible):
                 yield 0, partition, f"eligible {list(registration.eligible)} beside the ISR {list(isr)}"
-            fenced = [member for member in isr if member in image.brokers and image.brokers[member].fenced]
+            fenced = [member for member in isr if member not in image.brokers or image.brokers[member].fenced]
             if fenced and (len(isr) > 1 or registration.leader >= 0):
                 yield 0, partition, f"fenced brokers {fenced} in the ISR {list(isr)}, leader {registration.leader}"
 
@@ -108,7 +109,10 @@ class MaximalIsrSuperset(Invariant):
 
 class CandidateCompleteness(Invariant):
     """Each running member of the ISR, and each eligible leader replica, has all that was ever committed: anybody of
-    them may be the next leader."""
+    them may be the next leader.
+
+    Who has not heard of the newest leader epoch is judged when it has.
+    """
 
     name = "candidate-completeness"
     rules = "S-1, S-2"
