@@ -24,7 +24,7 @@ from odradek_proto.records import BatchHeader, check_batch
 from odradek_proto.transport.lock_holders import LOCK
 from odradek_proto.transport.ports import Files
 
-from odradek_chaos.worlds.simulated.crash_promises import Batches, Owed, Promises, Written
+from odradek_chaos.worlds.simulated.crash_promises import Batches, Owed, Promises, Written, end_of
 from odradek_chaos.worlds.simulated.crash_states import CrashState
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
@@ -195,10 +195,12 @@ def _lost(log: Log, segments: list[list[Batch]], owed: Batches, covered: int) ->
         return
     there = {header.base_offset: batch for batches in segments for _, header, batch in batches}
     for base, batch in owed.items():
-        if there.get(base) != batch and base >= covered:
+        if end_of(base, batch) <= covered:
+            continue
+        if there.get(base) != batch:
             yield f"the batch at {base} was promised; the log is {log.log_start_offset}..{log.end_offset}"
             return
-        if base < log.log_start_offset and base >= covered:
+        if base < log.log_start_offset:
             yield f"the batch at {base} was promised, and the log starts at {log.log_start_offset}"
             return
 
@@ -227,10 +229,12 @@ def _again(disk: SimDisk, files: SimFiles, first: Opened, bench: Bench) -> Found
     for name, view in before.items():
         if after.get(name) != view:
             yield f"{name}: a second recovery gives {after.get(name)}, the first one gave {view}"
-    for path, now in _content(disk).items() if recovered else ():
+    newest = _content(disk) if recovered else {}
+    for path in sorted(content.keys() | newest.keys()):
+        was, now = content.get(path), newest.get(path)
         is_cache = path.endswith(INDEXES) and path.partition(".")[0] in caches  # of the active segment: made anew
-        if content.get(path) != now and not is_cache:
-            yield f"{path} is changed by a second recovery: {content.get(path)!r:.200} becomes {now!r:.200}"
+        if was != now and not is_cache:
+            yield f"{path} is changed by a second recovery: {was!r:.200} becomes {now!r:.200}"
 
 
 def _all_logs(opened: Opened) -> dict[str, Log]:

@@ -205,8 +205,8 @@ class Promises:
         """
         opened_anew = self._lives.get(name, promise.life) != promise.life
         owed = {base: batch for base, batch in before.items() if opened_anew or there.get(base) == batch}
-        owed |= {base: batch for base, batch in there.items() if _end(base, batch) <= promise.recovery_point}
-        return {base: batch for base, batch in owed.items() if _end(base, batch) > promise.start}
+        owed |= {base: batch for base, batch in there.items() if end_of(base, batch) <= promise.recovery_point}
+        return {base: batch for base, batch in owed.items() if end_of(base, batch) > promise.start}
 
     def _batches(self, name: str) -> Batches:
         """The batches of a partition in the page cache."""
@@ -261,5 +261,6 @@ def whole_batches(data: bytes | bytearray, position: int = 0) -> Iterator[tuple[
         position += size
 
 
-def _end(base: int, batch: bytes) -> int:
+def end_of(base: int, batch: bytes) -> int:
+    """The offset behind a batch that stands at `base`."""
     return base + int.from_bytes(batch[23:27], "big") + 1  # the last offset delta of a batch header
