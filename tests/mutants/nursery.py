@@ -75,7 +75,8 @@ class Nursery:
     """A pytest plugin that stands in for the loop over all tests. Up to `jobs` forks live at the same time.
 
     When a seed objects to a mutant, the unchanged sources go through that very seed: if it objects to them as well, the
-    mutant is not caught by that, and the tests have the word.
+    mutant is not caught by that, and the tests have the word. When a fork ends by an error, the unchanged sources go
+    through all that it went through: what breaks with them, too, says nothing of the mutant.
     """
 
     def __init__(self, trials: Sequence[Trial], jobs: int, say: Callable[[Trial, Verdict], None]) -> None:
@@ -130,10 +131,15 @@ class Nursery:
         if life.doubted is None and verdict.by == "seeds":
             unchanged = replace(trial, path="", text="", stages=("seeds",), runs=(run,), seeds=range(seed, seed + 1))
             self._waiting.append(Life(unchanged, trial, verdict))
+        elif life.doubted is None and verdict.by == "error":
+            self._waiting.append(Life(replace(trial, path="", text=""), trial, verdict))
         elif life.doubted is None:
             self._say(trial, verdict)
-        elif not verdict.caught:
+        elif not verdict.caught or (life.doubted.by == "error" and verdict.by != "error"):
             self._say(trial, life.doubted)
+        elif life.doubted.by == "error":
+            check = f"NOT TRIED: {life.doubted.check}, with the unchanged sources, too"
+            self._say(trial, replace(life.doubted, by="", check=check, reached=False))
         elif "tests" in trial.stages:
             self._waiting.append(Life(replace(trial, stages=("tests",)), trial))
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from odradek_broker.core.partition import high_watermark
 
 from tests.mutants.generated import generate
-from tests.mutants.nursery import Trial, become, differences, functions_of_the_broker
+from tests.mutants.nursery import Life, Nursery, Trial, become, differences, functions_of_the_broker
 from tests.mutants.reach import Reach, trace
 from tests.mutants.tree import ROOT
 from tests.mutants.verdict import Journal, Verdict
@@ -73,6 +75,40 @@ def test_quick_tests_come_first() -> None:
     reach = Reach({"a.py": {3: ["slow", "quick"], 4: ["slow", "middle"]}}, {"slow": 9.0, "middle": 2.0, "quick": 0.1})
     assert reach.tests_of("a.py", range(3, 5)) == ["quick", "middle", "slow"]
     assert reach.others(["slow"]) == ["quick", "middle"]
+
+
+@pytest.mark.parametrize(
+    ("by", "of_the_unchanged", "caught"),
+    [
+        ("seeds", "", True),
+        ("seeds", "seeds", False),
+        ("error", "", True),
+        ("error", "error", False),
+        ("tests", None, True),
+    ],
+)
+def test_what_objects_to_the_unchanged_sources_catches_no_mutant(
+    by: str, of_the_unchanged: str | None, caught: bool, tmp_path: Path
+) -> None:
+    """A seed that finds something anyway, and a fork that breaks anyway."""
+    said: list[Verdict] = []
+    nursery = Nursery([], 1, lambda trial, verdict: said.append(verdict))
+    trial = Trial("by hand", "isr", "it", HIGH_WATERMARK, "text", ("seeds",), {}, ("",), range(1), 1.0, 9)
+
+    def ends(life: Life, by: str) -> None:
+        target = tmp_path / "fork.json"
+        target.write_text(json.dumps({"check": "it", "by": by, "seeds": 1, "seed": 3, "run": "", "reached": True}))
+        nursery._living[1] = (life, target, time.monotonic())
+        nursery._bury(1, 0)
+
+    ends(Life(trial, trial), by)
+    if of_the_unchanged is not None:
+        (doubt,) = nursery._waiting
+        assert not doubt.tries.path
+        assert not said
+        ends(nursery._waiting.pop(), of_the_unchanged)
+    assert not nursery._waiting
+    assert [verdict.caught for verdict in said] == [caught]
 
 
 def test_the_journal_knows_what_was_judged_before(tmp_path: Path) -> None:
