@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 
 INTERVAL_EVENTS = 1_000  # the loop looks up from its callbacks so often
-GC_INTERVAL_EVENTS = 200_000
+GC_INTERVAL_EVENTS = 1_000_000  # what a busy run leaves by then are some 100 MB
 OLD_GARBAGE_EVERY = 5  # every fifth collection also looks at what outlived one before
 MAX_EVENTS_AT_ONE_INSTANT = 2_000_000
 

@@ -19,6 +19,8 @@ from odradek_chaos.worlds.simulated.kinds import ALL_NEMESES, KINDS, SAFE_NEMESE
 AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
 HEAVY = ("rolling", "rolling-hard", "crash-all", "quorum-loss", "client-crash")  # with a pace of their own
 SELDOM = 2.5
+COPYING = {"wipe", "new-disk"}  # after these a whole log is copied: not batch by batch, or long runs do little else
+COPIED_BYTES = 6_000
 CORE_SHARE = 0.25  # of the seeds
 SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
 SMALLEST_PACE_MS, LARGEST_PACE_MS = 400, 2_500  # mean time between two strikes of one nemesis
@@ -152,6 +154,8 @@ def expand(rng: Random, options: Options) -> Plan:
     paces = {
         name: rng.uniform(SMALLEST_PACE_MS, LARGEST_PACE_MS) * (SELDOM if name in HEAVY else 1) for name in ALL_NEMESES
     }
+    if COPYING.intersection(options.nemeses or drawn):
+        settings = replace(settings, replica_fetch_max_bytes=max(settings.replica_fetch_max_bytes, COPIED_BYTES))
     core = rng.random() < CORE_SHARE
     low = rng.choice((0.05, 0.2, 1.0))
     plan = Plan(
@@ -202,7 +206,7 @@ def _settings(rng: Random, options: Options) -> BrokerSettings:
         replica_fetch_max_bytes=rng.choice((300, 1_048_576)),  # tiny: one batch an answer
         replica_high_watermark_checkpoint_interval_ms=rng.choice((100, 1_000, 5_000)),
         log_flush_offset_checkpoint_interval_ms=rng.choice((500, 60_000)),
-        log_segment_bytes=rng.choice((20_000, 1 << 30)),
+        log_segment_bytes=rng.choice((20_000, 60_000)),  # a short run has one or a few, a long one a dozen or more
         log_index_interval_bytes=rng.choice((100, 4_096)),
         odradek_cache_bytes=rng.choice((2_000, 16_777_216)),
         odradek_session_grace_ms=rng.choice((50, 300)),

@@ -15,6 +15,7 @@ from odradek_chaos.worlds.simulated.inodes import Directory
 
 CHECKPOINTS = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
 EPOCHS = "leader-epoch-checkpoint"
+AT_FULL_PACE = 5  # strikes of a kind that makes a broker copy everything
 
 
 class Damage(Nemesis):
@@ -140,9 +141,16 @@ class FlipLog(Damage):
 
 
 class Wipe(Damage):
-    """The partition directories and their checkpoints are gone: the replica starts anew, outside of every ISR first."""
+    """The partition directories and their checkpoints are gone: the replica starts anew, outside of every ISR first.
+
+    All of a log is copied each time, and it grows: later strikes are rarer, or a long run would do little else.
+    """
 
     name = "wipe"
+
+    @property
+    def pace_ms(self) -> float:
+        return self._pace_ms * max(1.0, self._strikes / AT_FULL_PACE)
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         directory = disk.directory(LOG_DIRECTORY)

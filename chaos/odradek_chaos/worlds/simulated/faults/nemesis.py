@@ -30,14 +30,20 @@ class Nemesis:
         self.world = world
         self.rng = rng
         self._pace_ms = pace_ms
+        self._strikes = 0
 
     @property
     def cluster(self) -> SimCluster:
         return self.world.cluster
 
+    @property
+    def pace_ms(self) -> float:
+        """The mean time to the next strike."""
+        return self._pace_ms
+
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(self.rng.expovariate(1 / self._pace_ms) / 1000)
+            await asyncio.sleep(self.rng.expovariate(1 / self.pace_ms) / 1000)
             if not self.world.faulty:
                 return
             await self.strike()
@@ -53,6 +59,7 @@ class Nemesis:
         if choice is None:
             calm.release()
             return
+        self._strikes += 1
         self.world.strikes.append(Strike(self.world.loop.now_us, self.name, choice))
         calm.pending += 1  # one that strikes again and again is not over between two blows
         try:
