@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
 from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.inodes import SECTOR
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.options import Options, expand
 from odradek_chaos.worlds.simulated.world import TOPIC, World
+from odradek_proto.transport.ports import File
 
 SEGMENT = f"{LOG_DIRECTORY}/{TOPIC}-0/00000000000000000000.log"
 INDEX = f"{LOG_DIRECTORY}/{TOPIC}-0/00000000000000000000.index"
@@ -106,3 +109,60 @@ def test_an_io_error_is_counted_when_an_operation_fails(bench: Bench, path: str)
             file.pread(0, 7)
     assert file.pread(0, 7) == b"content"
     assert bench.world.faults["io-error"] == (path == ".log")
+
+
+def after_a_failed_fsync(bench: Bench) -> File:
+    """A file of one flushed sector and one that was dirty when an fsync failed."""
+    bench.write(SEGMENT, b"a" * SECTOR)
+    file = bench.files.open(SEGMENT)
+    file.pwritev([b"b" * SECTOR], SECTOR)
+    bench.disk.inject("fsync", SEGMENT)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.fsync()
+    return file
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["left alone", "written anew"])
+def test_what_a_failed_fsync_left_dirty_is_never_written_but_anew(bench: Bench, again: bool) -> None:
+    """The next fsync succeeds: what came since is durable then, and not what the kernel takes for clean (Linux)."""
+    file, inode = after_a_failed_fsync(bench), bench.disk.file(SEGMENT)
+    file.pwritev([b"c" * SECTOR], 2 * SECTOR)
+    if again:
+        file.pwritev([b"b" * SECTOR], SECTOR)
+    file.fsync()
+    there = b"b" if again else b"\0"
+    assert inode.durable() == b"a" * SECTOR + there * SECTOR + b"c" * SECTOR
+    assert inode.is_durable_up_to(3 * SECTOR) == again
+    assert inode.is_durable_up_to(SECTOR)
+
+
+def test_a_sector_that_is_appended_to_is_written_as_a_whole(bench: Bench) -> None:
+    """What an fsync left dirty in it gets to the disk with what follows; its neighbours do not."""
+    bench.write(SEGMENT, b"ab")
+    file, inode = bench.files.open(SEGMENT), bench.disk.file(SEGMENT)
+    file.pwritev([b"cd"], 2)
+    bench.disk.inject("fsync", SEGMENT)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.fsync()
+    file.fsync()
+    assert inode.durable() == b"ab\0\0"
+    file.pwritev([b"ef"], 4)
+    assert inode.durable() == b"ab\0\0"
+    file.fsync()
+    assert inode.durable() == b"abcdef"
+
+
+def test_a_cut_and_a_power_loss_end_what_a_failed_fsync_left(bench: Bench) -> None:
+    """What is gone need not be written, and what a machine finds when it comes up is on its disk."""
+    file, inode = after_a_failed_fsync(bench), bench.disk.file(SEGMENT)
+    file.truncate(SECTOR)
+    file.fsync()
+    assert inode.durable() == b"a" * SECTOR
+    file.pwritev([b"d"], SECTOR)
+    file.fsync()
+    assert inode.durable() == b"a" * SECTOR + b"d"
+    after_a_failed_fsync(bench)
+    inode.lose_power(Random(1))
+    file.pwritev([b"e" * SECTOR], 0)
+    file.fsync()
+    assert inode.durable() == bench.disk.read(SEGMENT)

@@ -61,7 +61,7 @@ class SimFile:
             if disk.quota is not None and disk.used + end - before > disk.quota:
                 self._write_what_fits(piece, offset)
             disk.used += end - before
-        if offset == before >= inode.durable_size:
+        if offset == before >= inode.durable_size and not inode.forgotten:
             data += piece
         else:
             inode.write(offset, piece)
@@ -93,11 +93,11 @@ class SimFile:
             try:
                 self._disk.check("fsync", self._path)
             except OSError:
-                self._inode.poisoned = True
+                self._inode.fail_fsync()
                 raise
         if not self._disk.lying:
             self._inode.fsync()
-            if self._disk.recorder is not None and not self._inode.poisoned:
+            if self._disk.recorder is not None and not self._inode.forgotten:
                 self._disk.recorder.fsync(self._inode)
 
     def close(self) -> None:

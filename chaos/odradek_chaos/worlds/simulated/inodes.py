@@ -2,6 +2,8 @@
 
 A file keeps its current bytes and what it takes to get the durable ones back: the durable size, and the durable content
 of every 512-byte sector below it that was changed since the last fsync. Appends save nothing, so logs are cheap.
+A failed fsync leaves it as Linux does: the kernel takes the sectors that were dirty then for clean, so that they stay
+on the disk as they were until they are written anew.
 A directory keeps its current entries, its durable ones, and the changes between them in order.
 """
 
@@ -15,13 +17,13 @@ SECTOR = 512
 class Inode:
     """One file."""
 
-    __slots__ = ("data", "durable_size", "poisoned", "saved")
+    __slots__ = ("data", "durable_size", "forgotten", "saved")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.durable_size = 0
         self.saved: dict[int, bytes] = {}  # sector number to its durable bytes, where they differ from `data`
-        self.poisoned = False  # an fsync failed: the kernel believes these pages clean, and never writes them again
+        self.forgotten: dict[int, None] = {}  # sectors that were dirty when an fsync failed, and not written since
 
     def write(self, offset: int, piece: bytes) -> None:
         end = offset + len(piece)
@@ -30,6 +32,9 @@ class Inode:
         if offset > len(self.data):
             self.data.extend(bytes(offset - len(self.data)))
         self.data[offset:end] = piece
+        if self.forgotten:
+            for sector in range(offset // SECTOR, -(-end // SECTOR)):
+                self.forgotten.pop(sector, None)
 
     def truncate(self, size: int) -> None:
         if size < self.durable_size:
@@ -40,9 +45,22 @@ class Inode:
             self.data.extend(bytes(size - len(self.data)))
 
     def fsync(self) -> None:
-        if not self.poisoned:
-            self.durable_size = len(self.data)
-            self.saved.clear()
+        self.saved = {sector: self._on_disk(sector) for sector in self.forgotten if sector * SECTOR < len(self.data)}
+        self.durable_size = len(self.data)
+
+    def fail_fsync(self) -> None:
+        """What is dirty now is neither written nor tried again."""
+        unflushed = range(self.durable_size // SECTOR, -(-len(self.data) // SECTOR))
+        self.forgotten.update(dict.fromkeys((*self.saved, *unflushed)))
+
+    def _on_disk(self, sector: int) -> bytes:
+        """The durable bytes of a sector, as many as the file has of it: zeros where none were ever written."""
+        start = sector * SECTOR
+        old = self.saved.get(sector)
+        if old is None:
+            old = bytes(self.data[start : min(start + SECTOR, self.durable_size)])
+        size = min(SECTOR, len(self.data) - start)
+        return old[:size].ljust(size, b"\0")
 
     def is_durable_up_to(self, end: int) -> bool:
         """Whether all bytes below `end` would survive a power loss as they are."""
@@ -82,7 +100,7 @@ class Inode:
         self.data = after
         self.durable_size = len(after)
         self.saved = {}
-        self.poisoned = False
+        self.forgotten.clear()
 
     def _mix(self, rng: random.Random, before: bytearray, now: bytearray, size: int, torn: bool) -> bytearray:
         """The new bytes up to `size`; with `torn`, sectors that never got to the disk are old, or zeros, or garbage."""

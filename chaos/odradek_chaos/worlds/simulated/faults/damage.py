@@ -102,6 +102,7 @@ class StaleCheckpoint(Damage):
                 is_stale |= inode.data != content
                 inode.data = bytearray(content)
                 inode.saved.clear()
+                inode.forgotten.clear()
                 inode.durable_size = len(content)
         if not is_stale:
             self.world.take_back(self.name)
