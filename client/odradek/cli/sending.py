@@ -204,8 +204,11 @@ class Sending:
             sent.latencies_ms.append((self._acknowledged_at - since) * 1000)
 
     def _look_for_hope(self, error: DeliveryTimeout, since: float) -> None:
-        """A record was given up. Nothing more is taken when none at all was acknowledged since it was handed over."""
-        if since <= self._acknowledged_at:
+        """A record was given up. Nothing more is taken when none at all was acknowledged since it was handed over.
+
+        All that are on their way are looked at once, not for each of the thousands that are given up together.
+        """
+        if self._hopeless is not None or since <= self._acknowledged_at:
             return
         if any(delivery.done() and delivery.exception() is None for delivery, _, _ in self._on_way):
             self._acknowledged_at = time.perf_counter()  # another partition goes on; it is counted later
