@@ -6,11 +6,12 @@ import random
 
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.storage.errors import InconsistentTopicId
+from odradek_broker.storage.errors import InconsistentTopicId, LogDirectoryFailed
 from odradek_broker.storage.log import Log
 from odradek_proto.formats import encode_leader_epochs
 from odradek_proto.records import read_header
 from odradek_proto.transport.files import OsFiles
+from odradek_proto.values import replace
 
 from tests.broker.log_bench import DIRECTORY, ORDERS, SMALL, START_MS, LogBench, batch, offsets, read_all
 
@@ -398,3 +399,22 @@ def test_a_real_file_system_keeps_a_log(tmp_path: object) -> None:
         log = opened(clean)
         assert read_all(log) == written[:33]
         log.close(clean=False)
+
+
+def test_what_a_failed_fsync_left_in_memory_is_written_again() -> None:
+    """The kernel takes those bytes for written (fsyncgate): merely to flush them would promise what is not so."""
+    bench = LogBench(replace(SMALL, segment_bytes=1 << 20))
+    bench.open()
+    written = bench.fill(3, size=700)
+    bench.flush()
+    written += bench.fill(3, size=700)
+    bench.disk.inject("fsync", ".log")
+    with pytest.raises(LogDirectoryFailed):
+        bench.flush()
+    bench.reopen(clean=False)
+    assert bench.read_all() == written
+    bench.flush()
+    assert bench.log.recovery_point == 6
+    for segment in bench.log.segments:
+        assert segment.size
+        assert bench.disk.file(segment.path).is_durable_up_to(segment.size)

@@ -2,6 +2,8 @@
 
 The rule: a log that was closed cleanly is believed; of any other, everything from the segment that contains the
 recovery point on is read and checked, and the log is cut at the first thing that is wrong. Nothing behind a cut stays.
+What lies above the recovery point is written again as it is: the process may have ended by an fsync that failed, after
+which a flush of the same bytes would succeed and do nothing.
 """
 
 from __future__ import annotations
@@ -194,7 +196,8 @@ class Recoverer:
             self._snapshots.write(segment.base_offset, producers)
         end = segment.file.size()
         segment.forget()
-        segment.size = 0
+        segment.size = flushed_bytes = 0
+        reason = ""
         try:
             for position, header in walk_verified(segment.file, 0, end):
                 if header.base_offset < segment.next_offset:
@@ -205,14 +208,16 @@ class Recoverer:
                 self._take_epoch(header.leader_epoch, header.base_offset, position)
                 segment.enter(header, position)
                 segment.size = position + header.size
+                if header.next_offset <= self._recovery_point:
+                    flushed_bytes = segment.size
                 if header.next_offset > producers.end_offset:
                     producers.update(header)
                 self._batches += 1
         except CorruptBatch as error:
-            return f"{segment.path}: {error.reason} at byte {error.position}"
-        finally:
-            self._bytes += segment.size
-        return ""
+            reason = f"{segment.path}: {error.reason} at byte {error.position}"
+        self._bytes += segment.size
+        segment.write_again(flushed_bytes)
+        return reason
 
     def _take_epoch(self, epoch: int, offset: int, position: int) -> None:
         """Make the epoch cache say what the batch says (R-61), and refuse an epoch that falls.

@@ -25,6 +25,7 @@ from odradek_broker.storage.walk import walk_headers
 
 UNKNOWN = -1
 LARGEST_RELATIVE_OFFSET = (1 << 31) - 1  # offsets in an index are int32
+PIECE_BYTES = 1 << 20  # of what is written again
 
 
 class Segment:
@@ -144,6 +145,14 @@ class Segment:
     def fsync(self) -> None:
         """Make batches durable. Raises `OSError`."""
         self.file.fsync()
+
+    def write_again(self, position: int) -> None:
+        """Write the bytes from `position` on once more as they are, for the next flush. Raises `OSError`.
+
+        When an fsync fails the kernel takes what was dirty for clean: it can be read, and no later fsync writes it.
+        """
+        while piece := self.file.pread(position, min(PIECE_BYTES, self.size - position)):
+            position += self._pwritev([piece], position)
 
     def fsync_indexes(self) -> None:
         self.index.fsync()
