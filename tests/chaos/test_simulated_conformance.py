@@ -396,9 +396,10 @@ def test_stop_ends_streams_and_refuses_calls(world: World) -> None:
     """After `stop` nobody listens, streams have ended on purpose, and handlers that go on are cancelled."""
 
     async def story(client: Network, server: Network) -> None:
-        cancelled = asyncio.Event()
+        begun, cancelled = asyncio.Event(), asyncio.Event()
 
         async def stubborn(_: Stream, __: CallContext) -> None:
+            begun.set()
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -408,6 +409,7 @@ def test_stop_ends_streams_and_refuses_calls(world: World) -> None:
         listening = await server.serve(ANY_PORT, streams(stubborn))
         assert await client.dial(listening.address, LONG_MS) is DialResult.LISTENING
         stream = await client.open(listening.address, STREAM, LONG_MS)
+        await begun.wait()
         await listening.stop()
         assert (await ending(stream)).clean
         await cancelled.wait()
@@ -415,6 +417,19 @@ def test_stop_ends_streams_and_refuses_calls(world: World) -> None:
         again = await server.serve(listening.address, streams(echo))
         assert again.address == listening.address
         await again.stop()
+
+    world(story)
+
+
+def test_a_stream_that_is_accepted_while_the_server_stops_ends_on_purpose(world: World) -> None:
+    """Whether its handler has begun or not: who is told that a stream broke off takes the other side for dead."""
+
+    async def story(client: Network, server: Network) -> None:
+        for _ in range(20):
+            listening = await server.serve(ANY_PORT, streams(echo))
+            stream = await client.open(listening.address, STREAM, LONG_MS)
+            await listening.stop()
+            assert (await ending(stream)).clean
 
     world(story)
 

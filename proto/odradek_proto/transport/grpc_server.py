@@ -118,6 +118,7 @@ class _Calls(grpc.GenericRpcHandler):
         self._methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
         self._streams: dict[GrpcStream, asyncio.Task[Refusal | None]] = {}
         self._workers: set[asyncio.Task[Refusal | None]] = set()
+        self._finishing = False
         for method, unary in handlers.unary.items():
             self._methods[method] = grpc.unary_unary_rpc_method_handler(_unary(method, unary, self._unread))
         for method, stream in handlers.streams.items():
@@ -128,6 +129,7 @@ class _Calls(grpc.GenericRpcHandler):
 
     async def finish(self, grace_ms: float) -> None:
         """Let streams end by themselves within the grace, then close them and cancel handlers that go on."""
+        self._finishing = True
         if grace_ms and self._workers:
             await asyncio.wait(tuple(self._workers), timeout=grace_ms / 1000)
         for stream in tuple(self._streams):
@@ -151,6 +153,8 @@ class _Calls(grpc.GenericRpcHandler):
             loop = asyncio.get_running_loop()
             closed: asyncio.Future[None] = loop.create_future()
             await context.send_initial_metadata((ACCEPTED,))
+            if self._finishing:
+                return  # its caller may know already that it was accepted, and hears of an end on purpose
             stream = GrpcStream(
                 call.peer, _reader(context, call.peer), _writer(context, call.peer), lambda: _set(closed)
             )
