@@ -18,6 +18,10 @@ from tests.broker.quorum_simulation.world import Faults, QuorumWorld
 SEEDS, SEEDS_PER_TEST = 25, 25  # of every day; the slow tests go on from there
 SMALL_SNAPSHOTS = {"snapshot_max_bytes": 200, "retention_bytes": 500, "fetch_max_bytes": 120}
 PAUSES_MS = (1, 5, 20, 100, 400, 1_500)
+FIRST_OF_A_HUNDRED = pytest.mark.parametrize(
+    "first_seed",
+    [pytest.param(first, marks=pytest.mark.slow if first >= SEEDS else ()) for first in range(0, 100, SEEDS_PER_TEST)],
+)
 
 
 def settled_world(voters: int, observers: int = 0, seed: int = 0) -> QuorumWorld:
@@ -112,10 +116,7 @@ def test_a_quorum_stays_sound_in_many_more_histories(voters: int, observers: int
     assert_sound(voters, observers, range(SEEDS, 400))
 
 
-@pytest.mark.parametrize(
-    "first_seed",
-    [pytest.param(first, marks=pytest.mark.slow if first >= SEEDS else ()) for first in range(0, 100, SEEDS_PER_TEST)],
-)
+@FIRST_OF_A_HUNDRED
 @pytest.mark.parametrize(("voters", "observers"), [(3, 1), (5, 0)])
 def test_a_quorum_stays_sound_while_its_logs_are_cut(voters: int, observers: int, first_seed: int) -> None:
     """RA-14 with a snapshot after every other batch: M-6 holds, too, and what a snapshot brings is committed (M-5)."""
@@ -198,7 +199,7 @@ def test_a_voter_without_its_disk_gets_everything_again() -> None:
         assert sum(batch.header.record_count for batch in world.nodes[victim].disk.batches) >= 7
 
 
-@pytest.mark.parametrize("first_seed", range(0, 100, SEEDS_PER_TEST))
+@FIRST_OF_A_HUNDRED
 def test_new_voters_elect_and_recover(first_seed: int) -> None:
     """R-217: in a new quorum nobody has proved what it has; whatever happens to it, it works once all voters run."""
     for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
@@ -221,7 +222,7 @@ def _all_have_proved_what_they_have(world: QuorumWorld) -> bool:
     return not any(node.disk.state.catching_up for node in world.nodes.values())
 
 
-@pytest.mark.parametrize("first_seed", range(0, 100, SEEDS_PER_TEST))
+@FIRST_OF_A_HUNDRED
 def test_a_disk_lost_in_the_middle_of_trouble_loses_nothing(first_seed: int) -> None:
     """RA-17 with R-217: one disk at a time, while others are down, behind or cut off; committed records stay (M-5)."""
     for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
