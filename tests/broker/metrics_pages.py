@@ -73,7 +73,7 @@ def scrape(cluster: Cluster, broker: int, view: str = "", *, only: str = "") -> 
 
 def total(cluster: Cluster, name: str, **labels: str) -> float:
     """The sum over all brokers that run."""
-    only = name.removesuffix("_total")
+    only = name.removesuffix("_total").removesuffix("_count").removesuffix("_sum")  # as the family is called
     return sum(scrape(cluster, broker, only=only).total(name, **labels) for broker in cluster.running)
 
 

@@ -48,9 +48,9 @@ def do_nothing(*_: object) -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_every_crash_of_a_story_is_recovered_from(name: str, mode: str) -> None:
     """A few disks at many moments of it, and some of them lose power while they are recovered."""
-    result = lose_power(name, mode, per_point=5, points=12, inside=0.01)
+    result = lose_power(name, mode, per_point=5, points=8, inside=0.01)
     assert not result.findings, "\n".join(map(str, result.findings))
-    assert result.states > 12
+    assert result.states > 8
 
 
 def cut_without_fsync(segment: Segment) -> None:
@@ -67,7 +67,7 @@ def undo_cuts(name: str, segment_bytes: int, points: int | None, wanted: str | N
 @pytest.mark.parametrize(
     ("name", "segment_bytes", "points"),
     [
-        ("second_thoughts", 500, 60),
+        ("second_thoughts", 500, 30),
         pytest.param("second_thoughts", 500, None, marks=pytest.mark.slow),
         pytest.param("truncations", 200, None, marks=pytest.mark.slow),
     ],
@@ -82,7 +82,7 @@ def test_a_cut_that_is_undone_under_the_next_segment_is_done_again(
     monkeypatch.setattr(Segment, "drop_garbage", cut_without_fsync)
     result = undo_cuts(name, segment_bytes, points)
     assert not result.findings, "\n".join(map(str, result.findings))
-    assert result.states > 500
+    assert result.states > 200
 
 
 def test_a_cut_that_stays_undone_under_the_next_segment_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +102,9 @@ def test_a_cut_that_stays_undone_under_the_next_segment_is_noticed(monkeypatch: 
 def test_crashes_of_a_real_run_are_recovered_from() -> None:
     """A broker in a cluster that is killed, stopped, cut off and loses power: some moments of its life."""
     operations, bench = record_seed(2)
-    result = explore(operations, bench, points=40, per_point=5)
+    result = explore(operations, bench, points=25, per_point=5)
     assert not result.findings, "\n".join(map(str, result.findings))
-    assert result.states > 50
+    assert result.states > 30
 
 
 def test_a_real_run_without_fsync_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
