@@ -151,7 +151,8 @@ class Wipe(Damage):
 
     @property
     def pace_ms(self) -> float:
-        return self._pace_ms * max(1.0, self._strikes / AT_FULL_PACE)
+        strikes = sum(strike.name == self.name for strike in self.world.strikes)
+        return self._pace_ms * max(1.0, strikes / AT_FULL_PACE)
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         directory = disk.directory(LOG_DIRECTORY)

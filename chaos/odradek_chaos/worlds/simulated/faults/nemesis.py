@@ -30,7 +30,6 @@ class Nemesis:
         self.world = world
         self.rng = rng
         self._pace_ms = pace_ms
-        self._strikes = 0
 
     @property
     def cluster(self) -> SimCluster:
@@ -59,7 +58,6 @@ class Nemesis:
         if choice is None:
             calm.release()
             return
-        self._strikes += 1
         self.world.strikes.append(Strike(self.world.loop.now_us, self.name, choice))
         calm.pending += 1  # one that strikes again and again is not over between two blows
         try:
