@@ -183,22 +183,17 @@ def test_a_cancellation_may_leave_an_empty_isr_to_the_eligible_replicas() -> Non
     assert (after.replicas, after.isr, after.leader, after.eligible, after.recovering) == ((1, 2), (1,), 1, (2,), False)
 
 
-def test_the_last_eligible_replica_is_not_sent_away() -> None:
-    """With an empty ISR it alone has what was acknowledged: refused, unless unclean elections are allowed (R-139)."""
-    current = replace(partition_of([3, 1, 2], [], NO_LEADER, eligible=[3]), adding=(3,), removing=(1, 2))
-    image = cluster(current, fenced=[3])
-    assert reassign(image, [], settings=WITH_ELR) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert reassign(image, [1, 2], settings=WITH_ELR) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert orders(image) == current
-    loose = cluster(current, fenced=[3], unclean_leader_election_enable="true")
-    assert reassign(loose, [], settings=WITH_ELR) is ErrorCode.NONE
-    assert (orders(loose).replicas, orders(loose).isr, orders(loose).recovering) == ((1, 2), (1,), True)
-
-
-def test_the_last_known_leader_is_not_sent_away_while_it_is_all_that_is_known() -> None:
-    """KIP-966: with nobody eligible it alone may lead without an unclean election of anybody else; a cancellation that
-    forgot it would leave nobody (Kafka refuses to go back where that takes an unclean election)."""
-    current = replace(partition_of([3, 1, 2], [], NO_LEADER, last_known=[3]), adding=(3,))
+@pytest.mark.parametrize(
+    "current",
+    [
+        replace(partition_of([3, 1, 2], [], NO_LEADER, eligible=[3]), adding=(3,), removing=(1, 2)),
+        replace(partition_of([3, 1, 2], [], NO_LEADER, last_known=[3]), adding=(3,)),
+    ],
+    ids=["eligible", "last known leader"],
+)
+def test_the_last_one_that_may_lead_is_not_sent_away(current: PartitionRegistration) -> None:
+    """With an empty ISR it alone has what was acknowledged, and nobody else would ever lead: refused, unless unclean
+    elections are allowed (R-139, KIP-966; Kafka refuses to go back where that takes an unclean election)."""
     image = cluster(current, fenced=[3])
     assert reassign(image, [], settings=WITH_ELR) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert reassign(image, [1, 2], settings=WITH_ELR) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
