@@ -187,7 +187,7 @@ class KillHarness:
         if len(victims) == len(self._cluster.nodes):  # nobody is left: they come back first
             restarted_ms = self._restart(victims)
         await self._until(lambda: self._all_moved(wanted), "acknowledgements on every partition", self._what_is_missing)
-        silence_ms = max(self._ledger.silences_ms(self._clock.now_ms()).values())
+        silence_ms = self._ledger.longest_silence_ms()
         restarted_ms = restarted_ms or self._restart(victims)
         await self._whole("full ISRs after the restart")
         result = Round(number, target, tuple(victims), led, in_flight, silence_ms, self._clock.now_ms() - restarted_ms)

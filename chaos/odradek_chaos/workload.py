@@ -57,6 +57,7 @@ class Ledger:
         self.in_flight: dict[tuple[str, int], int] = {}
         self.acknowledged = 0
         self.failed = 0
+        self.certainly_not_written = 0  # of those that failed
         self.on_ack: Callable[[str, int, int], None] | None = None  # told (topic, partition, offset)
         self._of_clients: dict[tuple[str, str, int], int] = {}  # what each client has in flight
         self._clock = clock
@@ -89,6 +90,7 @@ class Ledger:
         now_ms = self._clock.now_ms()
         self._landed(topic, partition, client)
         self.failed += 1
+        self.certainly_not_written += definite
         self.progress[topic, partition].on_wait(now_ms)
         self._add(Event(ERROR, topic, partition, value, client=client, definite=definite, time_ms=now_ms))
 
@@ -112,6 +114,10 @@ class Ledger:
             key: max(progress.longest_silence_ms, now_ms - progress.since_ms if self.in_flight[key] else 0)
             for key, progress in self.progress.items()
         }
+
+    def longest_silence_ms(self) -> int:
+        """The longest of any partition since `forget_silence`, or the one that lasts now; 0 without any record."""
+        return max(self.silences_ms(self._clock.now_ms()).values(), default=0)
 
     def close(self) -> None:
         if self._file is not None:

@@ -18,7 +18,7 @@ from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet
 from odradek.cli.produce import DELIVERY_TIMEOUT_S, Acks, DeliveryTimeout, Whose
 from odradek.cli.screen import Screen, noun
-from odradek.cli.stopping import hear_no_more, told_to_stop
+from odradek.cli.stopping import hear_no_more, say_what_is_waited_for, told_to_stop
 
 from odradek_chaos.writable import must_be_writable
 
@@ -109,13 +109,12 @@ async def _write(
     from odradek import Producer
     from odradek_proto.transport.clock import LoopClock
 
-    from odradek_chaos.waited_for import LedgerOfWaiting
-    from odradek_chaos.workload import Writer
+    from odradek_chaos.workload import Ledger, Writer
 
     found = await _partitions(servers, topic, partitions)
     clock = LoopClock(random.Random())
     name = f"w{random.randrange(1 << 32):08x}"  # another run on the same topic writes other values
-    ledger = LedgerOfWaiting(clock, history, keep=False)
+    ledger = Ledger(clock, history, keep=False)
     acks: Literal["all", 1, 0] = "all" if whose is Acks.ALL else 1 if whose is Acks.LEADER else 0
     timeout_ms = int(timeout_s * 1000)
     producer: Producer[bytes, bytes] = Producer(
@@ -163,10 +162,7 @@ async def _run(writer: Writer, screen: Screen) -> bool:
         if told > 1:
             running.cancel()
             return
-        with contextlib.suppress(OSError):  # the terminal may be closed
-            left = writer.ledger.unacknowledged
-            what = noun(left, "record is on its way", "records are on their way")
-            screen.say(f"stopping: {left} {what}; a second Ctrl-C does not wait for {noun(left, 'it', 'them')}")
+        say_what_is_waited_for(writer.ledger.unacknowledged, screen)
 
     with told_to_stop(on_told):
         try:

@@ -17,7 +17,7 @@ from odradek.cli.failures import FAILED, USAGE
 from odradek.cli.stopping import TELLING
 from odradek_audit.history import ACK, ERROR, SEND, read_events
 from odradek_chaos import writing_cli
-from odradek_chaos.waited_for import LedgerOfWaiting
+from odradek_chaos.workload import Ledger
 from odradek_chaos.writable import must_be_writable
 from odradek_proto.transport.ports import Clock
 
@@ -172,7 +172,7 @@ class Hands:
 def test_a_silence_is_waiting_of_any_kind() -> None:
     """For the first acknowledgement, between two, for an error, for what still waits; not after the last one."""
     clock = Hands()
-    ledger = LedgerOfWaiting(cast(Clock, clock))
+    ledger = Ledger(cast(Clock, clock))
 
     def at(ms: int, partition: int, number: int, outcome: str) -> int:
         clock.ms, value = ms, b"%d" % number

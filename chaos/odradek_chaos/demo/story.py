@@ -145,7 +145,7 @@ class Demo:
         await self._until(lambda: self._led_by_others(admin, victim), "new leaders")
         state.tell(f"new leaders for {led} after {self._clock.now_ms() - killed_ms} ms")
         await self._until(lambda: self._reached(wanted), "acknowledgements on every partition")
-        state.failover_ms = max(ledger.silences_ms(self._clock.now_ms()).values())
+        state.failover_ms = ledger.longest_silence_ms()
         state.tell(f"every partition takes records again; longest silence {state.failover_ms} ms")
         await self._clock.sleep(plan.alone_ms)
         state.begin("restart", f"starting broker {victim} again")

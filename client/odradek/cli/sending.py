@@ -16,7 +16,7 @@ from odradek import BufferFull, Delivery, DeliveryTimeout, OdradekError, Produce
 from odradek.cli.failures import CommandFailed
 from odradek.cli.outgoing import Outgoing
 from odradek.cli.screen import Screen, human_bytes, noun
-from odradek.cli.stopping import told_in_vain, told_to_stop
+from odradek.cli.stopping import say_what_is_waited_for, told_in_vain, told_to_stop
 
 NEWS_EVERY_S = 5.0
 BAR_EVERY_S = 0.1
@@ -160,10 +160,7 @@ class Sending:
         if self._between_records:
             self._working.cancel()
         if self.sent.unknown:
-            with suppress(OSError):  # the terminal may be closed
-                what = noun(self.sent.unknown, "record is on its way", "records are on their way")
-                them = noun(self.sent.unknown, "it", "them")
-                self._screen.say(f"stopping: {self.sent.unknown} {what}; a second Ctrl-C does not wait for {them}")
+            say_what_is_waited_for(self.sent.unknown, self._screen)
 
     async def _enqueue(self, record: Outgoing) -> None:
         try:

@@ -12,6 +12,8 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from odradek.cli.screen import Screen, noun
+
 TELLING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -32,6 +34,13 @@ def told_to_stop(on_told: Callable[[], object]) -> Iterator[None]:
         for number in heard:
             loop.remove_signal_handler(number)
             signal.signal(number, before[number])
+
+
+def say_what_is_waited_for(left: int, screen: Screen) -> None:
+    """To whoever told it for the first time, while so many records have no outcome yet."""
+    what, them = noun(left, "record is on its way", "records are on their way"), noun(left, "it", "them")
+    with contextlib.suppress(OSError):  # the terminal may be closed
+        screen.say(f"stopping: {left} {what}; a second Ctrl-C does not wait for {them}")
 
 
 @contextlib.contextmanager
