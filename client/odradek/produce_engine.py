@@ -286,6 +286,7 @@ class ProduceEngine:
             if not error.retriable:
                 self._fail(error)
                 return
+            sequences.refusal = error
             failures += 1
             await self._clock.sleep(self._cluster.search_pause(failures))
         self._wake_all()

@@ -15,7 +15,8 @@ from odradek.core.batches import Batch, SendQueue
 from odradek.core.cluster_view import ClusterView
 from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
 from odradek.core.sender import Sender
-from odradek.errors import BrokerError, BrokerUnreachable, DeliveryTimeout, RecordTooLarge
+from odradek.core.sequences import Sequences
+from odradek.errors import BootstrapError, BrokerError, BrokerUnreachable, DeliveryTimeout, RecordTooLarge
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import decode_records, read_header
 from odradek_proto.topics import TopicPartition
@@ -320,6 +321,32 @@ def test_a_timeout_says_whether_the_record_may_be_written(code: ErrorCode, maybe
     assert isinstance(batch.error, DeliveryTimeout)
     assert batch.error.maybe_written is maybe
     assert code.name in str(batch.error)
+
+
+@pytest.mark.parametrize("refusal", [None, BootstrapError({"broker:1": "connection refused"})])
+def test_what_was_never_sent_says_why(refusal: BootstrapError | None) -> None:
+    """Without a majority of the controllers nobody gives a new producer its id."""
+    bench = Bench(delivery_timeout_ms=1_000)
+    bench.sender.sequences = Sequences(5, wanted=True)
+    bench.sender.sequences.refusal = refusal
+    batch = bench.put("a")
+    assert bench.drain() == []
+    bench.wait(1_000)
+    assert isinstance(batch.error, DeliveryTimeout)
+    assert not batch.error.maybe_written
+    assert "never sent; no broker has given this producer its id and epoch" in str(batch.error)
+    assert ("connection refused" in str(batch.error)) is (refusal is not None)
+
+
+def test_a_timeout_counts_its_attempts() -> None:
+    """One is not "1 attempts"."""
+    bench = Bench(delivery_timeout_ms=1_000, retry_backoff_ms=100)
+    batch = bench.put("a")
+    bench.drain()
+    bench.answer(batch, ErrorCode.REQUEST_TIMED_OUT)
+    bench.wait(1_000)
+    assert isinstance(batch.error, DeliveryTimeout)
+    assert " 1 attempt; the last error was: " in str(batch.error)
 
 
 def test_unanswered_bytes_stay_within_the_credit() -> None:

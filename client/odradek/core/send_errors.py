@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from odradek.core.batches import Batch
+from odradek.core.sequences import Sequences
 from odradek.errors import DeliveryTimeout, RecordTooLarge, SerializationError
 
 
-def too_old(batch: Batch, timeout_ms: int) -> DeliveryTimeout:
+def too_old(batch: Batch, timeout_ms: int, sequences: Sequences) -> DeliveryTimeout:
     """delivery.timeout.ms is over; with why it took so long, and whether the records may be in the log all the same."""
     queue, last = batch.owner, batch.owner.last_error
+    if sequences.needs_producer_id and not batch.attempts:
+        last = sequences.refusal or last
+        reason = "; no broker has given this producer its id and epoch, which takes a majority of the controllers"
+    else:
+        reason = "; the partition has no leader" if queue.leader_id < 0 and last is None else ""
     why = f"; the last error was: {last.message}" if last is not None else ""
-    nobody = "; the partition has no leader" if queue.leader_id < 0 and last is None else ""
+    tries = f"{batch.attempts} attempt{'' if batch.attempts == 1 else 's'}" if batch.attempts else "never sent"
     return DeliveryTimeout(
-        f"{queue.name}: not acknowledged within {timeout_ms} ms, {batch.attempts} attempts{why}{nobody}",
+        f"{queue.name}: not acknowledged within {timeout_ms} ms, {tries}{reason}{why}",
         maybe_written=batch.maybe_written or batch.correlation_id in queue.wire,
         hint=last.hint if last is not None else "",
     )

@@ -27,7 +27,7 @@ from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetad
 from odradek.core.send_errors import larger_than_credit, not_encodable, too_old
 from odradek.core.send_queues import SendQueues
 from odradek.core.sequences import Sequences
-from odradek.errors import OdradekError
+from odradek.errors import DeliveryTimeout, OdradekError
 
 FRAME_BYTES = 1024 * 1024  # a message of about this size costs little more than its bytes
 STALL_MS = 1_000  # a broker that owes an answer for so long may be frozen: ask the others who leads
@@ -242,18 +242,21 @@ class Sender:
         stalled = False
         for queue in self.queues:
             while queue.waiting and now_ms - queue.waiting[0].created_ms >= self._config.delivery_timeout_ms:
-                effects += self._give_up(queue.waiting[0], too_old(queue.waiting[0], self._config.delivery_timeout_ms))
+                effects += self._give_up(queue.waiting[0], self._too_old(queue.waiting[0]))
             for batch in queue.wire.values():
                 owed_ms = now_ms - batch.sent_ms
                 stalled = stalled or owed_ms >= STALL_MS
                 if owed_ms >= self._config.request_timeout_ms + STALL_MS:
                     effects.append(DropStream(batch.broker_id))
                 if not batch.done and now_ms - batch.created_ms >= self._config.delivery_timeout_ms:
-                    effects.append(self._finish(batch, too_old(batch, self._config.delivery_timeout_ms)))
+                    effects.append(self._finish(batch, self._too_old(batch)))
                     queue.unresolved = batch.sequence != NO_SEQUENCE
         if stalled:
             effects.append(RefreshMetadata("answers are overdue"))
         return effects
+
+    def _too_old(self, batch: Batch) -> DeliveryTimeout:
+        return too_old(batch, self._config.delivery_timeout_ms, self.sequences)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When `on_time` or a drain has something to do, if nothing else happens; None when nothing is outstanding."""

@@ -9,6 +9,7 @@ or there is none.
 from __future__ import annotations
 
 from odradek.core.batches import NO_PRODUCER_ID, NO_SEQUENCE, Batch, SendQueue
+from odradek.errors import OdradekError
 
 
 class Sequences:
@@ -19,10 +20,12 @@ class Sequences:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = -1
         self.needs_producer_id = wanted
+        self.refusal: OdradekError | None = None  # the last answer to the question that is still open
 
     def on_producer_id(self, producer_id: int, producer_epoch: int) -> None:
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self.needs_producer_id = False
+        self.refusal = None
 
     def assign(self, batch: Batch, queue: SendQueue) -> bool:
         """Number a new batch. False while that cannot be done.
