@@ -12,6 +12,8 @@ damage            the next piece of a snapshot arrives with a bit turned over
 installs 2        run until node 2 has got a snapshot
 fetches 2         run until node 2 has got the first piece of one
 run 500           let so many milliseconds pass
+probe 2 3 epoch=1 [Vote Fetch]    node 2 is handed what node 3 would say, with its log, if it believed in that epoch;
+                  without names everything that the quorum says. No link has to work, and node 3 hears no answer.
 
 Said is what changes a node (transitions, high watermarks, leaders that it hears of); every time is since the command.
 """
@@ -20,10 +22,27 @@ from __future__ import annotations
 
 from odradek_broker.core.partition.messages import Transition
 from odradek_broker.core.quorum.leader import Leader
-from odradek_broker.core.quorum.messages import Effect, HighWatermarkAdvanced, LeaderChanged, NotLeader
+from odradek_broker.core.quorum.messages import (
+    Answer,
+    BeginEpoch,
+    Effect,
+    EndEpoch,
+    Fetch,
+    FetchSnapshot,
+    HighWatermarkAdvanced,
+    LeaderChanged,
+    NotLeader,
+    Reply,
+    ReplyRecords,
+    Request,
+    Send,
+    SnapshotId,
+    Vote,
+    VoteAnswer,
+)
 
 from tests.broker.quorum_simulation.node import Node
-from tests.broker.quorum_simulation.world import QuorumWorld
+from tests.broker.quorum_simulation.world import Call, QuorumWorld
 
 CONFIG = {"snapshot": "snapshot_max_bytes", "retention": "retention_bytes", "piece": "fetch_max_bytes"}
 
@@ -35,6 +54,8 @@ class QuorumStage:
         self._world = QuorumWorld(3)
         self._said: list[str] = []
         self._since_ms = 0
+        self._probe: Call | None = None
+        self._answer: Answer | None = None  # to the probe
 
     def run(self, line: str) -> list[str]:
         name, *words = line.split()
@@ -70,6 +91,8 @@ class QuorumStage:
                 self._said.append(f"{who} high watermark {effect.old} => {effect.new}")
             case LeaderChanged(leader_id=-1):
                 self._said.append(f"{who} knows no leader, epoch {effect.epoch}")
+            case Reply() | ReplyRecords() if effect.token is self._probe:
+                self._answer = effect.answer
 
     # --- commands ---
 
@@ -131,6 +154,44 @@ class QuorumStage:
 
     def _on_run(self, duration_ms: str) -> None:
         self._world.run_for(int(duration_ms))
+
+    def _on_probe(self, receiver: str, sender: str, epoch: str, *names: str) -> None:
+        node, other = self._world.nodes[int(receiver)], self._world.nodes[int(sender)]
+        requests = _requests(other, int(epoch.removeprefix("epoch=")))
+        for name in names or requests:
+            request = requests[name]
+            # Over from the beginning, so that the answer ends here and moves nobody.
+            self._probe, self._answer = Call(other, other.life, Send(node.node_id, request), over=True), None
+            assert node.core is not None, f"n{receiver} is down"
+            node.carry_out(node.core.on_request(request, self._probe, self._world.now_ms))
+            self._world.run_until(lambda: self._answer is not None)  # a vote is written down before it is told
+            self._said.append(f"n{receiver} answers {name} of n{sender}: {_told(self._answer)}")
+
+
+def _requests(sender: Node, epoch: int) -> dict[str, Request]:
+    """All that a node can say to another one in an epoch. A log cannot hold records of an epoch that is yet to come."""
+    assert sender.core is not None, f"n{sender.node_id} is down"
+    who, log = sender.node_id, sender.core.log
+    end, last = log.log_end_offset, max(log.epochs.latest_epoch, 0)
+    others = tuple(voter for voter in sender.config.voters if voter != who)
+    return {
+        "PreVote": Vote(epoch, who, min(last, epoch), end, pre_vote=True),
+        "Vote": Vote(epoch, who, min(last, epoch - 1), end, pre_vote=False),
+        "BeginQuorumEpoch": BeginEpoch(who, epoch),
+        "EndQuorumEpoch": EndEpoch(who, epoch, others),
+        "Fetch": Fetch(who, epoch, end, min(last, epoch), log.high_watermark, 0, 1_048_576),
+        "FetchSnapshot": FetchSnapshot(who, epoch, SnapshotId(1, 1), 0, 1_048_576),
+    }
+
+
+def _told(answer: Answer | None) -> str:
+    """An answer: the error, or what it says else, and which leader and epoch it names."""
+    assert answer is not None
+    said = answer.error.name
+    if isinstance(answer, VoteAnswer) and not answer.error:
+        said = "granted" if answer.granted else "refused"
+    leader = "none" if answer.leader_id < 0 else f"n{answer.leader_id}"
+    return f"{said} leader={leader} epoch={answer.epoch}"
 
 
 def _plain(value: object) -> str:
