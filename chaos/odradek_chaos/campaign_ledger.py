@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +29,7 @@ LEDGER = Path("docs/campaigns.jsonl")
 COMMANDS = "commands"
 DIGEST_LENGTH = 12
 UNKNOWN = "unknown"
+SEEDS = re.compile(r"[0-9]{1,18}(\.\.[0-9]{1,18})?")
 
 
 class Entry(Value, frozen=True):
@@ -36,8 +39,8 @@ class Entry(Value, frozen=True):
     commit: str
     dirty: bool  # whether the checkout held what the commit does not
     core: str
-    command: str  # options that are not the usual ones
-    seeds: str
+    command: str  # options that are not the usual ones, as `python -m odradek_chaos.worlds.simulated` takes them
+    seeds: str  # `A..B`, both ends included, or one number; some of the last ones did not run if `runs` are fewer
     runs: int
     virtual_hours: float
     faults: int
@@ -53,19 +56,22 @@ class Entry(Value, frozen=True):
 
 
 class Sum(Value, frozen=True):
-    """All campaigns on one core."""
+    """All campaigns on one core with the same options."""
 
     core: str
     is_present: bool  # whether this is the core that is installed here
+    command: str  # options that are not the usual ones
     campaigns: int
     first: str
     last: str
     runs: int
+    seeds: int  # different ones: a seed that ran twice tells nothing new
     virtual_hours: float
     faults: int
     records: int
     wall_seconds: float
     findings: dict[str, int]
+    not_reached: list[str]  # by none of the campaigns
 
 
 def core_digest() -> str:
@@ -152,39 +158,54 @@ def _entry_in(line: bytes) -> Entry:
     if unknown := sorted(raw.keys() - set(Entry.__struct_fields__)):
         raise ValueError(f"unknown: {', '.join(unknown)}")
     try:
-        return convert(raw, Entry)
+        entry = convert(raw, Entry)
     except ValidationError as error:
         wanted, _, place = str(error).partition(" - at `$.")
         raise ValueError(f"{place.rstrip('`')}: {wanted[:1].lower()}{wanted[1:]}") from error
+    if not SEEDS.fullmatch(entry.seeds):
+        raise ValueError(f"seeds: {entry.seeds!r} is no range of seeds, as 1..100 is")
+    return entry
 
 
 def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
-def sums(entries: Iterator[Entry], present: str) -> list[Sum]:
-    """By core, in the order in which each was first met."""
-    by_core: dict[str, list[Entry]] = {}
+def sums(entries: Iterable[Entry], present: str) -> list[Sum]:
+    """By core and options, in the order in which each was first met."""
+    alike: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
-        by_core.setdefault(entry.core, []).append(entry)
-    return [_sum(core, found, core == present) for core, found in by_core.items()]
+        alike.setdefault((entry.core, entry.command), []).append(entry)
+    return [_sum(found, core == present) for (core, _), found in alike.items()]
 
 
-def _sum(core: str, entries: list[Entry], is_present: bool) -> Sum:
-    findings: dict[str, int] = {}
+def _sum(entries: list[Entry], is_present: bool) -> Sum:
+    findings: Counter[str] = Counter()
     for entry in entries:
-        for check, count in entry.findings.items():
-            findings[check] = findings.get(check, 0) + count
+        findings.update(entry.findings)
     return Sum(
-        core=core,
+        core=entries[0].core,
         is_present=is_present,
+        command=entries[0].command,
         campaigns=len(entries),
         first=min(entry.time for entry in entries),
         last=max(entry.time for entry in entries),
         runs=sum(entry.runs for entry in entries),
+        seeds=_different_seeds(entries),
         virtual_hours=round(sum(entry.virtual_hours for entry in entries), 2),
         faults=sum(entry.faults for entry in entries),
         records=sum(entry.records for entry in entries),
         wall_seconds=round(sum(entry.wall_seconds for entry in entries), 1),
         findings=dict(sorted(findings.items())),
+        not_reached=[name for name in entries[0].not_reached if all(name in each.not_reached for each in entries)],
     )
+
+
+def _different_seeds(entries: list[Entry]) -> int:
+    """How many seeds ran at least once. Seeds are begun in their order, so those of a campaign are its first ones."""
+    first_seeds = [int(entry.seeds.partition("..")[0]) for entry in entries]
+    count = end = 0
+    for first, runs in sorted(zip(first_seeds, (entry.runs for entry in entries), strict=True)):
+        count += max(0, first + runs - max(first, end))
+        end = max(end, first + runs)
+    return count

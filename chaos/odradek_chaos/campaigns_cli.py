@@ -175,7 +175,11 @@ def ledger(
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
 ) -> None:
-    """Add up the campaigns of a ledger, by the core that they ran."""
+    """Add up the campaigns of a ledger, by the core that they ran and by their options.
+
+    A seed that ran twice under the same options counts once. What no campaign on the installed core has reached is
+    named below the table; with --json each row has it.
+    """
     from odradek_chaos.campaign_ledger import LEDGER, core_digest, read, sums
 
     screen, present = Screen(output, as_json), core_digest()
@@ -192,16 +196,23 @@ def ledger(
             "core": each.core,
             "present": each.is_present,
             "campaigns": each.campaigns,
-            "seeds": each.runs,
+            "seeds": each.seeds,
             "virtual_hours": each.virtual_hours,
             "faults": each.faults,
             "records": each.records,
             "wall_seconds": each.wall_seconds,
             "findings": sum(each.findings.values()),
             "last": each.last,
+            "options": each.command,
+            "not_reached": each.not_reached,
         }
         for each in found
     ]
-    screen.show_rows(rows, {name: name.upper().replace("_", " ") for name in (rows[0] if rows else {})})
+    columns = [name for name in (rows[0] if rows else {}) if name != "not_reached"]
+    screen.show_rows(rows, {name: name.upper().replace("_", " ") for name in columns})
+    for each in found:
+        if each.is_present and each.not_reached:
+            options = each.command or "the usual options"
+            screen.say(f"NOT REACHED on {present} with {options}: {', '.join(each.not_reached)}")
     if not any(each.is_present for each in found):
         screen.say(f"the core has changed since: no campaign ran on {present}")

@@ -18,6 +18,7 @@ from odradek_chaos.worlds.simulated.options import Options
 from typer.testing import CliRunner
 
 COMMIT = ("0123456789ab", False)
+LONG = Options(faults_ms=150_000)
 
 
 class Terminal(io.StringIO):
@@ -48,12 +49,13 @@ def summary(seed: int, checks: tuple[str, ...] = ()) -> SeedSummary:
     )
 
 
-def entry(core: str, *checks: str) -> Entry:
+def entry(core: str, *checks: str, options: Options = LONG, first: int = 1, nemesis: str = "kill") -> Entry:
     """A campaign of two seeds, in the first of which these checks found something."""
-    campaign = Campaign(Options(faults_ms=150_000))
-    for each in (summary(1, checks), summary(2)):
+    campaign = Campaign(options)
+    for each in (summary(first, checks), summary(first + 1)):
+        each.faults[nemesis] = each.faults.pop("kill")
         campaign.add(each)
-    return entry_of(campaign, "1..2", core, COMMIT)
+    return entry_of(campaign, f"{first}..{first + 1}", core, COMMIT)
 
 
 def test_campaigns_add_up_for_each_core(tmp_path: Path) -> None:
@@ -67,6 +69,37 @@ def test_campaigns_add_up_for_each_core(tmp_path: Path) -> None:
     assert (old.core, old.is_present, old.runs, old.findings) == ("old", False, 2, {"lost": 1})
     assert (new.core, new.is_present, new.campaigns, new.runs, new.findings) == ("new", True, 2, 4, {})
     assert (new.virtual_hours, new.faults, new.records) == (2.0, 8, 40)
+
+
+@pytest.mark.parametrize(
+    ("firsts", "seeds"), [((1,), 2), ((1, 3), 4), ((1, 1), 2), ((1, 2), 3), ((2, 1, 9, 2), 5), ((9, 1), 4)]
+)
+def test_a_seed_that_ran_twice_counts_once(firsts: tuple[int, ...], seeds: int) -> None:
+    """It told the same story."""
+    (found,) = sums([entry("new", first=first) for first in firsts], present="new")
+    assert (found.seeds, found.runs) == (seeds, 2 * len(firsts))
+
+
+def test_seeds_that_were_not_begun_in_time_do_not_count() -> None:
+    """`--minutes` ends a campaign before its last seed; the first ones ran."""
+    line = json.loads(entry("new").line())
+    (found,) = sums([Entry(**{**line, "seeds": "1..100"}), entry("new", first=50)], present="new")
+    assert found.seeds == 4
+
+
+def test_campaigns_with_other_options_are_counted_apart() -> None:
+    """A thousand short runs are no thousand long ones."""
+    found = sums([entry("new"), entry("new", options=Options()), entry("new", first=3)], present="new")
+    assert [(each.command, each.seeds) for each in found] == [("--faults-ms 150000", 4), ("", 2)]
+
+
+def test_what_one_campaign_reached_was_reached() -> None:
+    """What none of them reached is left; those with other options have reached nothing for them."""
+    other = Options(faults_ms=1, nemeses=("kill",))
+    lines = [entry("new"), entry("new", nemesis="pause"), entry("new", nemesis="cut", options=other)]
+    long, _ = sums(lines, present="new")
+    assert {"kill", "pause"} & {*long.not_reached} == set()
+    assert {"cut", "no-leader"} <= {*long.not_reached}
 
 
 def test_a_line_says_what_ran(tmp_path: Path) -> None:
@@ -98,6 +131,8 @@ WHOLE = json.loads(entry("new").line())
             (json.dumps({**WHOLE, name: None}).encode(), f"{name}: expected `{kind}`, got `null`")
             for name, kind in (("runs", "int"), ("virtual_hours", "float"), ("faults", "int"), ("records", "int"))
         ),
+        (json.dumps({**WHOLE, "seeds": "1-2"}).encode(), "seeds: '1-2' is no range of seeds"),
+        (json.dumps({**WHOLE, "seeds": "9" * 5_000}).encode(), "is no range of seeds"),
         (json.dumps({**WHOLE, "core": 7}).encode(), "core: expected `str`, got `int`"),
         (json.dumps({**WHOLE, "findings": {"lost": "x"}}).encode(), "findings"),
         (json.dumps({**WHOLE, "wall_seconds": float("nan")}).encode(), "NaN is no number"),
@@ -133,6 +168,9 @@ def test_the_command_writes_a_line_and_adds_it_up(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["ledger", str(file), "--json"])
     (row,) = json.loads(shown.stdout)
     assert (row["seeds"], row["present"], row["core"]) == (1, True, core_digest())
+    assert row["not_reached"] == written.not_reached
+    for_people = CliRunner().invoke(app, ["ledger", str(file)]).output
+    assert f"NOT REACHED on {core_digest()} with --faults-ms 300: {', '.join(written.not_reached)}" in for_people
     file.write_text(entry("another").line() + "\n")
     assert "the core has changed since" in CliRunner().invoke(app, ["ledger", str(file)]).output
 

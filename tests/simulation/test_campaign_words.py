@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import fields
 
 import pytest
+from odradek_chaos.commands import app
+from odradek_chaos.worlds.simulated.__main__ import parse
 from odradek_chaos.worlds.simulated.campaign import REPORTS_KEPT, Campaign, SeedSummary
-from odradek_chaos.worlds.simulated.options import Options
+from odradek_chaos.worlds.simulated.options import NOT_IN_COMMANDS, Options
+from typer.testing import CliRunner
 
 
 def test_what_was_reached_is_listed_and_what_was_not_stands_in_one_line() -> None:
@@ -44,3 +50,48 @@ def test_what_the_options_rule_out_is_not_missed(options: Options, branch: str) 
     """Nobody can reach it by more seeds."""
     assert branch in Campaign(Options()).unreached()
     assert branch not in Campaign(options).unreached()
+
+
+USUAL = Options()
+UNUSUAL = Options(
+    faults_ms=148_500,
+    min_insync_replicas=1,
+    acks="1",
+    truncation_mode="high-watermark",
+    fsync="before-ack",
+    fast_restart_keeps_isr=True,
+    nemeses=("kill", "cut"),
+    chance="all",
+    core="never",
+    strict=True,
+    checks=("lost", "skipped"),
+)
+
+
+@pytest.mark.parametrize("options", [USUAL, UNUSUAL], ids=["usual", "unusual"])
+def test_the_command_that_repeats_a_failure_runs_it_under_the_same_options(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every option that the commands have is given by the name that it has there."""
+    changed = {item.name for item in fields(Options) if getattr(UNUSUAL, item.name) != item.default}
+    assert changed == {item.name for item in fields(Options)} - NOT_IN_COMMANDS
+    told: list[tuple[list[int], Options]] = []
+
+    def run(seeds: Iterable[int], options: Options, **_: object) -> Campaign:
+        told.append(([*seeds], options))
+        return Campaign(options)
+
+    monkeypatch.setattr("odradek_chaos.worlds.simulated.campaign.run_campaign", run)
+    words = shlex.split(options.command(7))
+    assert words[:3] == ["odradek", "chaos", "run"]
+    CliRunner().invoke(app, words[2:], catch_exceptions=False)
+    assert told == [([7], options)]
+
+
+def test_options_that_the_commands_do_not_have_are_given_to_the_module() -> None:
+    """A failure of a run that a program made is repeated as well."""
+    options = Options(elr="on", faults_ms=500)
+    program, option, module, *words = shlex.split(options.command(7))
+    assert (program, option, module) == ("python", "-m", "odradek_chaos.worlds.simulated")
+    given, parsed = parse(words)
+    assert (given.seed, parsed) == (7, options)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields, replace
 from random import Random
+from typing import Any
 
 from odradek_broker.core.partition.messages import TruncationMode
 from odradek_broker.settings import BrokerSettings
@@ -24,6 +25,8 @@ COPIED_BYTES = 6_000
 CORE_SHARE = 0.25  # of the seeds
 SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
 SMALLEST_PACE_MS, LARGEST_PACE_MS = 400, 2_500  # mean time between two strikes of one nemesis
+OTHER_NAMES = {"truncation_mode": "--truncation", "min_insync_replicas": "--min-isr"}  # in `odradek chaos`
+NOT_IN_COMMANDS = {"partitions", "writers", "metadata_snapshots", "elr"}  # which the commands leave to the seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +93,31 @@ class Options:
         return Promises(keeps_records=not loses)
 
     def arguments(self) -> str:
-        """The command line arguments that say the same; what is as always is left out."""
-        words: list[str] = []
-        for item in fields(self):
-            value, name = getattr(self, item.name), "--" + item.name.replace("_", "-")
-            if value == item.default:
-                continue
-            if isinstance(value, bool):
-                words.append(name)
-            else:
-                words += [name, ",".join(value) if isinstance(value, tuple) else str(value)]
+        """What says the same to `python -m odradek_chaos.worlds.simulated`; what is as always is left out."""
+        return " ".join(words_of("--" + name.replace("_", "-"), value) for name, value in self._unusual().items())
+
+    def command(self, seed: int) -> str:
+        """What runs the seed under these options."""
+        unusual = self._unusual()
+        if NOT_IN_COMMANDS & unusual.keys():
+            return f"python -m odradek_chaos.worlds.simulated {seed} {self.arguments()}"
+        words = [f"odradek chaos run --seeds {seed}"]
+        if "faults_ms" in unusual:
+            words.append(f"--faults {unusual.pop('faults_ms') / 1000:g}")
+        words += [words_of(OTHER_NAMES.get(name, "--" + name.replace("_", "-")), unusual[name]) for name in unusual]
         return " ".join(words)
+
+    def _unusual(self) -> dict[str, Any]:
+        """By name, what is not as always."""
+        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {item.name: given[item.name] for item in fields(self) if given[item.name] != item.default}
+
+
+def words_of(name: str, value: object) -> str:
+    """An option on a command line."""
+    if isinstance(value, bool):
+        return name
+    return f"{name} {','.join(value) if isinstance(value, tuple) else value}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,7 @@ class SeedResult:
     @property
     def command(self) -> str:
         """The one command that runs this again."""
-        arguments = self.plan.options.arguments()
-        return f"make sim SEED={self.seed}" + (f' SIM_OPTIONS="{arguments}"' if arguments else "")
+        return self.plan.options.command(self.seed)
 
     def report(self, script_says: Mapping[str, object] | None = None) -> str:
         """A failure as a text: the check, the events around it, what the seed expands to, how to repeat it.
