@@ -2,6 +2,7 @@
 
 cluster brokers=2 mode=fetch min_isr=1 lag=10000 isr=0,1   a new cluster; b0 leads in epoch 0
 produce 0 m1 m2+m3 acks=all timeout=30000    batches of one or more records, to broker 0
+produce 0 m1 producer=7 epoch=1 sequence=4   of an idempotent producer, whose batches follow from that sequence on
 fetch 1 [lose=request|reply] [hold] [wait]   one question of broker 1 and its answer; `wait` lets it wait for data
 deliver 1                                    the held answer arrives
 expire 1                                     the waiting fetch of broker 1 runs out
@@ -222,25 +223,40 @@ class Stage(Exchange):
             if isinstance(node.role, LeaderPartition) and node.number == self.registration.leader
         )
 
-    def do_produce(self, number: str, *values: str, acks: str = "all", timeout: str = "30000") -> None:
+    def do_produce(
+        self,
+        number: str,
+        *values: str,
+        acks: str = "all",
+        timeout: str = "30000",
+        producer: str = "-1",
+        epoch: str = "-1",
+        sequence: str = "-1",
+    ) -> None:
         node = self.nodes[int(number)]
         leader = node.leader
+        following = int(sequence)
         for value in values:
             records = tuple(value.split("+"))
-            sent = header(count=len(records))
+            sent = header(count=len(records), producer_id=int(producer), producer_epoch=int(epoch), sequence=following)
+            following += len(records) if int(producer) >= 0 else 0
             wanted = -1 if acks == "all" else int(acks)
             decision = leader.prepare_append(sent, wanted, self.now_ms, WALL_MS)
             if decision.error != ErrorCode.NONE:
                 self._say(f"{value} {decision.error.name}: {decision.message}")
                 continue
-            assert decision.header is not None, decision
-            node.disk.append([Batch(decision.header, records)])
-            effects = leader.on_appended([decision.header], self.now_ms)
+            effects = []
+            if decision.header is None:
+                self._say(f"{value} repeats offset {decision.base_offset}")
+            else:
+                node.disk.append([Batch(decision.header, records)])
+                effects = leader.on_appended([decision.header], self.now_ms)
             if wanted == -1:
                 node.purgatory.add(decision.required_offset, self.now_ms + int(timeout), value)
             elif wanted == 1:
                 self._say(f"{value} acknowledged")
             node.step(effects, self.now_ms)
+            node.answer(node.purgatory.on_progress(leader))
             self._answer_waiting(node)
 
     def do_read(self, number: str, *, epoch: str = "-1", **named: str) -> None:

@@ -1,0 +1,44 @@
+"""DeleteRecords is for the leader: who follows, or has no replica at all, cuts nothing (R-111, R-161)."""
+
+from __future__ import annotations
+
+from odradek_broker.rpc.replicas import ReplicaService
+from odradek_proto.encoding import encode_batch
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import CallContext
+from odradek_proto.v1 import broker_pb2 as pb
+
+from tests.broker.replica_world import ME, ONE, ORDERS, World, run
+
+ELSEWHERE = TopicPartition("elsewhere", 0)
+
+
+async def delete(world: World, tp: TopicPartition, offset: int) -> tuple[ErrorCode, int]:
+    """What the broker answers: the error, and how far all live replicas have cut."""
+    request = pb.DeleteRecordsRequest(
+        partitions=[pb.DeleteRecordsPartition(topic=tp.topic, partition=tp.partition, offset=offset)]
+    )
+    service = ReplicaService(replicas=world.replicas, broker_id=ME)
+    answer = await service.delete_records(request.SerializeToString(), CallContext("test", None))
+    (deleted,) = pb.DeleteRecordsResponse.FromString(answer).partitions
+    return ErrorCode.from_number(deleted.error_code), deleted.low_watermark
+
+
+def test_only_the_leader_deletes_records() -> None:
+    """A leader cuts; once another one leads the same request is NOT_LEADER_OR_FOLLOWER, and the log stays (R-111)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME,), replicas=(ME, ONE))
+        world.image.brokers.pop(ONE)  # it is not alive, so nobody waits for it
+        hosted = world.replicas.replicas[ORDERS]
+        for value in (b"a", b"b"):
+            batch = memoryview(encode_batch([(world.clock.wall_ms(), None, value, ())]))
+            hosted.produce(batch, 1, 30_000, lambda answer: None)
+        assert await delete(world, ORDERS, 1) == (ErrorCode.NONE, 1)
+        await world.learn(ONE, 1, isr=(ME, ONE), replicas=(ME, ONE))
+        assert await delete(world, ORDERS, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert hosted.state.log_start_offset == 1
+        assert await delete(world, ELSEWHERE, 1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+    run(story)
