@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.mutants.generated import Generated, generate
+from tests.mutants.generated import CORE, Generated, generate
 from tests.mutants.nursery import Trial, judge_all
 from tests.mutants.reach import Reach, read, trace
 from tests.mutants.tree import Patch, applied, patches
@@ -95,6 +95,9 @@ def main(words: Sequence[str] | None = None) -> int:
         "--generated", type=int, default=0, metavar="N", help="try N generated mutants of the core instead"
     )
     parser.add_argument("--draw", type=int, default=1, help="seed of the draw of generated mutants")
+    parser.add_argument(
+        "--places", nargs="+", default=CORE, metavar="DIRECTORY", help="draw from the files of these; default: the core"
+    )
     parser.add_argument("--seeds", type=int, default=60, help="simulated seeds for each mutant, at most")
     parser.add_argument("--limit", type=float, default=60, metavar="SECONDS", help="for the seeds of one mutant")
     parser.add_argument(
@@ -121,7 +124,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"the unchanged sources do not pass: {error}")
         return 1
     if arguments.generated:
-        mutants = generate(arguments.generated, arguments.draw)
+        mutants = generate(arguments.generated, arguments.draw, arguments.places)
         verdicts = run_all([trial_of_generated(mutant, reach, arguments) for mutant in mutants], arguments)
     else:
         verdicts = run_all([trial_of_patch(patch, reach, arguments) for patch in chosen], arguments)

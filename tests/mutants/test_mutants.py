@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.generated import generate
+from tests.mutants.generated import CORE, _changes, generate
 from tests.mutants.nursery import differences
 from tests.mutants.tree import ROOT, BadPatch, Patch, applied, load, marked, patches
 
@@ -66,6 +66,23 @@ def test_generated_mutants_are_drawn_by_their_seed() -> None:
     for mutant in first:
         ast.parse(mutant.text)
         assert mutant.text.count("odradek_reached") == 1, mutant.name
+
+
+@pytest.mark.parametrize("place", CORE)
+def test_generated_mutants_of_each_part_of_the_core_can_be_tried(place: str) -> None:
+    """They change functions alone, so that a fork can become them."""
+    drawn = generate(6, 1, [place])
+    assert len(drawn) == 6
+    for mutant in drawn:
+        assert str(Path(mutant.path).parent) == place
+        assert differences(mutant.path, mutant.text), mutant.name
+
+
+def test_no_mutant_drops_the_call_of_super() -> None:
+    """The body of its class would be another one then, which no fork can become."""
+    for source, drawn in (("super().__init__(a)", 0), ("self.__init__(a)", 1), ("self.a = super().a", 0)):
+        (statement,) = ast.parse(source).body
+        assert len(list(_changes(statement))) == drawn, source
 
 
 @pytest.mark.slow
