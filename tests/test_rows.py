@@ -20,7 +20,7 @@ TESTS = Path(__file__).parent
 pytestmark = pytest.mark.xdist_group("rows")  # in one process, so that each file is parsed once
 LISTS = tomllib.loads((TESTS / "rows.toml").read_text())
 ROW = re.compile(rf"\b(?:{'|'.join(LISTS['areas'])})-\d+\b")
-RULE = re.compile(r"\bR-\d+\b")
+RULE = re.compile(r"\b[RL]-\d+\b")
 OWN = {Path(__file__).name}
 STORIES = (TESTS / "scripts", TESTS / "chaos" / "lessons")
 
@@ -30,10 +30,12 @@ def rows() -> list[str]:
 
 
 def rules() -> list[str]:
+    """Those of today, and those of the protocol before 0.11."""
     listed = []
-    for ranges in LISTS["rules"].values():
-        for first, last in (each.split("-") for each in ranges):
-            listed += [f"R-{number}" for number in range(int(first), int(last) + 1)]
+    for letter, table in (("R", "rules"), ("L", "old_rules")):
+        for ranges in LISTS[table].values():
+            for first, last in (each.split("-") for each in ranges):
+                listed += [f"{letter}-{number}" for number in range(int(first), int(last) + 1)]
     return listed
 
 
@@ -72,9 +74,9 @@ def excused(kind: str, what: str) -> list[str]:
 
 
 def test_the_lists_are_whole() -> None:
-    """Twelve areas with two hundred rows, seventeen sections with 182 rules, each once."""
+    """Twelve areas with two hundred rows, seventeen sections with 182 rules and one with 12 old ones, each once."""
     assert (len(LISTS["areas"]), len(rows()), len(set(rows()))) == (12, 200, 200)
-    assert (len(LISTS["rules"]), len(rules()), len(set(rules()))) == (17, 182, 182)
+    assert (len(LISTS["rules"]), len(rules()), len(set(rules()))) == (17, 182 + 12, 182 + 12)
 
 
 @pytest.mark.parametrize(
