@@ -112,6 +112,42 @@ def test_nobody_is_in_an_isr_who_was_never_registered(gone: int, found: int) -> 
     assert len(list(isr.IsrWithinReplicas().on_image(everything(), 1, after, MetadataImage()))) == found
 
 
+ELIGIBLE = (3,)
+
+
+@pytest.mark.parametrize(
+    ("min_isr", "of", "found"),
+    [
+        (2, replace(REGISTRATION, eligible=ELIGIBLE), 1),
+        (3, replace(REGISTRATION, eligible=ELIGIBLE), 0),
+        (2, replace(ALONE, eligible=ELIGIBLE), 0),
+        (2, REGISTRATION, 0),
+        (9, replace(REGISTRATION, replicas=(1, 2), isr=(1,), eligible=(2,)), 0),
+        (9, replace(REGISTRATION, replicas=(1, 2), isr=(1, 2), eligible=(3,)), 2),  # nor is it a replica
+        (2, replace(REGISTRATION, leader=-1, eligible=ELIGIBLE), 0),  # when one of them leads it is asked again
+    ],
+)
+def test_nobody_is_eligible_beside_an_isr_that_is_enough(min_isr: int, of: PartitionRegistration, found: int) -> None:
+    """It commits without them. All replicas are enough, however many min.insync.replicas asks for (W-6)."""
+    now = everything()
+    now.min_isr = min_isr
+    assert len(list(isr.IsrWithinReplicas().on_image(now, 1, image(of), MetadataImage()))) == found
+
+
+@pytest.mark.parametrize(
+    ("topic", "cluster", "found"), [("1", "2", 1), ("", "1", 1), ("", "", 0), ("2", "1", 0), ("", "2", 0)]
+)
+def test_what_is_enough_is_asked_anew_with_a_setting(topic: str, cluster: str, found: int) -> None:
+    """The topic's comes before the cluster's, and that before the nodes' own, which is 2 here."""
+    now, of = everything(), replace(ALONE, eligible=ELIGIBLE)
+    now.min_isr, before, after = 2, image(of), image(of, offset=10)
+    after.topics = before.topics
+    for configs, name, value in ((after.topic_configs, "t", topic), (after.broker_configs, "", cluster)):
+        if value:
+            configs[name] = {"min.insync.replicas": value}
+    assert len(list(isr.IsrWithinReplicas().on_image(now, 1, after, before))) == found
+
+
 @pytest.mark.parametrize("leader", [2, -1])
 def test_a_last_member_registers_anew_and_stays(leader: int) -> None:
     """It leads again as soon as it is unfenced, which is one change."""

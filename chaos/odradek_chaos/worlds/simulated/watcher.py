@@ -87,6 +87,7 @@ class Watcher:
 
     def __init__(self, world: World) -> None:
         self.now = Everything(damaged=world.excuses.damaged)
+        self.now.min_isr = world.plan.settings.min_insync_replicas
         self.now.flushes_before_ack = world.plan.settings.odradek_fsync == "before-ack"
         self.now.holds_under_min_isr = world.plan.settings.odradek_truncation_mode != "high-watermark"
         self.invariants = all_invariants()

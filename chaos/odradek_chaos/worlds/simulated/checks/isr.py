@@ -19,18 +19,24 @@ def changed_partitions(image: MetadataImage, before: MetadataImage) -> Iterator[
 
 
 class IsrWithinReplicas(Invariant):
-    """Leader in the ISR, ISR within the replicas, and nobody fenced in it but a last one without a leader.
+    """Leader in the ISR, ISR within the replicas, and nobody fenced in it but a last one without a leader. Who is
+    eligible is a replica outside of an ISR that has fewer members than min.insync.replicas asks for.
 
     An empty ISR is one that somebody is remembered beside: an eligible leader replica or the last leader (KIP-966).
-    Who was never registered counts as fenced.
+    Who was never registered counts as fenced. As long as nobody leads, nothing is committed either: whether the ISR is
+    enough is asked when it is elected from.
     """
 
     name = "isr-within-replicas"
-    rules = "N8, W-3, W-6, R-55"
+    rules = "N8, W-3, W-6, R-55, R-139"
 
     def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
-        fencing = image.brokers != before.brokers
-        found = changed_partitions(image, MetadataImage() if fencing else before)
+        concerns_all = (image.brokers, image.topic_configs, image.broker_configs) != (
+            before.brokers,
+            before.topic_configs,
+            before.broker_configs,
+        )
+        found = changed_partitions(image, MetadataImage() if concerns_all else before)
         for partition, registration in found:
             isr, replicas = registration.isr, registration.replicas
             remembered = registration.leader < 0 and (registration.eligible or registration.last_known_eligible)
@@ -40,6 +46,11 @@ class IsrWithinReplicas(Invariant):
                 yield 0, partition, f"leader {registration.leader} is not in the ISR {list(isr)}"
             if any(member in isr or member not in replicas for member in registration.eligible):
                 yield 0, partition, f"eligible {list(registration.eligible)} beside the ISR {list(isr)}"
+            if registration.eligible and registration.leader >= 0:
+                enough = min(now.min_isr_of(partition, image), len(replicas))
+                if len(isr) >= enough:
+                    sentence = f"eligible {list(registration.eligible)} beside the ISR {list(isr)}, where {enough} are"
+                    yield 0, partition, f"{sentence} enough to commit"
             fenced = [member for member in isr if member not in image.brokers or image.brokers[member].fenced]
             if fenced and (len(isr) > 1 or registration.leader >= 0):
                 yield 0, partition, f"fenced brokers {fenced} in the ISR {list(isr)}, leader {registration.leader}"

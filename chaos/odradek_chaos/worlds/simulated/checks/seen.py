@@ -18,6 +18,8 @@ from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
 from odradek_chaos.worlds.simulated.disk import SimDisk
 
 METADATA = "__cluster_metadata-0"
+MIN_ISR = "min.insync.replicas"
+ALL_BROKERS = ""  # whose settings are the cluster's defaults
 
 
 @lru_cache(maxsize=256)
@@ -77,6 +79,7 @@ class Everything:
     histories: dict[str, PartitionHistory] = field(default_factory=dict)
     newest_epochs: dict[str, int] = field(default_factory=dict)  # newest leader epoch that anybody ever knew
     damaged: dict[tuple[int, str], int] = field(default_factory=dict)  # and the incarnation that was replaced, or -1
+    min_isr: int = 1  # min.insync.replicas of the nodes
     flushes_before_ack: bool = False
     holds_under_min_isr: bool = True  # the old protocol does not (L-4)
     root: str = "/data"
@@ -96,6 +99,14 @@ class Everything:
         topic, number = _parts_of(partition)
         found = self.image.topics.get(topic)
         return found.partitions.get(number) if found is not None else None
+
+    def min_isr_of(self, partition: str, image: MetadataImage) -> int:
+        """min.insync.replicas by an image: of the topic, of the cluster, of the nodes. It may be more than there are
+        replicas."""
+        for configs in (image.topic_configs.get(_parts_of(partition)[0]), image.broker_configs.get(ALL_BROKERS)):
+            if configs and MIN_ISR in configs:
+                return int(configs[MIN_ISR])
+        return self.min_isr
 
     def registered_epoch(self, reader: int, broker_id: int) -> int:
         """The broker epoch of another broker that this one has read of, -1 for none."""
