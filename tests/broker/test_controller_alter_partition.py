@@ -90,7 +90,10 @@ def test_shrinking_and_expanding_moves_the_partition_epoch_alone() -> None:
     ],
 )
 def test_every_check_has_its_error(change: dict[str, Any], error: ErrorCode) -> None:
-    """CO-02 and CO-04: what is wrong decides the error, and nothing is written unless all is right."""
+    """CO-02 and CO-04: what is wrong decides the error, and nothing is written unless all is right.
+
+    A member of another incarnation than the registered one is not let in (KAFKA-14617, KIP-903).
+    """
     image = cluster()
     arguments: dict[str, Any] = {"isr": (1, 2, 3)} | change
     answer, records = ask(image, **arguments)
@@ -110,7 +113,7 @@ def test_a_sender_with_another_broker_epoch_is_refused_as_a_whole(epoch: int) ->
 
 @pytest.mark.parametrize("state", ["fenced", "leaving"])
 def test_a_fenced_or_leaving_member_is_ineligible_until_it_is_back(state: str) -> None:
-    """CO-03: the state is unchanged, and the same proposal is granted after unfencing."""
+    """CO-03, KIP-841: the state is unchanged; granted after unfencing (KAFKA-13916, and leaving: KAFKA-14140)."""
     image = cluster(fenced=(3,)) if state == "fenced" else cluster(leaving=(3,))
     answer, _ = ask(image, (1, 2, 3))
     assert answer.error_code == ErrorCode.INELIGIBLE_REPLICA

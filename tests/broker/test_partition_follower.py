@@ -98,7 +98,10 @@ def test_records_are_appended_before_the_bounds_move() -> None:
 
 
 def test_empty_answer_is_processed_and_loses_nothing() -> None:
-    """High watermark and log start offset of an empty answer count, and the last fetched epoch stays. (FE-20, R-82)"""
+    """High watermark and log start offset of an empty answer count. (FE-20, R-82)
+
+    And the next fetch names the last fetched epoch again (R-81, KAFKA-15510).
+    """
     partition = started(8, 2, ((4, 0),))
     effects = partition.on_fetch_answer(answer(ask(partition), high_watermark=7, log_start=3), 0)
     assert of_kind(effects, HighWatermarkAdvanced) == [HighWatermarkAdvanced(2, 7)]
@@ -220,7 +223,10 @@ def test_position_waits_for_the_flush_before_ack() -> None:
 
 
 def test_divergence_cuts_step_by_step_and_moves_no_bound() -> None:
-    """(4,140): 140; (3,130), which we never had, while our 2 ends at 129: 129; (2,120): 120. (FE-15, FE-19, R-28)"""
+    """(4,140): 140; (3,130), which we never had, while our 2 ends at 129: 129; (2,120): 120. (FE-15, FE-19)
+
+    The high watermark of such an answer, 160, is not taken over (R-28, KAFKA-14704).
+    """
     partition = started(200, 115, ((1, 0), (2, 119), (4, 129)))
     for epoch, end, cut in ((4, 140, 140), (3, 130, 129), (2, 120, 120)):
         effects = partition.on_fetch_answer(diverging(ask(partition).fetch_offset, epoch, end), 0)

@@ -41,7 +41,7 @@ def offsets_request(partition: FollowerPartition) -> OffsetsRequest:
 
 
 def test_out_of_range_above_the_leaders_end() -> None:
-    """The leader ends below us: cut at its end, the high watermark follows. (FE-11, R-83)"""
+    """The leader ends below us: cut at its end, and nothing is fatal. (FE-11, R-83, KAFKA-7414)"""
     partition = started(9, 8, ((4, 0),))
     effects = partition.on_offsets_answer(offsets_request(partition), ErrorCode.NONE, 0, 6, 0)
     assert [effect.offset for effect in of_kind(effects, Truncate)] == [6]

@@ -137,7 +137,10 @@ def test_confirmed_shrink_frees_it() -> None:
 
 
 def test_latest_is_hidden_until_the_epoch_start_is_reached() -> None:
-    """HW 2, LEO 5 at election: clients hear the end once the high watermark is 5, replicas at once. (PA-03, R-26)"""
+    """HW 2, LEO 5 at election: clients hear the end once the high watermark is 5, replicas at once. (PA-03, R-26)
+
+    Told 2 by the new leader, a client would see the end go back from what the old one told it (KAFKA-2334, KIP-207).
+    """
     partition = leader(replica_log(5, high_watermark=2), metadata=registration(replicas=[0, 1]))
     hidden = (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
     assert partition.offset_bound(-1, replica=False, read_committed=False) == hidden

@@ -226,7 +226,7 @@ def test_oldest_protocol_expands_at_the_high_watermark() -> None:
     ],
 )
 def test_only_eligible_replicas_are_proposed(fenced: bool, stopping: bool, epoch: int, joins: bool) -> None:
-    """Fenced, stopping, or of another incarnation: no proposal. (PA-17, PA-18, R-143)"""
+    """Fenced, stopping, or of another incarnation: no proposal. (PA-17, PA-18, R-143, KAFKA-13916, KAFKA-14140)"""
     brokers = Brokers(3)
     brokers.change(2, fenced=fenced, stopping=stopping, epoch=epoch)
     partition = leader(metadata=OUTSIDE, brokers=brokers)

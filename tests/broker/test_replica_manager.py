@@ -234,7 +234,7 @@ class Waiter:
 
 
 def test_a_rise_of_a_followers_high_watermark_wakes_who_reads_there() -> None:
-    """New records alone wake no consumer, the bound below which they may be read does (R-29, FE-21)."""
+    """New records alone wake no consumer, the bound below which they may be read does (R-29, FE-21, KAFKA-14334)."""
 
     async def story(world: World) -> None:
         await world.learn(ONE, 0)

@@ -61,7 +61,7 @@ def test_a_second_proposal_for_a_partition_is_not_attempted() -> None:
 
 
 def test_a_proposal_in_flight_admits_no_second_one() -> None:
-    """R-48: also after the request has left."""
+    """R-48: also after the request has left. Both are answered; no answer makes it forget the other (KAFKA-12686)."""
 
     async def story(cluster: Cluster) -> None:
         await cluster.begin(assignment=(3, 2, 1))
