@@ -104,6 +104,27 @@ def test_one_change_is_too_few_to_leave_an_isr_and_come_back(then: PartitionRegi
     assert len(list(isr.UncleanExclusion().on_image(everything(), 1, after, image(REGISTRATION)))) == found
 
 
+@pytest.mark.parametrize(
+    ("ended", "then", "found"),
+    [
+        (b"a", replace(ALONE, eligible=(2, 3)), 1),
+        (b"of 3", replace(ALONE, eligible=(2, 3)), 0),
+        (b"a", replace(ALONE, eligible=(3,), partition_epoch=8), 0),
+        (b"a", replace(ALONE, eligible=(2, 3), partition_epoch=8), 1),
+        (b"a", replace(ALONE, eligible=(2, 3), partition_epoch=9), 0),
+    ],
+    ids=["stays", "ended cleanly", "left", "stays through a change", "left and came back"],
+)
+def test_who_ended_uncleanly_is_no_longer_eligible_when_it_registers(
+    ended: bytes, then: PartitionRegistration, found: int
+) -> None:
+    """Beside an ISR as little as in it (S-10). After a clean shutdown it has everything, and may stay."""
+    now, before, after = everything(), image(replace(ALONE, eligible=(2, 3))), image(then, offset=10)
+    after.brokers[2] = replace(after.brokers[2], incarnation_id=b"b", broker_epoch=9)
+    now.ended_uncleanly[ended] = None
+    assert len(list(isr.UncleanExclusion().on_image(now, 1, after, before))) == found
+
+
 @pytest.mark.parametrize(("gone", "found"), [(2, 1), (3, 0)], ids=["a member", "another broker"])
 def test_nobody_is_in_an_isr_who_was_never_registered(gone: int, found: int) -> None:
     """As little as somebody who is fenced."""

@@ -92,6 +92,18 @@ def test_a_killed_leader_costs_a_silence_that_the_run_tells() -> None:
     assert result.silences_ms["kill"] > 20
 
 
+@pytest.mark.parametrize(("strike", "found"), [("kill", 1), ("stop", 0)])
+def test_how_a_process_ended_is_seen_on_its_disk(strike: str, found: int) -> None:
+    """Killed is unclean, stopped is not; all three are killed when the run is over."""
+    worlds: list[World] = []
+    script = Script((Strike(1_000_000, strike, {"broker": 2, "down_ms": 200}),))
+    options = Options(faults_ms=2_000, nemeses=("stop", "kill"), chance="none", core="never")
+    result = run_seed(1, options, script=script, prepare=worlds.append)
+    assert not result.findings, result.report()
+    assert result.faults == {strike: 1}
+    assert len(worlds[0].watcher.now.ended_uncleanly) == found + 3
+
+
 def test_a_writer_that_comes_back_as_the_writers_end_ends_with_them() -> None:
     """A client that crashed just before is told to stop even if it connects after the others were told."""
     options = Options(faults_ms=1_000, nemeses=("client-crash",), chance="none", core="never")

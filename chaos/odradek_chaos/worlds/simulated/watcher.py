@@ -16,6 +16,7 @@ from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.node import Node
 from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.quorum_node import Standing
+from odradek_proto.formats import CLEAN_SHUTDOWN
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
@@ -169,7 +170,17 @@ class Watcher:
         for moment in self._world.timeline.new_events_of(broker_id):
             self._tell_moment(moment)
         self._world.board.gone(self._world.loop.now_us, broker_id)
+        self._see_how_it_ended(broker_id)
         self._forget(broker_id)
+
+    def _see_how_it_ended(self, broker_id: int) -> None:
+        """A process removes the clean shutdown file as it starts, and writes it as the very last it does."""
+        cluster = self._world.cluster
+        node = cluster.nodes.get(broker_id)
+        if node is None or node.broker is None:
+            return  # it did not come so far as to register
+        if cluster.machines[broker_id].disk.find(f"{self.now.root}/{CLEAN_SHUTDOWN}") is None:
+            self.now.ended_uncleanly[node.broker.session.incarnation_id] = None
 
     def _begin(self, broker_id: int) -> Eye | None:
         """A process runs that was not looked at yet; None when it has no node yet, or is gone already."""

@@ -58,32 +58,40 @@ class IsrWithinReplicas(Invariant):
 
 class UncleanExclusion(Invariant):
     """A broker that registers anew leaves every ISR in that same moment, unless it is the last; it may have lost
-    what it had.
+    what it had. If its last process ended without a clean shutdown, it is eligible nowhere either.
 
-    Between two looks it may also have come back, which takes two changes of the partition.
+    Between two looks it may also have come back, which takes two changes of the partition. How a process ended is
+    seen on its disk in that moment, and not asked of the broker.
     """
 
     name = "unclean-exclusion"
-    rules = "N8, S-10, R-152"
+    rules = "N8, S-10, R-141, R-152"
 
     def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
         for member, registration in image.brokers.items():
             known = before.brokers.get(member)
             if known is None or known.incarnation_id == registration.incarnation_id:
                 continue
+            unclean = known.incarnation_id in now.ended_uncleanly
             for topic in image.topics.values():
                 was = before.topics.get(topic.name)
                 for number, partition in topic.partitions.items():
                     old = None if was is None else was.partitions.get(number)
-                    if old is None or member not in old.isr or member not in partition.isr:
-                        continue
-                    if partition.partition_epoch > old.partition_epoch + 1:
+                    if old is None or partition.partition_epoch > old.partition_epoch + 1:
                         continue  # it may have left and come back
-                    if old.isr == (member,) and old.leader < 0:
-                        continue  # the last one, which may lead again
-                    if len(partition.isr) > 1 or partition.leader >= 0:
+                    if _stays(member, old, partition):
                         sentence = f"registered anew and is still in the ISR {list(partition.isr)}"
                         yield member, f"{topic.name}-{number}", sentence
+                    if unclean and member in partition.eligible:
+                        sentence = f"ended uncleanly, registered anew and is still eligible: {list(partition.eligible)}"
+                        yield member, f"{topic.name}-{number}", sentence
+
+
+def _stays(member: int, old: PartitionRegistration, new: PartitionRegistration) -> bool:
+    """Whether a member of an ISR is still in it, and not as the last one, which may lead again."""
+    if member not in old.isr or member not in new.isr or (old.isr == (member,) and old.leader < 0):
+        return False
+    return len(new.isr) > 1 or new.leader >= 0
 
 
 class MaximalIsrSuperset(Invariant):

@@ -78,6 +78,7 @@ class Everything:
     images: dict[int, MetadataImage] = field(default_factory=dict)  # what each running broker has read of the metadata
     histories: dict[str, PartitionHistory] = field(default_factory=dict)
     newest_epochs: dict[str, int] = field(default_factory=dict)  # newest leader epoch that anybody ever knew
+    ended_uncleanly: dict[bytes, None] = field(default_factory=dict)  # ids of brokers' incarnations
     damaged: dict[tuple[int, str], int] = field(default_factory=dict)  # and the incarnation that was replaced, or -1
     min_isr: int = 1  # min.insync.replicas of the nodes
     flushes_before_ack: bool = False
