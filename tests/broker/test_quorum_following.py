@@ -81,6 +81,19 @@ def test_an_epoch_that_only_the_leader_has_cuts_to_the_end_of_the_one_before() -
     assert [cut.offset for cut in of(effects, TruncateLog)] == [6]
 
 
+def test_a_diverging_answer_moves_no_high_watermark() -> None:
+    """KAFKA-14704, R-28: what is left after the first cut may still be other than what the leader has committed."""
+    core, send = follower(high_watermark=3)
+    effects = core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, 12, 0, EpochEntry(4, 20)), NOW)
+    assert [cut.offset for cut in of(effects, TruncateLog)] == [6]
+    assert not of(effects, HighWatermarkAdvanced)
+    (again,) = of(effects, Send)
+    effects = core.on_answer(again, FetchAnswer(ErrorCode.NONE, 2, 6, 12, 0, EpochEntry(2, 4)), NOW)
+    assert not of(effects, Fail)
+    assert [cut.offset for cut in of(effects, TruncateLog)] == [3]
+    assert core.log.high_watermark == 3
+
+
 def test_cutting_below_the_high_watermark_is_fatal() -> None:
     """R-210: it was promised; never silently."""
     core, send = follower(high_watermark=6)

@@ -147,9 +147,11 @@ class Following:
         if answer.snapshot is not None:
             self._begin_download(role, answer.snapshot)
             return
-        if answer.diverging is not None:
+        if answer.diverging is not None:  # the rest of the log may be another one, too: no high watermark (KAFKA-14704)
             self._truncate(answer.diverging)
-        elif answer.headers and not self._append(role, answer):
+            self.fetch(now_ms)
+            return
+        if answer.headers and not self._append(role, answer):
             return
         reached = min(log.log_end_offset, answer.high_watermark)
         if reached > log.high_watermark:
