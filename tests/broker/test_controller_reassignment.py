@@ -203,6 +203,25 @@ def test_the_last_one_that_may_lead_is_not_sent_away(current: PartitionRegistrat
     assert (orders(loose).replicas, orders(loose).isr, orders(loose).recovering) == ((1, 2), (1,), True)
 
 
+@pytest.mark.parametrize(
+    "current",
+    [
+        replace(partition_of([3, 2, 1], [], NO_LEADER, eligible=[1], last_known=[3]), adding=(3,)),
+        replace(partition_of([3, 2, 1], [], NO_LEADER, eligible=[3], last_known=[1]), adding=(3,)),
+        replace(partition_of([3, 2, 1], [3], NO_LEADER, eligible=[1]), adding=(3,)),
+        replace(partition_of([3, 2, 1], [3], 3, eligible=[1]), adding=(3,)),
+    ],
+    ids=["last known leader", "eligible", "last member", "leader"],
+)
+def test_nobody_is_sent_away_while_those_who_stay_are_dead(current: PartitionRegistration) -> None:
+    """Who is eligible is not any more when it comes back from an unclean stop, and then nobody would be left to wait
+    for: the partition would be without a leader for ever."""
+    image = cluster(current, fenced=[1], min_insync_replicas="2")
+    assert reassign(image, [], settings=WITH_ELR) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassign(image, [2, 1], settings=WITH_ELR) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert orders(image) == current
+
+
 def test_a_cancellation_may_leave_an_empty_isr_to_the_last_known_leader() -> None:
     """It stays, and leads as soon as it is back (R-140)."""
     current = replace(partition_of([3, 1, 2], [], NO_LEADER, last_known=[1]), adding=(3,))

@@ -144,14 +144,14 @@ def _with_isr(current: PartitionRegistration, target: PartitionTarget, unclean_a
     enough = len(isr) >= needed or len(current.isr) < needed
     if isr and (isr == current.isr or enough or unclean_allowed):
         return replace(target, isr=isr)
-    remembered = current.eligible or current.last_known_eligible  # who leads without an ISR; nobody else may, cleanly
-    holders = current.isr or remembered
-    if not isr and (set(remembered) & set(replicas) or not holders):
+    waited_for = {*current.eligible, *current.last_known_eligible}  # without an ISR; who is eligible may cease to be
+    leads_at_once = any(replica in replicas and target.acceptable(replica) for replica in current.eligible)
+    if not isr and (leads_at_once or (not current.isr and waited_for <= set(replicas))):
         return replace(target, isr=isr)
-    leaving = [replica for replica in holders if replica not in isr]
+    leaving = sorted({*current.isr, *(() if isr else waited_for)} - set(replicas))
     if not unclean_allowed:
         reason = f"without {', '.join(map(str, leaving))} the in-sync replicas would be {list(isr)}, and " + (
-            f"min.insync.replicas asks for {needed}" if isr else "only an unclean election could give it a leader"
+            f"min.insync.replicas asks for {needed}" if isr else "only an unclean election could give it a leader now"
         )
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     chosen = next((replica for replica in replicas if target.acceptable(replica)), replicas[0])
