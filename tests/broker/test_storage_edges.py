@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
-from odradek_chaos.worlds.simulated.inodes import Inode
-from odradek_proto.records import HEADER_SIZE
+import random
 
-from tests.broker.log_bench import DIRECTORY, START_MS, LogBench, batch, offsets
+import pytest
+from odradek_broker.storage import walk
+from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.settings import LogSettings
+from odradek_broker.storage.walk import walk_headers, walk_verified
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.inodes import Inode
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_proto.records import HEADER_SIZE, iter_batches, read_header
+
+from tests.broker.log_bench import DIRECTORY, ORDERS, START_MS, LogBench, batch, offsets
 
 
 @pytest.fixture
@@ -64,3 +73,88 @@ def test_the_largest_offset_that_an_index_can_span_stays_in_the_segment(bench: L
     bench.append(batch(1 << 31))
     assert [segment.base_offset for segment in bench.log.segments] == [0, 1 << 31]
     assert offsets(bench.read_all()) == [0, (1 << 31) - 1, 1 << 31]
+
+
+def test_a_reader_goes_on_behind_the_widest_gap(bench: LogBench) -> None:
+    """Between two segments that do not touch (R-225): whoever asks for an offset there gets the next batch (LG-12)."""
+    far = 1 << 31
+    bench.fill(1)
+    bench.append(batch(far))
+    bench.append(batch(far * 3))
+    for cold in (False, True):
+        if cold:
+            bench.cold()
+        for offset in (1, far - 1, far + 1, far * 3 - 1):
+            found = read_header(b"".join(bench.log.read(offset, HEADER_SIZE, bench.log.end_offset))).base_offset
+            assert found == (far if offset <= far else far * 3), (offset, cold)
+
+
+def test_batches_in_several_pieces_are_served_and_spread_batch_by_batch() -> None:
+    """A stamped head and the rest each, as they come from producers: in memory, and over two segments."""
+    bench = LogBench(LogSettings(segment_bytes=500))
+    bench.open()
+    made = [batch(offset) for offset in range(6)]
+    pieces = [piece for each in made for piece in (each[:16], memoryview(each)[16:])]
+    bench.log.append([read_header(each) for each in made], pieces)
+    size = len(made[0])
+    assert len(bench.log.segments) > 1
+    assert b"".join(bench.disk.read(segment.path) for segment in bench.log.segments) == b"".join(made)
+    for offset in range(6):
+        for count in range(1, 7 - offset):
+            found = b"".join(bench.log.read(offset, count * size, 6))
+            assert found == b"".join(made[offset : offset + count]), (offset, count)
+
+
+@pytest.mark.parametrize("piece", range(HEADER_SIZE, 3 * HEADER_SIZE, 7))
+def test_a_walk_reads_on_wherever_its_piece_ends(bench: LogBench, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two batches, in a header and in a body: a log of many megabytes has all of it."""
+    bench.settings = LogSettings()
+    bench.log.use(bench.settings)
+    written = b"".join(bench.fill(1, size=30 + place % 13 * 11)[0] for place in range(40))
+    (segment,) = bench.log.segments
+    monkeypatch.setattr(walk, "HEADER_CHUNK", piece)
+    monkeypatch.setattr(walk, "VERIFY_CHUNK", piece)
+    there = [(position, header.base_offset) for position, header in iter_batches(written)]
+    for way in (walk_headers, walk_verified):
+        assert [(at, header.base_offset) for at, header in way(segment.file, 0, segment.size)] == there
+
+
+ONE = bytes(range(16))
+
+
+class Place:
+    """A disk with nothing on it, and a log directory below directories that are not there yet."""
+
+    PATH = "/srv/odradek/data"
+
+    def __init__(self) -> None:
+        self.disk = SimDisk(random.Random(1))
+        self.files = SimFiles(self.disk, SimLoop(), random.Random(1))
+
+    def open(self) -> LogDirectory:
+        return LogDirectory.open(
+            self.files, self.PATH, node_id=1, cluster_id="cluster", wall_ms=START_MS, rng=random.Random(2)
+        )
+
+
+def test_every_directory_on_the_way_to_a_new_log_directory_is_there_for_good() -> None:
+    """Otherwise a power loss takes all logs with the name of a directory far above them."""
+    place = Place()
+    place.open()
+    for parent, name in (("/", "srv"), ("/srv", "odradek"), ("/srv/odradek", "data")):
+        assert name in place.disk.directory(parent).durable, name
+
+
+def test_a_clean_end_keeps_a_log_start_within_a_segment() -> None:
+    """What was deleted does not come back (R-142, R-160), although no checkpoint was written while it ran."""
+    place = Place()
+    directory = place.open()
+    log = directory.open_log(ORDERS, ONE, LogSettings(), wall_ms=START_MS)
+    for offset in range(5):
+        made = batch(offset)
+        log.append([read_header(made)], [made])
+    log.state.log_end_offset = log.end_offset
+    log.advance_log_start(3)
+    directory.close(clean=True)
+    again = place.open().open_log(ORDERS, ONE, LogSettings(), wall_ms=START_MS)
+    assert (again.log_start_offset, again.end_offset) == (3, 5)
