@@ -13,7 +13,7 @@ from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.inodes import Inode
 from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_proto.records import HEADER_SIZE, iter_batches, read_header
+from odradek_proto.records import HEADER_SIZE, encode_batch, iter_batches, read_header
 
 from tests.broker.log_bench import DIRECTORY, ORDERS, START_MS, LogBench, batch, offsets
 
@@ -108,9 +108,13 @@ def test_batches_in_several_pieces_are_served_and_spread_batch_by_batch() -> Non
 @pytest.mark.parametrize("piece", range(HEADER_SIZE, 3 * HEADER_SIZE, 7))
 def test_a_walk_reads_on_wherever_its_piece_ends(bench: LogBench, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two batches, in a header and in a body: a log of many megabytes has all of it."""
-    bench.settings = LogSettings()
-    bench.log.use(bench.settings)
-    written = b"".join(bench.fill(1, size=30 + place % 13 * 11)[0] for place in range(40))
+    bench.log.use(LogSettings())
+    made = []
+    for place in range(40):
+        value = (b"\0" if place % 3 else b"\xff") * (30 + place % 13 * 11)  # what a number is read from by mistake
+        made.append(encode_batch([(START_MS, None, value, ())], base_offset=place))
+        bench.append(made[-1])
+    written = b"".join(made)
     (segment,) = bench.log.segments
     monkeypatch.setattr(walk, "HEADER_CHUNK", piece)
     monkeypatch.setattr(walk, "VERIFY_CHUNK", piece)
