@@ -208,7 +208,7 @@ def rejoins_by_registering(broken: bool) -> list[Violation]:
 
 @case(isr.MaximalIsrSuperset)
 def forgets_a_member(broken: bool) -> list[Violation]:
-    seen = replace(LEADER, maximal_isr=(1,) if broken else (1, 2, 3))
+    seen = replace(LEADER, maximal_isr=(1,) if broken else (1, 2, 3), is_proposing=True)
     return told(isr.MaximalIsrSuperset(), everything(), seen, None)
 
 

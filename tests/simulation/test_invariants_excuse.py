@@ -104,69 +104,12 @@ def test_one_change_is_too_few_to_leave_an_isr_and_come_back(then: PartitionRegi
     assert len(list(isr.UncleanExclusion().on_image(everything(), 1, after, image(REGISTRATION)))) == found
 
 
-@pytest.mark.parametrize(
-    ("ended", "then", "found"),
-    [
-        (b"a", replace(ALONE, eligible=(2, 3)), 1),
-        (b"of 3", replace(ALONE, eligible=(2, 3)), 0),
-        (b"a", replace(ALONE, eligible=(3,), partition_epoch=8), 0),
-        (b"a", replace(ALONE, eligible=(2, 3), partition_epoch=8), 1),
-        (b"a", replace(ALONE, eligible=(2, 3), partition_epoch=9), 0),
-    ],
-    ids=["stays", "ended cleanly", "left", "stays through a change", "left and came back"],
-)
-def test_who_ended_uncleanly_is_no_longer_eligible_when_it_registers(
-    ended: bytes, then: PartitionRegistration, found: int
-) -> None:
-    """Beside an ISR as little as in it (S-10). After a clean shutdown it has everything, and may stay."""
-    now, before, after = everything(), image(replace(ALONE, eligible=(2, 3))), image(then, offset=10)
-    after.brokers[2] = replace(after.brokers[2], incarnation_id=b"b", broker_epoch=9)
-    now.ended_uncleanly[ended] = None
-    assert len(list(isr.UncleanExclusion().on_image(now, 1, after, before))) == found
-
-
 @pytest.mark.parametrize(("gone", "found"), [(2, 1), (3, 0)], ids=["a member", "another broker"])
 def test_nobody_is_in_an_isr_who_was_never_registered(gone: int, found: int) -> None:
     """As little as somebody who is fenced."""
     after = image(REGISTRATION)
     del after.brokers[gone]
     assert len(list(isr.IsrWithinReplicas().on_image(everything(), 1, after, MetadataImage()))) == found
-
-
-ELIGIBLE = (3,)
-
-
-@pytest.mark.parametrize(
-    ("min_isr", "of", "found"),
-    [
-        (2, replace(REGISTRATION, eligible=ELIGIBLE), 1),
-        (3, replace(REGISTRATION, eligible=ELIGIBLE), 0),
-        (2, replace(ALONE, eligible=ELIGIBLE), 0),
-        (2, REGISTRATION, 0),
-        (9, replace(REGISTRATION, replicas=(1, 2), isr=(1,), eligible=(2,)), 0),
-        (9, replace(REGISTRATION, replicas=(1, 2), isr=(1, 2), eligible=(3,)), 2),  # nor is it a replica
-        (2, replace(REGISTRATION, leader=-1, eligible=ELIGIBLE), 0),  # when one of them leads it is asked again
-    ],
-)
-def test_nobody_is_eligible_beside_an_isr_that_is_enough(min_isr: int, of: PartitionRegistration, found: int) -> None:
-    """It commits without them. All replicas are enough, however many min.insync.replicas asks for (W-6)."""
-    now = everything()
-    now.min_isr = min_isr
-    assert len(list(isr.IsrWithinReplicas().on_image(now, 1, image(of), MetadataImage()))) == found
-
-
-@pytest.mark.parametrize(
-    ("topic", "cluster", "found"), [("1", "2", 1), ("", "1", 1), ("", "", 0), ("2", "1", 0), ("", "2", 0)]
-)
-def test_what_is_enough_is_asked_anew_with_a_setting(topic: str, cluster: str, found: int) -> None:
-    """The topic's comes before the cluster's, and that before the nodes' own, which is 2 here."""
-    now, of = everything(), replace(ALONE, eligible=ELIGIBLE)
-    now.min_isr, before, after = 2, image(of), image(of, offset=10)
-    after.topics = before.topics
-    for configs, name, value in ((after.topic_configs, "t", topic), (after.broker_configs, "", cluster)):
-        if value:
-            configs[name] = {"min.insync.replicas": value}
-    assert len(list(isr.IsrWithinReplicas().on_image(now, 1, after, before))) == found
 
 
 @pytest.mark.parametrize("leader", [2, -1])

@@ -338,6 +338,7 @@ def _replica(key: tuple[int, str], incarnation: int, slot: Slot) -> ReplicaSeen:
             broker_id,
             leader.isr,
             slot.maximal,
+            leader.replicas.isr.pending is not None,
             leader.partition_epoch,
             leader.effective_min_isr,
             {each.broker_id: RemoteSeen(each.log_end_offset, each.broker_epoch) for each in leader.replicas.remotes},

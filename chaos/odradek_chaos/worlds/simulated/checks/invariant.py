@@ -39,7 +39,7 @@ class Change(IntFlag):
     LOG_END = 1
     HIGH_WATERMARK = 2
     TERM = 4  # leader epoch, leader, or role
-    ISR = 8  # either of the two sets, partition epoch or effective min.insync.replicas
+    ISR = 8  # either of the two sets, whether one is proposed, partition epoch or effective min.insync.replicas
     REMOTES = 16  # what a leader knows of its followers
     LEADS = 32  # no change, but who it is that changed
     ANYTHING = 63
@@ -68,6 +68,7 @@ def changes_of(seen: ReplicaSeen, before: ReplicaSeen | None) -> int:
     if (
         seen.maximal_isr != before.maximal_isr
         or seen.isr != before.isr
+        or seen.is_proposing is not before.is_proposing
         or seen.partition_epoch != before.partition_epoch
         or seen.min_isr != before.min_isr
     ):

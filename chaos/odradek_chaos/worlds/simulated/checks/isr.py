@@ -95,7 +95,12 @@ def _stays(member: int, old: PartitionRegistration, new: PartitionRegistration) 
 
 
 class MaximalIsrSuperset(Invariant):
-    """The newest leader waits for everybody who is in the controller's ISR."""
+    """The newest leader waits for everybody who is in the controller's ISR, and, while its own is enough to commit, for
+    everybody who is eligible beside that. Without a proposal on its way it waits for its own ISR alone, which is the
+    controller's of the same partition epoch.
+
+    Its ISR may be older than the controller's, and who has become eligible since was in it.
+    """
 
     name = "maximal-isr-superset"
     rules = "N4, W-5, R-4, R-46"
@@ -103,10 +108,13 @@ class MaximalIsrSuperset(Invariant):
     leaders_only = True
 
     def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
-        if not seen.is_leader or not now.is_newest(seen):
+        if not seen.is_leader:
             return
+        if not seen.is_proposing and sorted(seen.maximal_isr) != sorted(seen.isr):
+            sentence = f"waits for {list(seen.maximal_isr)} with no proposal on its way, and its ISR is"
+            yield seen.broker_id, seen.partition, f"{sentence} {list(seen.isr)}"
         registration = now.registration(seen.partition)
-        if registration is not None:
+        if registration is not None and now.is_newest(seen):
             yield from self._compare(registration, seen)
 
     def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
@@ -120,10 +128,15 @@ class MaximalIsrSuperset(Invariant):
     def _compare(self, registration: PartitionRegistration, seen: ReplicaSeen) -> Violations:
         if registration.leader != seen.broker_id or registration.leader_epoch != seen.leader_epoch:
             return
-        forgotten = [member for member in registration.isr if member not in seen.maximal_isr]
-        if forgotten:
-            sentence = f"waits for {list(seen.maximal_isr)}, and the controller's ISR is {list(registration.isr)}"
-            yield seen.broker_id, seen.partition, sentence
+        isr, eligible = registration.isr, registration.eligible if len(seen.isr) >= seen.min_isr else ()
+        if any(member not in seen.maximal_isr for member in (*isr, *eligible)):
+            sentence = f"waits for {list(seen.maximal_isr)}, and the controller's ISR is {list(isr)}"
+            yield seen.broker_id, seen.partition, sentence + (f", eligible {list(eligible)}" if eligible else "")
+        if seen.partition_epoch == registration.partition_epoch and sorted(seen.isr) != sorted(isr):
+            sentence = (
+                f"has the ISR {list(seen.isr)} in partition epoch {seen.partition_epoch}, and the controller's is"
+            )
+            yield seen.broker_id, seen.partition, f"{sentence} {list(isr)}"
 
 
 class CandidateCompleteness(Invariant):

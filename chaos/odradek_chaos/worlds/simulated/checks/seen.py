@@ -48,6 +48,7 @@ class ReplicaSeen(Struct):
     leader: int = -1  # whom it follows, or itself
     isr: tuple[int, ...] = ()  # as a leader: what it believes to be committed
     maximal_isr: tuple[int, ...] = ()
+    is_proposing: bool = False  # another ISR, of which it has not heard yet whether it was taken
     partition_epoch: int = -1
     min_isr: int = 1
     remotes: dict[int, RemoteSeen] = {}
