@@ -11,9 +11,11 @@
 Rules of the format. A producer writes `send` before the record leaves it, then `ack` or `error`; a line that is
 missing at the end of the file was not yet known, and a half-written last line is ignored. Values are unique in
 their topic. A value that is no UTF-8 stands in `value_b64` instead of `value`. `partition` may be left out, or
-null, in a `send` whose partition was not chosen yet. `acks` is "all", 1 or 0 ("all" when absent). `definite` says
-that the record was certainly not written; when it is false or absent nobody knows. Fields that are not named here
-are kept by nobody and harm nobody: `key`, `epoch`, causes, settings.
+null, in a `send` whose partition was not chosen yet. An `ack` whose offset is not known has none, or -1. `acks` is
+"all" or -1, 1, or 0, as a number or as text; "all" when absent. `definite` says that the record was certainly not
+written; when it is false or absent nobody knows. Fields that are not named here are kept by nobody and harm nobody:
+`key`, `epoch`, causes, settings. A value that a field cannot have is refused and never read as another one: an unknown
+`acks` taken for 0 would hide what was lost.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -40,7 +43,15 @@ VALUE, VALUE_B64, KEY, ACKS, TIME_MS, CLIENT, DEFINITE = (
     "definite",
 )
 ACKS_ALL, ACKS_LEADER, ACKS_NONE = "all", 1, 0
-NO_PARTITION = -1
+_ACKS: dict[str | int, str | int] = {
+    **dict.fromkeys((ACKS_ALL, -1, "-1"), ACKS_ALL),
+    **dict.fromkeys((1, "1"), ACKS_LEADER),
+    **dict.fromkeys((0, "0"), ACKS_NONE),
+}
+NO_PARTITION, NO_OFFSET = -1, -1
+LARGEST_PARTITION = (1 << 31) - 1
+LARGEST_OFFSET = (1 << 63) - 2
+"""An int64 as in Kafka, and so is the exclusive end behind it."""
 DIGEST_BYTES = 16
 
 
@@ -95,29 +106,59 @@ def decode_event(text: str, line: int) -> Event:
         raise CorruptHistory(f"no JSON: {error}", line) from error
     if not isinstance(raw, dict) or raw.get(TYPE) not in TYPES or not isinstance(raw.get(TOPIC), str):
         raise CorruptHistory(f"needs a type of {', '.join(TYPES)} and a topic", line)
-    partition = raw.get(PARTITION)
-    offset = raw.get(OFFSET, -1)
-    if partition is None:
-        partition = NO_PARTITION
-    if type(partition) is not int or type(offset) is not int:
-        raise CorruptHistory("partition and offset are integers", line)
-    if raw[TYPE] in (ACK, DELIVER) and partition < 0:
+    partition = NO_PARTITION if raw.get(PARTITION) is None else _number_of(raw, PARTITION, LARGEST_PARTITION, line)
+    offset = _number_of(raw, OFFSET, LARGEST_OFFSET, line) if OFFSET in raw else NO_OFFSET
+    if raw[TYPE] in (ACK, DELIVER) and partition == NO_PARTITION:
         raise CorruptHistory(f"an event of type {raw[TYPE]} needs a partition", line)
-    if raw[TYPE] == DELIVER and offset < 0:
+    if raw[TYPE] == DELIVER and offset == NO_OFFSET:
         raise CorruptHistory("a delivered record needs its offset", line)
-    acks = raw.get(ACKS, ACKS_ALL)
     return Event(
         raw[TYPE],
-        raw[TOPIC],
+        _text_of(raw, TOPIC, line),
         partition,
         _value_of(raw, line),
         offset,
-        ACKS_ALL if acks in (ACKS_ALL, -1, "-1") else int(acks in (1, "1")),
-        str(raw.get(CLIENT, "")),
-        int(raw[TIME_MS]) if isinstance(raw.get(TIME_MS), int | float) else 0,
+        _acks_of(raw, line),
+        _text_of(raw, CLIENT, line),
+        _time_of(raw, line),
         raw.get(DEFINITE) is True,
         line,
     )
+
+
+def _number_of(raw: dict[str, Any], name: str, largest: int, line: int) -> int:
+    """A partition or an offset; -1 says that it is not known."""
+    number = raw[name]
+    if type(number) is not int:
+        raise CorruptHistory("partition and offset are integers", line)
+    if not -1 <= number <= largest:
+        raise CorruptHistory(f"no {name} is below 0 (-1: not known) or above {largest}", line)
+    return number
+
+
+def _text_of(raw: dict[str, Any], name: str, line: int) -> str:
+    text = str(raw.get(name, ""))
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise CorruptHistory(f"its {name} cannot be written as UTF-8", line) from error
+    return text
+
+
+def _acks_of(raw: dict[str, Any], line: int) -> str | int:
+    acks = raw.get(ACKS, ACKS_ALL)
+    if type(acks) not in (str, int) or acks not in _ACKS:
+        raise CorruptHistory('acks is "all" or -1, 1, or 0', line)
+    return _ACKS[acks]
+
+
+def _time_of(raw: dict[str, Any], line: int) -> int:
+    time = raw.get(TIME_MS)
+    if not isinstance(time, int | float):
+        return 0
+    if isinstance(time, float) and not math.isfinite(time):
+        raise CorruptHistory("time_ms is not finite", line)
+    return int(time)
 
 
 def _value_of(raw: dict[str, Any], line: int) -> bytes:
@@ -142,10 +183,19 @@ def read_events(path: str | Path) -> Iterator[Event]:
             try:
                 event = decode_event(text, number)
             except CorruptHistory:
-                if not text.endswith("\n"):
-                    return
-                raise
+                if text.endswith("\n") or _is_json(text):
+                    raise
+                return
             yield event
+
+
+def _is_json(text: str) -> bool:
+    """Whether a line is whole: no part of an object is JSON."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def value_digest(value: bytes | None) -> bytes:

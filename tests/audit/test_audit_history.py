@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from odradek_audit.commands import app
 from odradek_audit.history import (
     ACK,
     ACKS_ALL,
     ACKS_LEADER,
+    ACKS_NONE,
     DELIVER,
     ERROR,
     SEND,
@@ -27,6 +30,7 @@ from odradek_audit.history import (
 from odradek_audit.local import audit
 from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
 from odradek_proto.topics import TopicPartition
+from typer.testing import CliRunner
 
 WriteCluster = Callable[..., dict[str, Path]]
 
@@ -179,16 +183,72 @@ def test_events_survive_their_line(event: Event) -> None:
         '{"type": "x", "topic": "t"}',
         '{"type": "send", "topic": "t", "partition": "0", "value": "x"}',
         '{"type": "send", "topic": "t", "value_b64": "!"}',
+        '{"type": "ack", "topic": "t", "partition": 0, "value": "x", "acks": "ALL"}',
     ],
 )
 def test_bad_line_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
-    """A history that cannot be trusted is not guessed at; only a half-written last line is left out."""
+    """A history that cannot be trusted is not guessed at; only a half-written last line is left out, and a whole one
+    without its newline is not half-written."""
     path = tmp_path / "history.jsonl"
     path.write_text(encode_event(send("a")) + "\n" + line + "\n")
     with pytest.raises(CorruptHistory, match="line 2"):
         list(read_events(path))
     path.write_text(encode_event(send("a")) + "\n" + line)
-    assert len(list(read_events(path))) == 1
+    with pytest.raises(CorruptHistory, match="line 2") if line != "{" else nullcontext():
+        assert len(list(read_events(path))) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "acks"),
+    [
+        ("", ACKS_ALL),
+        *((each, ACKS_ALL) for each in ('"all"', "-1", '"-1"')),
+        *((each, ACKS_LEADER) for each in ("1", '"1"')),
+        *((each, ACKS_NONE) for each in ("0", '"0"')),
+    ],
+)
+def test_acks_are_kafkas(written: str, acks: str | int) -> None:
+    """The names and numbers that Kafka's producers know; a line without any is of acks=all."""
+    field = f', "acks": {written}' if written else ""
+    assert decode_event(f'{{"type": "send", "topic": "t", "value": "x"{field}}}', 1).acks == acks
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("acks", each) for each in ("null", '"ALL"', '"quorum"', '""', "2", "-2", "true", "false", "1.0", "[1]")),
+        *(("time_ms", each) for each in ("1e400", "-1e400", "Infinity", "NaN")),
+        *(("offset", each) for each in (10**30, 2**63 - 1, -2, -5, "true", "null")),
+        *(("partition", each) for each in (10**30, 2**31, -2)),
+        *(("topic", each) for each in ('"\\ud800"', '"a\udcffb"')),
+        ("client", '"\\udfff"'),
+    ],
+)
+@pytest.mark.parametrize("kind", [SEND, ACK])
+def test_fields_that_no_log_can_have_are_refused(tmp_path: Path, kind: str, field: str, value: str | int) -> None:
+    """A number that no offset, partition or time can be, text that is no UTF-8, and acks that nobody knows: each is
+    refused with its line, and never read as something else, which would hide what was lost."""
+    path = tmp_path / "history.jsonl"
+    good = f'"type": "{kind}", "topic": "t", "partition": 0, "offset": 0, "value": "x"'
+    bad = f'{good}, "{field}": {value}'
+    path.write_bytes(f"{{{good}}}\n{{{bad}}}\n".encode(errors="surrogateescape"))
+    with pytest.raises(CorruptHistory, match="line 2") as refused:
+        list(read_events(path))
+    assert field in refused.value.reason
+    result = CliRunner().invoke(app, ["run", f"--replica=1={tmp_path}", "--history", str(path), "--engine", "local"])
+    assert (result.exit_code, "line 2" in result.output) == (2, True), result.output
+
+
+def test_the_largest_fields_are_read(write_cluster: WriteCluster, tmp_path: Path) -> None:
+    """The last partition and the last offset that there can be: what was acknowledged there is lost, and told. A time
+    is nothing that is computed with."""
+    events = [ack("x", 2**63 - 2)._replace(time_ms=10**400), ack("y", 2**63 - 2)._replace(partition=2**31 - 1)]
+    history = tmp_path / "history.jsonl"
+    history.write_text("".join(encode_event(event) + "\n" for event in events))
+    given = [f"--replica={name}={path}" for name, path in write_cluster(abc(), abc()).items()]
+    result = CliRunner().invoke(app, ["run", *given, "--history", str(history), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 3, result.output
+    assert result.output.count("acknowledged-lost:") == 2
 
 
 @settings(max_examples=40, deadline=None)
