@@ -300,6 +300,33 @@ def test_a_bad_index_is_rebuilt(bench: LogBench, suffix: str, how: str, clean: b
     assert bench.log.offset_for_timestamp(START_MS + 11, 30) == (START_MS + 11, 11)
 
 
+@pytest.mark.parametrize("place", [0, -1], ids=["complete", "active"])
+def test_no_damaged_entry_of_an_index_hides_a_record_or_blames_the_log(bench: LogBench, place: int) -> None:
+    """Whichever bit is another one: each offset is found from the disk, after a clean stop that nobody checks."""
+    written = bench.fill(16)
+    bench.close()
+    path = bench.path(f"{bench.names('.log')[place]:020d}.index")
+    file = bench.files.open(path)
+    sound = file.pread(0, file.size())
+    assert len(sound) >= 8
+    for at in range(len(sound)):
+        for bit in range(8):
+            bench.disk.flip(path, at, bit)
+            bench.open(clean=True)
+            bench.cold()
+            for offset, expected in enumerate(written):
+                assert [bytes(piece) for piece in bench.log.read(offset, 1, 16)] == [expected], (at, bit, offset)
+            assert bench.log.max_timestamp(16) == (START_MS, 0)
+            for offset in (15, 2):  # in the segment, and behind it
+                assert bench.truncate(offset) == offset
+                for each in written[offset:]:
+                    bench.append(each)
+            bench.close()
+            file = bench.files.open(path)
+            file.truncate(0)
+            file.pwritev([sound], 0)
+
+
 def test_an_index_padded_with_zeros_is_read(bench: LogBench) -> None:
     """Kafka gives the active segment's index its full size before it is used."""
     written = bench.fill(7)

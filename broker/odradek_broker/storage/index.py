@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from odradek_proto.formats import (
     decode_offset_index,
@@ -159,11 +159,13 @@ class OffsetIndex(_SparseIndex):
     def append(self, offset: int, position: int) -> None:
         self._add(offset - self.base_offset, position)
 
-    def lookup(self, offset: int) -> int:
-        """The position of the last indexed batch that ends at or below `offset`; 0, the start, when there is none."""
+    def at_or_below(self, offset: int) -> Iterator[int]:
+        """The positions of the indexed batches that end at or below `offset`, the last one first."""
         offsets, positions = self._firsts, self._seconds
         place = bisect_right(offsets, offset - self.base_offset, 0, len(positions))
-        return positions[place - 1] if place else 0
+        while place:
+            place -= 1
+            yield positions[place]
 
     @property
     def last_position(self) -> int:

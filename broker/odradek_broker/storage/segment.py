@@ -194,10 +194,26 @@ class Segment:
         return read_header(self.file.pread(0, HEADER_SIZE)).max_timestamp if self.size else UNKNOWN
 
     def lookup(self, offset: int) -> int:
-        """A position from which to look for `offset`. Blocking when the indexes were not read yet."""
+        """The position of a batch that begins at or below `offset`, from which to look for it. Blocking.
+
+        An index has no checksum: who believed a damaged entry would blame the log for what he finds there, or pass
+        over records. So the batch is asked, and if it is none or too far, the entry before (R-227, R-236).
+        """
         if not self._indexes_known:
             self.know_indexes()
-        return self.index.lookup(offset)
+        for position in self.index.at_or_below(offset):
+            if self._begins_at_or_below(position, offset):
+                return position
+        return 0
+
+    def _begins_at_or_below(self, position: int, offset: int) -> bool:
+        if not 0 <= position < self.size:
+            return False
+        try:
+            header = read_header(self.file.pread(position, HEADER_SIZE))
+        except CorruptBatch:
+            return False
+        return self.base_offset <= header.base_offset <= offset and position + header.size <= self.size
 
     def know_indexes(self) -> None:
         """Read the indexes, or rebuild them when they are bad (R-236)."""
@@ -217,12 +233,12 @@ class Segment:
         return self.max_timestamp
 
     def _load_times(self) -> None:
-        next_offset = self.next_offset
+        next_offset = self.next_offset  # the base offset of the segment that follows
         try:
             self.load_tail()
-        except CorruptBatch as error:
-            raise LogCorrupted(self.path, error.position, next_offset, error.reason) from None
-        self.next_offset = next_offset  # the base offset of the segment that follows
+        except CorruptBatch:
+            self.rebuild_indexes()  # it begins at the last index entry, which may be what is damaged
+        self.next_offset = next_offset
 
     def forget(self) -> None:
         """Forget all indexes and notes, to walk the segment anew."""
