@@ -13,7 +13,7 @@ import pytest
 from odradek import ConsumerRecord
 from odradek.cli.failures import CommandFailed, did_you_mean
 from odradek.cli.outgoing import Outgoing, generated_records, lines_of, parse_headers, records_of_json, records_of_lines
-from odradek.cli.parsing import Start, parse_partition, parse_size, parse_start
+from odradek.cli.parsing import Start, parse_partition, parse_settings, parse_size, parse_start
 from odradek.cli.record_format import compile_format, json_line
 from odradek.cli.screen import human_bytes, table
 from odradek_proto.topics import TopicPartition
@@ -45,6 +45,50 @@ def test_no_place_to_begin(text: str) -> None:
     with pytest.raises(CommandFailed) as refused:
         parse_start(text)
     assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{1 << 63}", "at most 9223372036854775807"),
+        (f"-{1 << 63}", "at most 9223372036854775807"),
+        (f"@{1 << 63}", "at most 9223372036854775807"),
+        ("9" * 5000, "at most 9223372036854775807"),
+        ("@1969-12-31T23:59:59.999+00:00", "before 1970"),
+        ("@0001-01-01", "before 1970"),
+    ],
+    ids=lambda text: text[:24],
+)
+def test_places_that_no_partition_can_have(text: str, said: str) -> None:
+    """What does not fit into 64 bits, and times below zero: Kafka gives -1 and -2 a meaning of their own."""
+    with pytest.raises(CommandFailed, match=said) as refused:
+        parse_start(text)
+    assert refused.value.exit_code == 2
+    assert len(str(refused.value)) < 120
+
+
+def test_the_largest_numbers_are_taken() -> None:
+    """Of 64 bits for offsets and times, of 32 for partitions and sizes."""
+    assert parse_start(f"{(1 << 63) - 1}") == Start("offset", (1 << 63) - 1)
+    assert parse_start(f"@{(1 << 63) - 1}") == Start("time", (1 << 63) - 1)
+    assert parse_partition("orders/2147483647") == TopicPartition("orders", (1 << 31) - 1)
+    assert parse_size("2147483647") == (1 << 31) - 1
+
+
+@pytest.mark.parametrize("number", ["2147483648", "9" * 5000], ids=["one too many", "of 5000 digits"])
+def test_numbers_beyond_32_bits(number: str) -> None:
+    """Partitions and sizes are refused as wrong usage, in a sentence that is not as long as the number."""
+    for parse in (lambda: parse_partition(f"orders/{number}"), lambda: parse_size(number), lambda: parse_size("2048M")):
+        with pytest.raises(CommandFailed, match="at most 2147483647") as refused:
+            parse()
+        assert refused.value.exit_code == 2
+        assert len(str(refused.value)) < 120
+
+
+def test_a_setting_that_is_all_digits_and_a_unit_is_refused_at_any_length() -> None:
+    """The hint says which number it would be, as long as that is one that Python writes."""
+    with pytest.raises(CommandFailed, match="the value is a plain number"):
+        parse_settings([f"retention.ms={'9' * 5000}d"], "--config")
 
 
 def test_partitions_have_two_spellings() -> None:

@@ -8,7 +8,7 @@ import typer
 
 from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import USAGE, CommandFailed
-from odradek.cli.options import Bootstrap, Json, Quiet, seconds
+from odradek.cli.options import LARGEST_INT32, Bootstrap, Json, Quiet, seconds
 from odradek.cli.parsing import Start, parse_start
 from odradek.cli.running import run
 from odradek.cli.screen import Screen
@@ -34,7 +34,10 @@ def consume(
         int | None, typer.Option("-c", "--count", metavar="N", min=1, help="Stop after N records.")
     ] = None,
     partitions: Annotated[
-        list[int] | None, typer.Option("-p", "--partition", metavar="N", min=0, help="Only this one. May be repeated.")
+        list[int] | None,
+        typer.Option(
+            "-p", "--partition", metavar="N", min=0, max=LARGEST_INT32, help="Only this one. May be repeated."
+        ),
     ] = None,
     record_format: Annotated[
         str,

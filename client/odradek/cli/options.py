@@ -17,6 +17,8 @@ class OutputFormat(StrEnum):
     JSONL = "jsonl"
 
 
+LARGEST_INT32: Final = (1 << 31) - 1  # of partitions, replicas and broker ids, as they go over the wire
+LARGEST_INT64: Final = (1 << 63) - 1  # of offsets and timestamps
 MOST_SECONDS: Final = 1_000_000  # eleven days: in milliseconds it still fits into 32 bits
 
 

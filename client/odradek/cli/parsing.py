@@ -9,13 +9,29 @@ from string import ascii_letters
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.failures import USAGE, CommandFailed
+from odradek.cli.options import LARGEST_INT32, LARGEST_INT64
 
 MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 BYTES = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20,
          "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30}  # fmt: skip
 
+LONGEST_SHOWN = 40  # digits of a number that is refused
+
 if TYPE_CHECKING:
     from odradek_proto.topics import TopicPartition
+
+
+def bounded(digits: str, most: int, what: str) -> int:
+    """A number that goes over the wire. Raises `CommandFailed` (2) for one that is too large, and names it."""
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > len(str(most)) or int(digits) > most:  # Python refuses to read thousands of digits
+        raise CommandFailed(f"{what} {shortened(digits)}: at most {most}", exit_code=USAGE)
+    return int(digits)
+
+
+def shortened(digits: str) -> str:
+    """A number as an error shows it, however long it is."""
+    return digits if len(digits) <= LONGEST_SHOWN else f"{digits[:LONGEST_SHOWN]}..."
 
 
 def parse_partition(text: str) -> TopicPartition:
@@ -24,7 +40,7 @@ def parse_partition(text: str) -> TopicPartition:
 
     topic, slash, number = text.rpartition("/")
     if slash and topic and number.isdecimal():
-        return TopicPartition(topic, int(number))
+        return TopicPartition(topic, bounded(number, LARGEST_INT32, f"{topic}: partition"))
     partition = None if slash else parse_partition_directory(text)
     if partition is None:
         raise CommandFailed(f"{text!r} is no partition", hint="TOPIC/PARTITION, for example orders/0", exit_code=USAGE)
@@ -68,7 +84,7 @@ def _refuse_unit(option: str, key: str, value: str) -> None:
     if factor is not None and digits.isascii() and digits.isdecimal():
         raise CommandFailed(
             f"{option} {key}={value}: the value is a plain number, as in Kafka",
-            hint=f"{key}={int(digits) * factor}",
+            hint=f"{key}={int(digits) * factor}" if len(digits) <= LONGEST_SHOWN else "",
             exit_code=USAGE,
         )
 
@@ -96,18 +112,25 @@ def parse_start(text: str) -> Start:
             hint="beginning, end, an offset, -N for the last N records, @2026-01-31T12:00 or @MILLISECONDS",
             exit_code=USAGE,
         )
-    return Start("last" if word.startswith("-") else "offset", int(digits))
+    return Start("last" if word.startswith("-") else "offset", bounded(digits, LARGEST_INT64, "-o"))
 
 
 def _parse_time(text: str) -> int:
     if text.isdecimal():
-        return int(text)
+        return bounded(text, LARGEST_INT64, "-o: the time")
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise CommandFailed(
             f"@{text} is no time", hint="milliseconds since 1970, or 2026-01-31T12:00:00+01:00", exit_code=USAGE
         ) from None
+    try:
+        milliseconds = int(time.timestamp() * 1000)
+    except (ValueError, OverflowError):  # the year 1, in local time
+        milliseconds = -1
+    if milliseconds < 0:
+        raise CommandFailed(f"@{text} is before 1970", hint="-o beginning reads everything", exit_code=USAGE)
+    return milliseconds
 
 
 def parse_size(text: str) -> int:
@@ -117,4 +140,5 @@ def parse_size(text: str) -> int:
     unit = text.strip()[len(digits) :].upper()
     if not digits.isdecimal() or unit not in units:
         raise CommandFailed(f"{text!r} is no size", hint="bytes, or 16KiB, 1MiB", exit_code=USAGE)
-    return int(digits) * units[unit]
+    size = bounded(digits, LARGEST_INT32, "size") * units[unit]
+    return bounded(str(size), LARGEST_INT32, "size")

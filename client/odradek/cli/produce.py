@@ -12,7 +12,7 @@ import typer
 
 from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, did_you_mean
-from odradek.cli.options import MOST_SECONDS, Bootstrap, Json, Output, OutputFormat, Quiet, seconds
+from odradek.cli.options import LARGEST_INT32, MOST_SECONDS, Bootstrap, Json, Output, OutputFormat, Quiet, seconds
 from odradek.cli.running import run
 from odradek.cli.screen import Screen, human_bytes, noun
 
@@ -68,7 +68,8 @@ Count = Annotated[
 ]
 Size = Annotated[str, typer.Option("--size", metavar="BYTES", help="Size of the values that --count makes up.")]
 Partition = Annotated[
-    int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="Write to this partition only.")
+    int | None,
+    typer.Option("-p", "--partition", metavar="N", min=0, max=LARGEST_INT32, help="Write to this partition only."),
 ]
 Whose = Annotated[Acks, typer.Option("--acks", help="Whose word counts: all in-sync replicas, leader, nobody.")]
 Rate = Annotated[float, typer.Option("--rate", metavar="N", min=0, help="At most so many records a second.")]

@@ -10,8 +10,8 @@ from odradek_proto.setting_units import WITHOUT_UNITS
 from odradek.cli.cluster import ask
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 from odradek.cli.min_isr import MIN_ISR, default_min_isr, min_isr_warning
-from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
-from odradek.cli.parsing import parse_settings
+from odradek.cli.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
+from odradek.cli.parsing import bounded, parse_settings
 from odradek.cli.screen import Screen
 from odradek.cli.topic_alter import alter
 from odradek.cli.topic_elect import elect
@@ -59,6 +59,8 @@ def create(
     for value, what in ((partitions, "-p"), (replication_factor, "-r")):
         if value is not None and value < 1:
             raise CommandFailed(f"{what} {value}: at least 1", exit_code=USAGE)
+        if value is not None:
+            bounded(str(value), LARGEST_INT32, what)
     settings = parse_settings(config or [], "--config")
     screen = Screen(output, as_json, quiet)
 

@@ -10,7 +10,7 @@ from odradek_proto.setting_units import WITHOUT_UNITS
 from odradek.cli.cluster import ask
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 from odradek.cli.min_isr import warnings_for_topic
-from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
+from odradek.cli.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
 from odradek.cli.screen import Screen, noun
 
@@ -29,7 +29,10 @@ def alter(
         typer.Option("--delete-config", metavar="KEY", help="Back to the default. May be repeated."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("-p", "--partitions", min=1, help="So many partitions in all: more than there are.")
+        int | None,
+        typer.Option(
+            "-p", "--partitions", min=1, max=LARGEST_INT32, help="So many partitions in all: more than there are."
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether the settings could be.")] = False,
     bootstrap: Bootstrap = None,

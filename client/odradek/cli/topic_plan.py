@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
+from odradek.cli.options import LARGEST_INT32
+from odradek.cli.parsing import LONGEST_SHOWN, bounded, shortened, unreadable
 from odradek.cli.screen import noun
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 Plan = dict["TopicPartition", tuple[int, ...]]
 VERSION = 1
-LARGEST_ID = (1 << 31) - 1  # of brokers and partitions, Kafka's int32
 SHAPE = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2,3]}]}'
 
 
@@ -42,8 +43,6 @@ def as_line(plan: Mapping[TopicPartition, Sequence[int]]) -> str:
 def read_plan(path: Path) -> Plan:
     """A plan from a file. Raises `CommandFailed` (2) for what is none, with the place."""
     from odradek_proto.topics import TopicPartition
-
-    from odradek.cli.parsing import unreadable
 
     try:
         data = json.loads(path.read_text())
@@ -78,7 +77,7 @@ def read_plan(path: Path) -> Plan:
 
 def _is_number(value: object) -> bool:
     """What Kafka's int32 holds, from 0 on."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_ID
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_INT32
 
 
 def current_plan(topics: Iterable[TopicDescription]) -> Plan:
@@ -119,9 +118,7 @@ def parse_brokers(text: str, option: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
         raise CommandFailed(f"{option} {text!r}: broker ids, none twice, as 1,2,3", exit_code=USAGE)
-    if too_large := [part for part in parts if len(part) > len(str(LARGEST_ID)) or int(part) > LARGEST_ID]:
-        raise CommandFailed(f"{option}: {too_large[0][:40]} is no broker id: at most {LARGEST_ID}", exit_code=USAGE)
-    return tuple(int(part) for part in parts)
+    return tuple(bounded(part, LARGEST_INT32, f"{option}: broker id") for part in parts)
 
 
 def select(words: Sequence[str], topics: Sequence[TopicDescription]) -> list[TopicPartition]:
@@ -132,14 +129,14 @@ def select(words: Sequence[str], topics: Sequence[TopicDescription]) -> list[Top
     found: dict[TopicPartition, None] = {}
     for word in words:
         name, slash, number = word.rpartition("/")
-        if not slash or not number.isdecimal() or len(number) > len(str(LARGEST_ID)):
+        if not slash or not number.isdecimal():
             name, number = word, ""
         topic = known.get(name)
         if topic is None:
             raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}")
         numbers = sorted(partition.partition for partition in topic.partitions)
-        if number and int(number) not in numbers:
+        if number and (len(number) > LONGEST_SHOWN or int(number) not in numbers):
             has = f"partitions 0 to {numbers[-1]}" if numbers[-1] else "partition 0 only"
-            raise CommandFailed(f"topic {name!r} has {has}, not {number}")
+            raise CommandFailed(f"topic {name!r} has {has}, not {shortened(number)}")
         found |= {TopicPartition(name, each): None for each in ([int(number)] if number else numbers)}
     return list(found)
