@@ -186,6 +186,21 @@ def become(path: str, text: str, functions: Functions) -> None:
             raise ValueError(f"{path}: nobody holds {old.co_qualname}")
         for function in functions[key]:
             function.__code__ = new
+        for made, inner in _made_within(old, new):
+            for function in functions.get((str(ROOT / path), made.co_qualname, made.co_firstlineno), ()):
+                if function.__code__ == made:
+                    function.__code__ = inner
+
+
+def _made_within(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """The functions that a function makes, old and new: some were made by the import and are there to stay."""
+    before, after = ([each for each in code.co_consts if isinstance(each, CodeType)] for code in (old, new))
+    if [each.co_qualname for each in before] != [each.co_qualname for each in after]:
+        return
+    for held, inner in zip(before, after, strict=True):
+        if held.co_freevars == inner.co_freevars:
+            yield held, inner
+            yield from _made_within(held, inner)
 
 
 def differences(path: str, text: str) -> list[tuple[CodeType, CodeType]]:

@@ -15,8 +15,8 @@ from tests.mutants.nursery import differences
 from tests.mutants.tree import ROOT, BadPatch, Patch, applied, load, marked, patches
 
 AREAS = {
-    "controller", "epoch cache", "fencing", "high watermark", "isr", "log", "produce", "producers", "quorum", "recovery",
-    "retention", "truncation",
+    "controller", "epoch cache", "fencing", "high watermark", "isr", "log", "produce", "producers", "quorum",
+    "recovery", "retention", "truncation",
 }  # fmt: skip
 
 

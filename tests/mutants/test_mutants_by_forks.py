@@ -6,8 +6,11 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 
 import pytest
+from odradek_broker.core.metadata import config_types
+from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS
 from odradek_broker.core.partition import high_watermark
 
 from tests.mutants.generated import generate
@@ -37,6 +40,21 @@ def test_a_function_becomes_its_mutant_for_whoever_holds_it() -> None:
     finally:
         candidate.__code__ = unchanged
     assert candidate(5, 3, [], lambda remote: False) == 5
+
+
+def test_what_a_function_made_at_the_import_becomes_the_mutant_too() -> None:
+    """The checks of settings are such functions: whoever makes them is not called again."""
+    path = "broker/odradek_broker/core/metadata/config_types.py"
+    check = TOPIC_CONFIGS["preallocate"].check
+    assert isinstance(check, FunctionType)
+    unchanged, maker = check.__code__, config_types.only.__code__
+    text = (ROOT / path).read_text()
+    try:
+        become(path, text.replace("if value == allowed else", "if value != allowed else"), functions_of_the_broker())
+        assert check(False) is not None
+    finally:
+        check.__code__, config_types.only.__code__ = unchanged, maker
+    assert check(False) is None
 
 
 @pytest.mark.parametrize(
