@@ -172,7 +172,15 @@ def test_wrong_orders_are_refused_in_words(cluster: Cluster, tmp_path: Path) -> 
         Cluster(settings={"partitions": 4})
     with pytest.raises(ConfigError, match=r"num\.partitions must be a whole number"):
         Cluster(settings={"num.partitions": "many"})
+    for size in (0, 10, "3", True, 2.0):
+        with pytest.raises(ClusterError, match=f"brokers is a number from 1 to 9, not {size!r}"):
+            Cluster(brokers=size)  # type: ignore[arg-type]
     with Cluster(brokers=1, directory=tmp_path):
         pass
-    with pytest.raises(ClusterError, match="holds a cluster of 1 brokers, not of 3"), Cluster(directory=tmp_path):
+    with pytest.raises(ClusterError, match="a cluster of another size: brokers=1, not 3"), Cluster(directory=tmp_path):
         pass
+    file = tmp_path / "taken"
+    file.touch()
+    for place in (file, file / "below"):
+        with pytest.raises(ClusterError, match=f"{file}.* is no directory"), Cluster(directory=place):
+            pass

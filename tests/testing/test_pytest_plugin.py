@@ -124,10 +124,25 @@ def test_a_wrong_marker_is_explained(run: pytest.Pytester) -> None:
         @pytest.mark.odradek(nodes=1)
         def test_marked(odradek_cluster):
             pass
+
+        @pytest.mark.odradek(settings=["num.partitions"])
+        def test_list(odradek_cluster):
+            pass
+
+        @pytest.mark.odradek(brokers="3")
+        def test_text(odradek_cluster):
+            pass
         """,
-        errors=1,
+        errors=3,
     )
-    result.stdout.fnmatch_lines(["*test_marked: @pytest.mark.odradek(brokers=3, settings={}): got an*nodes*"])
+    marker = "@pytest.mark.odradek(brokers=3, settings={})"
+    result.stdout.fnmatch_lines_random(
+        [
+            f"*test_marked: {marker}: got an*nodes*",
+            f"*test_list: {marker}: settings are a dictionary, not*",
+            "*brokers is a number from 1 to 9, not '3'*",
+        ]
+    )
 
 
 def test_the_example_passes(run: pytest.Pytester) -> None:

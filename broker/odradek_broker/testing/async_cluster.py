@@ -27,6 +27,7 @@ from odradek_broker.testing.readiness import not_in_sync, not_leading, not_notic
 CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
 DEFAULT_TIMEOUT_S = 30.0
 LOOK_AGAIN_S = 0.005
+MOST_BROKERS = 9  # as of `odradek cluster up`
 DEFAULT = -1  # Kafka's number for "as the cluster's settings say"
 
 
@@ -40,8 +41,8 @@ class AsyncCluster:
     def __init__(
         self, brokers: int = 3, *, settings: Mapping[str, object] | None = None, directory: Path | str | None = None
     ) -> None:
-        if brokers < 1:
-            raise ClusterError(f"a cluster has at least one broker, not {brokers}")
+        if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST_BROKERS:
+            raise ClusterError(f"brokers is a number from 1 to {MOST_BROKERS}, not {brokers!r}")
         self._size = brokers
         self._settings = check_settings(settings or {})
         self._wanted_directory = None if directory is None else Path(directory)

@@ -54,7 +54,10 @@ class Layout:
             self._temporary = tempfile.TemporaryDirectory(prefix="odradek-", ignore_cleanup_errors=True)
             directory = Path(self._temporary.name)
         self.path = directory.absolute()
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ClusterError(f"{error.filename} is no directory", hint="name another place, or none") from None
         self.cluster_id = self._settle_identity(brokers)
 
     @property
@@ -75,7 +78,7 @@ class Layout:
             identity = json.loads(file.read_text())
             if identity["brokers"] != brokers:
                 raise ClusterError(
-                    f"{self.path} holds a cluster of {identity['brokers']} brokers, not of {brokers}",
+                    f"{self.path} holds a cluster of another size: brokers={identity['brokers']}, not {brokers}",
                     hint="the voters of a quorum are fixed: use the same number, or another directory",
                 )
             return str(identity["cluster_id"])

@@ -112,7 +112,10 @@ def _wanted(node: pytest.Item) -> Wanted:
     if marker is None:
         return Wanted()
     try:
-        return Wanted(*marker.args, **marker.kwargs)
+        wanted = Wanted(*marker.args, **marker.kwargs)
+        if not isinstance(wanted.settings, Mapping):
+            raise TypeError(f"settings are a dictionary, not {wanted.settings!r}")
+        return wanted
     except TypeError as error:
         reason = str(error).rpartition("() ")[2]  # without the name of the function that refused
         raise pytest.UsageError(f"{node.nodeid}: @pytest.mark.{MARKER.partition(':')[0]}: {reason}") from None
