@@ -128,7 +128,7 @@ class LocalCluster:
             return cluster
         except (FileNotFoundError, NotADirectoryError):
             raise ClusterError(f"there is no cluster in {directory}", hint=f"`{_up(directory)}` starts one") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ClusterError(f"{path} cannot be read ({error})", hint="was it edited? A copy may help") from error
 
     def _move_in(self) -> None:

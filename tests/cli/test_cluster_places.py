@@ -224,3 +224,10 @@ def test_a_start_that_cannot_begin_leaves_no_temporary_directory(
     assert outcome.code == 1
     assert "no room for the cluster in " in outcome.err
     assert [*places.iterdir()] == []
+
+
+def test_a_file_that_is_nested_too_deep_describes_no_cluster(tmp_path: Path) -> None:
+    """As any other that is broken."""
+    (tmp_path / "cluster.json").write_text("[" * 200_000)
+    with pytest.raises(ClusterError, match=r"cluster\.json cannot be read"):
+        LocalCluster.load(tmp_path)
