@@ -188,7 +188,27 @@ def test_what_consume_prints_can_be_produced() -> None:
     assert record == Outgoing(RECORD.key, RECORD.value, RECORD.headers, None, RECORD.timestamp)
 
 
-@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"value_b64": "!"}', b'{"timestamp": "soon"}', b'{"headers": [1]}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"[1]",
+        b'{"value_b64": "!"}',
+        b'{"timestamp": "soon"}',
+        b'{"timestamp": true}',
+        b'{"timestamp": 1e30}',
+        b'{"timestamp": 1.5}',
+        b'{"timestamp": -2}',
+        b'{"timestamp": 9223372036854775808}',
+        b'{"timestamp": Infinity}',
+        b'{"timestamp": ' + b"9" * 5000 + b"}",
+        b'{"headers": [1]}',
+        b'{"key": "\\ud800"}',
+        b'{"headers": {"\\ud800": "x"}}',
+        b"[" * 200_000,
+    ],
+    ids=lambda line: line[:24].decode(),
+)
 def test_a_line_that_is_no_record_is_named(line: bytes) -> None:
     """Wrong JSON is refused with the number of its line."""
     with pytest.raises(CommandFailed, match="input line 2"):
@@ -210,6 +230,15 @@ def test_a_field_that_means_nothing_is_refused(line: bytes, field: str, near: st
     assert str(failed.value).startswith(f"input line 1 is no record: there is no field {field!r}{near}")
     assert "value_b64" in str(failed.value)
     assert failed.value.exit_code == 1
+
+
+@pytest.mark.parametrize("number", [-1, 0, (1 << 63) - 1])
+def test_timestamps_that_records_can_have(number: int) -> None:
+    """-1 for none, as `consume -J` prints it, up to what 64 bits hold; as a text, too."""
+    found = collect(
+        records_of_json(io.BytesIO(b'{"timestamp": %d}\n{"timestamp": "%d"}\n' % (number, number)), (), None)
+    )
+    assert [record.timestamp for record in found] == [number, number]
 
 
 def test_a_header_that_is_no_text_goes_there_and_back() -> None:

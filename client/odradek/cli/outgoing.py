@@ -19,8 +19,10 @@ from contextlib import suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from odradek.cli.failures import CommandFailed, did_you_mean
+from odradek.cli.options import LARGEST_INT64
 
 CHUNK_BYTES: Final = 65_536
+MOST_SHOWN: Final = 80  # characters of what is refused
 FIELDS: Final = (
     "value", "value_b64", "key", "key_b64", "headers", "timestamp",
     "topic", "partition", "offset", "leader_epoch",  # `consume -J` prints them; where a record came from is not kept
@@ -132,17 +134,17 @@ def _from_json(line: bytes, number: int, headers: Headers, partition: int | None
         if not isinstance(raw, dict):
             raise ValueError(f"an object was expected, not {type(raw).__name__}")
         _check_fields(raw, FIELDS)
-        timestamp = raw.get("timestamp")
         return Outgoing(
             _bytes(raw, "key"),
             _bytes(raw, "value"),
             headers + _headers(raw.get("headers") or {}),
             partition,
-            None if timestamp is None else int(timestamp),
+            _timestamp(raw.get("timestamp")),
         )
-    except (ValueError, TypeError, KeyError, binascii.Error) as error:
+    except (ValueError, TypeError, KeyError, binascii.Error, RecursionError) as error:
+        why = "lists in lists, too deep to be one" if isinstance(error, RecursionError) else error
         raise CommandFailed(
-            f"input line {number} is no record: {error}",
+            f"input line {number} is no record: {why}",
             hint='{"key": "k", "value": "v", "headers": {"h": "x"}, "timestamp": 1735689600000}',
         ) from error
 
@@ -154,15 +156,36 @@ def _check_fields(raw: dict[str, Any], known: Sequence[str]) -> None:
             raise ValueError(f"there is no field {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})")
 
 
+def _timestamp(raw: object) -> int | None:
+    """Milliseconds since 1970, as a number or a text; -1 is none. Raises `ValueError`."""
+    if raw is None:
+        return None
+    number: object = int(raw) if isinstance(raw, str) else raw
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ValueError(f"the timestamp {json.dumps(raw)[:MOST_SHOWN]} is no whole number of milliseconds since 1970")
+    if not -1 <= number <= LARGEST_INT64:
+        raise ValueError(f"the timestamp {raw} is not between -1 and {LARGEST_INT64}")
+    return number
+
+
 def _headers(own: object) -> Headers:
     """Of an object, or of a list of objects where a name may come twice. Raises `ValueError`, `TypeError`."""
     if isinstance(own, dict):
-        return tuple((str(name), _as_bytes(content)) for name, content in own.items())
+        return tuple((_header_name(name), _as_bytes(content)) for name, content in own.items())
     if not isinstance(own, list) or not all(isinstance(item, dict) for item in own):
         raise ValueError("headers are an object, or a list of objects with key and value")
     for item in own:
         _check_fields(item, HEADER_FIELDS)
-    return tuple((str(item["key"]), _bytes(item, "value")) for item in own)
+    return tuple((_header_name(item["key"]), _bytes(item, "value")) for item in own)
+
+
+def _header_name(raw: object) -> str:
+    """Raises `ValueError` for half of a surrogate pair, which JSON can write and UTF-8 cannot."""
+    name = str(raw)
+    name.encode()
+    return name
 
 
 def _bytes(raw: dict[str, Any], name: str) -> bytes | None:
