@@ -14,6 +14,8 @@ from odradek_proto.records import encode_batch, stamped_prefix
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.files import OsFiles
 
+from tests.audit.permissions import unreadable
+
 Run = Callable[..., Any]
 NAME = "00000000000000000000.log"
 META_PROPERTIES = "version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAQ\nnode.id=1\n"
@@ -397,3 +399,61 @@ def test_a_broker_that_uses_the_directory_is_named(odradek: Run, tmp_path: Path)
         lock.close()
         files.close()
     assert odradek("log", "verify", str(one)).err == ""
+
+
+def test_a_directory_that_may_not_be_read_is_not_called_empty(odradek: Run, tmp_path: Path) -> None:
+    """It is named with its cause, code 1 and nothing else: what nobody has seen is neither gone nor sound, and no
+    directory is to be removed for it. So it is with a broker's directory, a link's target, a segment."""
+    sound = replica(tmp_path / "b1/orders-0", batch(0, [b"a"]))
+    hidden = replica(tmp_path / "b2/orders-0", batch(0, [b"a"]))
+    for place in (sound.parent, hidden.parent):
+        replica(place / "orders-1", batch(0, [b"a"]))
+        (place / "meta.properties").write_text(META_PROPERTIES)
+    replica(tmp_path / "b3/orders-1", batch(0, [b"a"]))
+    (tmp_path / "b3/orders-0").symlink_to(hidden)
+    commands: list[tuple[Path, list[Path | str]]] = [
+        *((hidden, [verb, place]) for verb in ("verify", "dump") for place in (hidden.parent, hidden)),
+        (hidden, ["dump", "--segments", hidden.parent]),
+        (hidden, ["diff", sound.parent, hidden.parent]),
+        (hidden, ["diff", hidden, sound]),
+        (hidden.parent, ["verify", tmp_path / "b1", tmp_path / "b2"]),
+        (hidden.parent, ["dump", tmp_path]),
+        (hidden / NAME, ["verify", hidden.parent]),
+        (hidden / NAME, ["diff", sound, hidden]),
+    ]
+    for path, words in commands:
+        with unreadable(path):
+            outcome = odradek("log", *map(str, words))
+        assert (outcome.code, "problem" in outcome.out, "no segment" in outcome.err) == (1, False, False), outcome
+        assert outcome.err.startswith(f"odradek: {path} cannot be read: Permission denied\n  try: "), outcome
+    with unreadable(hidden):
+        outcome = odradek("log", "verify", str(tmp_path / "b3"))
+        assert (outcome.code, f"{tmp_path / 'b3/orders-0'} cannot be read" in outcome.err) == (1, True), outcome
+
+
+def test_a_directory_of_names_alone_is_not_called_empty(odradek: Run, healthy: Path) -> None:
+    """One that may be listed and not entered tells names and nothing of what they are."""
+    for verb in ("verify", "dump"):
+        with unreadable(healthy, mode=0o444):
+            outcome = odradek("log", verb, str(healthy.parent))
+        assert (outcome.code, "cannot be read: Permission denied" in outcome.err) == (1, True), outcome
+
+
+def test_a_checkpoint_that_may_not_be_read_leaves_open_what_is_missing(odradek: Run, tmp_path: Path) -> None:
+    """What was deleted on purpose stands in it, so no offset is called missing."""
+    directory = segments(tmp_path / "b1/orders-0", emptied=(0,))
+    checkpoint = directory.parent / formats.LOG_START_OFFSET_CHECKPOINT
+    checkpoint.write_bytes(formats.encode_offset_checkpoint({TopicPartition("orders", 0): 2}))
+    assert odradek("log", "verify", str(directory)).code == 0
+    with unreadable(checkpoint):
+        outcome = odradek("log", "verify", str(directory))
+    assert (outcome.code, outcome.out) == (1, ""), outcome
+    assert f"{checkpoint} cannot be read: Permission denied" in outcome.err
+
+
+def test_what_a_file_system_keeps_for_itself_is_not_looked_into(odradek: Run, healthy: Path) -> None:
+    """A disk's own `lost+found` may be root's alone, and holds no partition."""
+    (kept := healthy.parent / "lost+found").mkdir()
+    for verb in ("verify", "dump"):
+        with unreadable(kept):
+            assert odradek("log", verb, str(healthy.parent)).code == 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek_broker.commands.failing import FAILED, FINDINGS, USAGE, CommandFailed
+from odradek_broker.commands.log_listing import below, entries, naming_what_may_not_be_read
 
 if TYPE_CHECKING:
     from odradek_broker.commands.log_checks import Problem
@@ -37,6 +38,7 @@ Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 
 
 @app.command("dump")
+@naming_what_may_not_be_read
 def dump(
     paths: Paths,
     records: Annotated[bool, typer.Option("--records", "--print-data-log", help="The records inside, too.")] = False,
@@ -54,7 +56,8 @@ def dump(
 ) -> None:
     """Print what is in segments, indexes, snapshots and checkpoints, with kafka-dump-log's names.
 
-    Every batch's CRC is checked. Exit code 3 when something is not valid, or a partition has no segment.
+    Every batch's CRC is checked. Exit code 3 when something is not valid, or a partition has no segment; 1 when
+    something may not be read.
     """
     from odradek_broker.commands.log_checks import no_segment, without_segments
     from odradek_broker.commands.log_rows import is_known, rows_of, unknown_file
@@ -85,12 +88,13 @@ def dump(
 
 
 @app.command("verify")
+@naming_what_may_not_be_read
 def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = False) -> None:
     """Check segments: CRCs, offsets, leader epochs, and that every record can be read. Exit code 3 on a problem.
 
     A partition without any segment is one, too, and so are offsets that a segment's name promises and that are not
-    there, but for those that Kafka's cleaner or DeleteRecords removed. Where a running broker uses the directory, a
-    line on standard error says so.
+    there, but for those that Kafka's cleaner or DeleteRecords removed. Exit code 1 when something may not be read:
+    nothing is said then. Where a running broker uses the directory, a line on standard error says so.
     """
     from odradek_broker.commands.log_checks import verify_directory
     from odradek_broker.commands.log_in_use import warn_of_brokers_at_work
@@ -108,6 +112,7 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
 
 
 @app.command("diff")
+@naming_what_may_not_be_read
 def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="A partition's directory, or a log directory.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="The same partition's on another broker.")],
@@ -116,9 +121,9 @@ def diff(
 ) -> None:
     """Compare two replicas batch by batch and name the first place where they differ. Exit code 3 if there is one.
 
-    Bytes that cannot be read, missing offsets and a replica without segments count as one. Exit code 1 when there was
-    nothing to compare. That one of them ends earlier is no difference. For whole clusters, with a verdict: `odradek
-    audit run`.
+    Bytes that are no batch, missing offsets and a replica without segments count as one. Exit code 1 when there was
+    nothing to compare, or something may not be read. That one of them ends earlier is no difference. For whole
+    clusters, with a verdict: `odradek audit run`.
     """
     from odradek_broker.commands.log_checks import diff_directories
     from odradek_broker.commands.log_in_use import warn_of_brokers_at_work
@@ -158,10 +163,10 @@ def _below(path: Path) -> Iterator[Path]:
     """What lies below a directory, sorted, also in partitions' directories behind symbolic links."""
     from odradek_proto.topics import parse_partition_directory
 
-    for each in sorted(path.rglob("*")):
+    for each in below(path):
         yield each
         if each.is_symlink() and each.is_dir() and parse_partition_directory(each.name) is not None:
-            yield from sorted(each.glob("*"))
+            yield from entries(each)
 
 
 def _partition_directories(paths: list[Path]) -> list[Path]:

@@ -17,6 +17,7 @@ from odradek_proto.records import CodecUnavailable, decode_records
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, parse_partition_directory
 
 from odradek_broker.commands.log_gaps import Expected, Gap, not_missed_below
+from odradek_broker.commands.log_listing import below, entries, segments
 from odradek_broker.commands.log_rows import batches, open_regular, parse_name
 
 OF_PARTITIONS = (formats.LEADER_EPOCH_CHECKPOINT, formats.PARTITION_METADATA)
@@ -65,9 +66,15 @@ def without_segments(path: Path) -> list[Path]:
     """The directories of partitions at and below `path` that have no segment, sorted. A sound one has at least one.
 
     Such a directory has other files of a partition, or it has a partition's name and lies in a broker's log directory.
+    Raises `OSError` for a directory that cannot be read: whether it has a segment is not known then.
     """
-    directories = sorted(each for each in (path, *path.rglob("*")) if each.is_dir())
+    directories = [path, *(each for each in below(path) if each.is_dir() and not _leads_elsewhere(each))]
     return [each for each in directories if _lacks_segments(each) and _is_partitions(each)]
+
+
+def _leads_elsewhere(path: Path) -> bool:
+    """Whether it is a symbolic link that is no partition's: what is behind it belongs to somebody else."""
+    return path.is_symlink() and parse_partition_directory(path.name) is None
 
 
 def no_segment(directory: Path) -> Problem:
@@ -79,15 +86,14 @@ def no_segment(directory: Path) -> Problem:
 
 
 def _lacks_segments(directory: Path) -> bool:
-    return all(each.is_dir() for each in directory.glob("*.log"))
+    return all(each.is_dir() for each in segments(directory))
 
 
 def _is_partitions(directory: Path) -> bool:
     name = directory.resolve().name
     if name.endswith(DELETED_PARTITION_SUFFIX):
         return False
-    files = directory.glob("*")  # none of a directory that may not be read
-    if any(file.name in OF_PARTITIONS or parse_name(file.name) for file in files):
+    if any(file.name in OF_PARTITIONS or parse_name(file.name) for file in entries(directory)):
         return True
     among = directory.resolve().parent
     return parse_partition_directory(name) is not None and any((among / each).exists() for each in OF_LOG_DIRECTORIES)
@@ -96,7 +102,7 @@ def _is_partitions(directory: Path) -> bool:
 def all_batches(directory: Path) -> Iterator[Located]:
     """The batches of a partition's directory, segment by segment, and between them the gaps."""
     expected = Expected(not_missed_below(directory))
-    for file in sorted(directory.glob("*.log")) if not _lacks_segments(directory) else ():
+    for file in segments(directory) if not _lacks_segments(directory) else ():
         try:
             with open_regular(file) as opened:
                 if (gap := expected.begin(file)) is not None:

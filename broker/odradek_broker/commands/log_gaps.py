@@ -63,7 +63,8 @@ class Expected:
 
 
 def not_missed_below(directory: Path) -> int:
-    """The offset below which a partition may have gaps. Checkpoints that cannot be read excuse nothing."""
+    """The offset below which a partition may have gaps. Damaged checkpoints excuse nothing; one that may not be read
+    leaves open what is missing, so `PermissionError` is raised."""
     place = Path(os.path.abspath(directory))  # beside a link, and not where it leads, lie the checkpoints
     partition = parse_partition_directory(place.name)
     if partition is None:
@@ -77,5 +78,7 @@ def not_missed_below(directory: Path) -> int:
 def _checkpoint(file: Path, partition: TopicPartition) -> int:
     try:
         return formats.decode_offset_checkpoint(file.read_bytes()).get(partition, 0) if file.is_file() else 0
+    except PermissionError:
+        raise
     except (OSError, formats.CorruptFile):
         return 0
