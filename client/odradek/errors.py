@@ -61,13 +61,16 @@ class ClientError(OdradekError):
 
 
 class BootstrapError(ClientError):
-    """None of the bootstrap addresses led into a cluster. `causes` has one sentence per address."""
+    """None of the bootstrap addresses led into a cluster. `causes` has one sentence per address, as they were asked.
+
+    The text has them sorted: brokers are asked in any order, and what is the same has to read the same.
+    """
 
     retriable = True
 
     def __init__(self, causes: Mapping[str, str], *, hint: str = "") -> None:
         self.causes = dict(causes)
-        listed = "; ".join(f"{address}: {cause}" for address, cause in self.causes.items())
+        listed = "; ".join(f"{address}: {cause}" for address, cause in sorted(self.causes.items()))
         super().__init__(f"no broker could be reached: {listed}", hint=hint)
 
 

@@ -338,6 +338,15 @@ def test_what_was_never_sent_says_why(refusal: BootstrapError | None) -> None:
     assert ("connection refused" in str(batch.error)) is (refusal is not None)
 
 
+def test_nobody_reached_is_one_text_in_whatever_order_the_brokers_were_asked() -> None:
+    """`odradek produce` counts what is the same: records are not of three kinds because three brokers were shuffled."""
+    causes = {f"broker:{number}": "connection refused" for number in (3, 1, 2)}
+    error = BootstrapError(causes)
+    assert str(error) == str(BootstrapError(dict(reversed(causes.items()))))
+    assert "broker:1: connection refused; broker:2: connection refused; broker:3" in str(error)
+    assert list(error.causes) == ["broker:3", "broker:1", "broker:2"]
+
+
 def test_a_timeout_counts_its_attempts() -> None:
     """One is not "1 attempts"."""
     bench = Bench(delivery_timeout_ms=1_000, retry_backoff_ms=100)
