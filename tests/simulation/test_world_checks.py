@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from odradek_audit.history import ERROR, Event
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
+from odradek_broker.settings import BrokerSettings
+from odradek_chaos.workload import PartitionProgress
 from odradek_chaos.worlds.simulated.checks import bounds
 from odradek_chaos.worlds.simulated.checks.bounds import MOST_TASKS, MOST_WAITING, Waiting, queues_beyond_bounds
+from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
+from odradek_chaos.worlds.simulated.load import Load
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.options import Options, expand
-from odradek_chaos.worlds.simulated.recovery import EPOCHS_PER_WINDOW, ElectionStorm
+from odradek_chaos.worlds.simulated.recovery import (
+    ACKNOWLEDGEMENTS_MS,
+    EPOCHS_PER_WINDOW,
+    ERRORS_MS,
+    ISRS_MS,
+    LEADERS_MS,
+    ElectionStorm,
+    Peace,
+)
 from odradek_chaos.worlds.simulated.run import run_seed
 from odradek_chaos.worlds.simulated.script import Script, Strike
 from odradek_chaos.worlds.simulated.silence import Silences, in_words, percentile
 from odradek_chaos.worlds.simulated.world import TOPIC, World
+from odradek_proto.values import replace
 
 FEW = Waiting("t-0", MOST_WAITING, MOST_WAITING)
 
@@ -63,6 +79,104 @@ def test_a_partition_that_elects_again_and_again_is_a_storm(more: int, undecided
     storm.judge()
     loop.close()
     assert [finding.check for finding in world.findings] == ["election-storm"] * more
+
+
+SESSION_MS, BEGAN_MS = 2_500, 50_000
+LED = PartitionRegistration((1, 2, 3), (1, 2, 3), 1, leader_epoch=4, partition_epoch=4)
+LEADERLESS, NOT_FULL = replace(LED, leader=-1, isr=(1,)), replace(LED, isr=(1, 2))
+
+
+def peace_of(committed: int, third: int) -> tuple[World, Load, Peace]:
+    """A world at peace: one partition with so many committed records, and so many of them in its third replica."""
+    loop = SimLoop(1)
+    plan = expand(loop.fork_rng("plan"), Options(partitions=1))
+    world = World(loop, dataclasses.replace(plan, settings=BrokerSettings(broker_session_timeout_ms=SESSION_MS)))
+    loop.now_us = BEGAN_MS * 1000
+    world.watcher.now.history("t-0").committed_end = committed
+    for broker_id, end in ((1, committed), (2, committed), (3, third)):
+        world.watcher.now.replicas[broker_id, "t-0"] = ReplicaSeen(broker_id, 1, "t-0", 4, end, 0)
+    load = Load(world)
+    loop.close()
+    return world, load, Peace(world, load)
+
+
+def look(world: World, load: Load, peace: Peace, of: PartitionRegistration, at_ms: int, acked: bool = False) -> bool:
+    """What a look finds so long after the session timeout has passed."""
+    image = MetadataImage(offset=9, topics={TOPIC: TopicImage(TOPIC, b"id", {0: of})})
+    world.cluster.newest_image = lambda: image  # type: ignore[method-assign]  # nobody runs
+    load.ledger.progress[TOPIC, 0] = PartitionProgress(0, 1, BEGAN_MS + 1 if acked else BEGAN_MS)
+    world.loop.now_us = (BEGAN_MS + SESSION_MS + at_ms) * 1000
+    return peace.is_well()
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize(
+    ("bound", "of", "acked", "limit_ms"),
+    [
+        ("L1", LEADERLESS, True, LEADERS_MS),
+        ("L2", LED, False, ACKNOWLEDGEMENTS_MS),
+        ("L4", NOT_FULL, True, ISRS_MS),
+    ],
+)
+def test_each_bound_of_a_peace_is_judged_by_itself(
+    late: int, bound: str, of: PartitionRegistration, acked: bool, limit_ms: int
+) -> None:
+    """At its bound nothing is said; a millisecond later one finding names it."""
+    world, load, peace = peace_of(8, 8)
+    assert not look(world, load, peace, of, limit_ms + late, acked)
+    found = [(finding.check, finding.sentence.partition(":")[0]) for finding in world.findings]
+    assert found == [("not-healthy-again", bound)] * late
+
+
+def test_a_peace_in_which_all_is_well_has_no_finding() -> None:
+    """However late it is found out: nobody may have looked before."""
+    world, load, peace = peace_of(8, 8)
+    assert look(world, load, peace, LED, 60_000, acked=True)
+    assert not world.findings
+
+
+def test_who_was_led_once_is_not_found_without_a_leader_later() -> None:
+    """That is an election, of which L7 speaks, or an ISR that is not full."""
+    world, load, peace = peace_of(8, 8)
+    look(world, load, peace, NOT_FULL, 0, acked=True)
+    look(world, load, peace, LEADERLESS, LEADERS_MS + 1, acked=True)
+    assert not world.findings
+
+
+@pytest.mark.parametrize(("third", "found"), [(7, 0), (8, 1)])
+def test_isrs_have_their_time_from_when_the_backlog_is_copied(third: int, found: int) -> None:
+    """What one replica lacks of what was committed when the faults ended."""
+    world, load, peace = peace_of(8, third)
+    for at_ms in (0, ISRS_MS // 2, ISRS_MS + 1):
+        assert not look(world, load, peace, NOT_FULL, at_ms, acked=True)
+    assert len(world.findings) == found
+    peace.give_up()
+    assert [finding.sentence[:3] for finding in world.findings] == ["L4:"]
+
+
+@pytest.mark.parametrize(("time_ms", "found"), [(0, 0), (1, 1)])
+def test_no_writer_is_told_of_an_error_long_after_the_faults(time_ms: int, found: int) -> None:
+    """The other half of L2."""
+    world, load, peace = peace_of(8, 8)
+    at_ms = BEGAN_MS + SESSION_MS + ERRORS_MS + time_ms
+    load.ledger.events.append(Event(ERROR, TOPIC, 0, b"w1/0/9", client="w1", time_ms=at_ms))
+    peace.judge_errors()
+    assert [finding.sentence[:3] for finding in world.findings] == ["L2:"] * found
+
+
+def test_a_cluster_that_stays_broken_is_found() -> None:
+    """Two brokers of this run stay dead: what the third one knows of leaders is old, and nobody acknowledges."""
+
+    def prepare(world: World) -> None:
+        def break_the_majority(besides: int = 0) -> None:
+            for broker_id in (1, 2):
+                world.cluster.machines[broker_id].kill()
+
+        world.heal = break_the_majority  # type: ignore[method-assign]  # a world in which no fault ends
+
+    result = run_seed(1, Options(faults_ms=300, chance="none", core="never"), prepare=prepare)
+    assert [finding.check for finding in result.findings] == ["not-healthy-again"]
+    assert result.findings[0].sentence.startswith("L2: "), result.report()
 
 
 def test_a_silence_is_told_of_the_faults_that_struck_in_it() -> None:

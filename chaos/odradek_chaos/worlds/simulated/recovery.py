@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from odradek_audit.history import ERROR
+
 from odradek_chaos.worlds.simulated.load import Load
 from odradek_chaos.worlds.simulated.world import World
 
+# Each counts from the end of the faults and a session timeout. C.4 gives L2 five seconds without one, which cannot be
+# where a session has to time out first, of a leader that ended in the last moment.
+LEADERS_MS = 3_000  # L1: every partition has had a leader
+ACKNOWLEDGEMENTS_MS = 5_000  # L2: every partition has acknowledged
+ERRORS_MS = 10_000  # L2: no writer is told of an error any more
+ISRS_MS = 10_000  # L4: every ISR is full; so long after the backlog was copied
+PEACE_MS = 20_000  # L4: and in any case, whatever there was to copy
 EPOCHS_PER_WINDOW = 3  # L7: new leader epochs of one partition
 WINDOW_MS = 10_000
 WAYS_TO_BREAK = ("dead", "frozen", "cut", "mute", "deaf")
@@ -121,6 +130,83 @@ def can_do_without(world: World, broken: int) -> bool:
             if sum(each != broken for each in members) < min(min_isr, len(members)):
                 return False
     return True
+
+
+class Peace:
+    """L1, L2 and L4, each judged by its own bound from the moment on at which all faults end.
+
+    The backlog of that moment is what was committed by then: it is copied when every replica has that, and each copy
+    that was damaged is replaced. Nothing is judged where no recovery is owed.
+    """
+
+    def __init__(self, world: World, load: Load) -> None:
+        self.began_ms = self._copied_ms = world.now_ms
+        self._world = world
+        self._load = load
+        self._session_ms = world.plan.settings.broker_session_timeout_ms
+        self._committed = {str(tp): world.watcher.now.committed_end(str(tp)) for tp in world.partitions}
+        self._were_led = False
+
+    def is_well(self) -> bool:
+        """Whether all is well again; what is too late by now is a finding. Asked again and again."""
+        world = self._world
+        state, acknowledged = not_in_sync(world), acknowledged_since(world, self._load, self.began_ms)
+        is_well = world.operator.is_done and not state and acknowledged
+        if not is_well and world.promises.recovers:
+            self._judge(state, acknowledged)
+        return is_well
+
+    def give_up(self) -> None:
+        """All was not well within the outermost bound."""
+        waits = "a damaged copy is not replaced" if not self._world.operator.is_done else "no acknowledgement"
+        if self._world.promises.recovers:
+            self._report("L4", not_in_sync(self._world) or waits)
+
+    def judge_errors(self) -> None:
+        """The second half of L2, when no writer writes any more."""
+        bound_ms = self.began_ms + self._session_ms + ERRORS_MS
+        late = [event for event in self._load.ledger.events if event.type == ERROR and event.time_ms > bound_ms]
+        if late and self._world.promises.recovers:
+            first = late[0]
+            told = f"{first.client} is told of an error {first.time_ms - self.began_ms} ms after the faults ended"
+            self._world.report("not-healthy-again", f"L2: {told}", partition=f"{first.topic}-{first.partition}")
+
+    def _judge(self, state: str, acknowledged: bool) -> None:
+        now_ms, leaderless = self._world.now_ms, self._leaderless()
+        self._were_led = self._were_led or not leaderless
+        if self._has_backlog():
+            self._copied_ms = now_ms
+        passed_ms = now_ms - self.began_ms - self._session_ms
+        if not self._were_led and passed_ms > LEADERS_MS:
+            self._report("L1", f"{leaderless} has no leader, and they never had one all at a time")
+        elif not acknowledged and passed_ms > ACKNOWLEDGEMENTS_MS:
+            self._report("L2", "a partition has acknowledged nothing")
+        elif state and now_ms > self._copied_ms + self._session_ms + ISRS_MS:
+            copied = f"everything was copied {self._copied_ms - self.began_ms} ms after the faults ended"
+            self._report("L4", f"{state}; {copied}")
+
+    def _report(self, bound: str, state: str) -> None:
+        passed_ms = self._world.now_ms - self.began_ms
+        self._world.report("not-healthy-again", f"{bound}: {passed_ms} ms after the faults ended: {state}")
+
+    def _leaderless(self) -> str:
+        image = self._world.cluster.newest_image()
+        for tp in self._world.partitions:
+            registration = image.partition(tp)
+            if registration is None or registration.leader < 0:
+                return str(tp)
+        return ""
+
+    def _has_backlog(self) -> bool:
+        """Whether some replica is still without what was committed when the faults ended, or to be replaced."""
+        image, replicas = self._world.cluster.newest_image(), self._world.watcher.now.replicas
+        for tp in self._world.partitions:
+            registration = image.partition(tp)
+            for broker_id in () if registration is None else registration.replicas:
+                seen = replicas.get((broker_id, str(tp)))
+                if seen is None or seen.log_end_offset < self._committed[str(tp)]:
+                    return True
+        return not self._world.operator.is_done
 
 
 class ElectionStorm:

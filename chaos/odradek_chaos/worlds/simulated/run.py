@@ -28,10 +28,11 @@ from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.options import Options, expand
 from odradek_chaos.worlds.simulated.process import SimulationError
 from odradek_chaos.worlds.simulated.recovery import (
+    PEACE_MS,
     ElectionStorm,
+    Peace,
     acknowledged_since,
     break_one_for_ever,
-    not_in_sync,
     not_well_without,
 )
 from odradek_chaos.worlds.simulated.result import SeedResult
@@ -39,7 +40,6 @@ from odradek_chaos.worlds.simulated.script import Script
 from odradek_chaos.worlds.simulated.waiting import Stopped, until, within
 from odradek_chaos.worlds.simulated.world import LogWatch, World
 
-PEACE_MS = 20_000  # L1, L2, L4: leaders, acknowledgements and full ISRs within this, plus the session timeout
 NOT_OWED_MS = 3_000  # for a peace that is not owed, after faults out of contract: it is given a chance, no more
 START_MS = 30_000
 TIME_LIMIT_S = 600.0  # of the whole run: something waits for ever
@@ -198,8 +198,9 @@ async def _story(world: World, load: Load, result: SeedResult, script: Script | 
     if world.plan.core:
         await _core(world, load)
     world.heal()
-    await _peace(world, load, result)
+    peace = await _peace(world, load, result)
     await gather_evidence(world, load, result)
+    peace.judge_errors()
 
 
 async def _faults(world: World, script: Script | None) -> None:
@@ -237,22 +238,17 @@ async def _core(world: World, load: Load) -> None:
                 raise Stopped from None
 
 
-async def _peace(world: World, load: Load, result: SeedResult) -> None:
+async def _peace(world: World, load: Load, result: SeedResult) -> Peace:
     """Liveness, L1, L2, L4, L7: with all faults healed, everything is well again in bounded time."""
-    healed_ms, storm = world.now_ms, ElectionStorm(world)
+    peace, storm = Peace(world, load), ElectionStorm(world)
     limit_ms = (PEACE_MS if world.promises.recovers else NOT_OWED_MS) + world.plan.settings.broker_session_timeout_ms
-
-    def is_well() -> bool:
-        return world.operator.is_done and not not_in_sync(world) and acknowledged_since(world, load, healed_ms)
-
     try:
-        await until(world, is_well, limit_ms)
+        await until(world, peace.is_well, limit_ms)
     except TimeoutError:
-        if world.promises.recovers:
-            sentence = f"{limit_ms} ms after the faults ended: {not_in_sync(world) or 'no acknowledgement'}"
-            world.report("not-healthy-again", sentence)
+        peace.give_up()
         if world.findings or not world.plan.options.checks:
             raise Stopped from None
     else:
         storm.judge()
-        result.recovered_ms = world.now_ms - healed_ms
+        result.recovered_ms = world.now_ms - peace.began_ms
+    return peace
