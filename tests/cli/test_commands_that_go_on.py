@@ -258,13 +258,19 @@ def test_a_record_that_is_too_large_is_counted_out(cluster: LocalCluster, odrade
     (lines := tmp_path / "lines").write_bytes(b"one\n" + b"x" * 1_100_000 + b"\nthree\n")
     outcome = odradek("produce", "orders", "--file", str(lines), "--json")
     assert outcome.code == 1
-    assert json.loads(outcome.out)["records"] == 1
+    counted = json.loads(outcome.out)
+    assert counted["records"] == 1
+    assert counted["ended_by"].startswith("record number 2 is too large: a record of 11000")
     assert "odradek: record number 2 is too large: a record of 11000" in outcome.err
     assert "Producer(max_request_size=...)" in outcome.err
     (lines := tmp_path / "json").write_bytes(b'{"value": "one"}\n{\n')
     outcome = odradek("produce", "orders", "--file", str(lines), "--input", "json", "--json")
-    assert (outcome.code, json.loads(outcome.out)["records"]) == (1, 1)
-    assert "input line 2" in outcome.err
+    counted = json.loads(outcome.out)
+    assert (outcome.code, counted["records"], counted["errors"]) == (1, 1, {})
+    assert counted["ended_by"].startswith("input line 2 is no record: ")
+    assert counted["ended_by"] in outcome.err
+    outcome = odradek("produce", "orders", "--count", "3", "--json")
+    assert (outcome.code, json.loads(outcome.out)["ended_by"]) == (0, None)
 
 
 def test_a_produce_ends_when_nobody_acknowledges_any_more(cluster: LocalCluster, odradek: Run, home: Path) -> None:
@@ -284,6 +290,7 @@ def test_a_produce_ends_when_nobody_acknowledges_any_more(cluster: LocalCluster,
     assert counted["records"] >= 20
     assert counted["failed"] >= 1
     assert "no record was acknowledged any more: " in err
+    assert counted["ended_by"].startswith("no record was acknowledged any more: ")
 
 
 def test_a_produce_that_is_held_up_says_by_what(odradek: Run, odradek_process: Run, place: Path, home: Path) -> None:

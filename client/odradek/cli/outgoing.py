@@ -160,7 +160,7 @@ def _timestamp(raw: object) -> int | None:
     """Milliseconds since 1970, as a number or a text; -1 is none. Raises `ValueError`."""
     if raw is None:
         return None
-    number: object = int(raw) if isinstance(raw, str) else raw
+    number: object = int(raw) if isinstance(raw, str) and raw.removeprefix("-").isdecimal() else raw
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     if not isinstance(number, int) or isinstance(number, bool):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from odradek.cli.current import bootstrap_servers
-from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, did_you_mean
+from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, did_you_mean, explain
 from odradek.cli.options import LARGEST_INT32, MOST_SECONDS, Bootstrap, Json, Output, OutputFormat, Quiet, seconds
 from odradek.cli.running import run
 from odradek.cli.screen import Screen, human_bytes, noun
@@ -109,7 +109,8 @@ def produce(
     """Write records: lines, files, JSON, or generated ones.
 
     Without options a value per line of standard input. A line without the separator of -K has no key.
-    The summary goes to standard error; with --json it is data. Exit code 1 when a record was not acknowledged.
+    The summary goes to standard error; with --json it is data: `errors` counts why records were not acknowledged,
+    `ended_by` is what ended it early, for example a record that is too large. Exit code 1 in both cases.
 
     Ctrl-C or SIGTERM: no more is taken, and what was taken is waited for as long as --timeout says; a second one does
     not wait. Exit code 130 when all of it was acknowledged, 1 otherwise. What was read but not yet taken is not
@@ -185,6 +186,8 @@ async def _send(
     except UnknownTopic as error:
         raise (await unknown_topic(servers, topic, error.message))[0] from error
     except (asyncio.CancelledError, CommandFailed, OdradekError, OSError) as error:
+        if not isinstance(error, asyncio.CancelledError):
+            sending.sent.ended_by = explain(error).message
         if begun or isinstance(error, asyncio.CancelledError):
             _sum_up(sending.sent, screen)
         raise

@@ -30,7 +30,10 @@ TOO_LARGE = (
 
 @dataclass
 class Sent:
-    """The count of one run. Latencies are milliseconds from handing a record over to its acknowledgement."""
+    """The count of one run. Latencies are milliseconds from handing a record over to its acknowledgement.
+
+    `ended_by` is the error that ended it before its source did; the record that it is about was not taken.
+    """
 
     started: float = field(default_factory=time.monotonic)
     taken: int = 0
@@ -40,6 +43,7 @@ class Sent:
     bytes: int = 0
     latencies_ms: array[float] = field(default_factory=lambda: array("f"))
     errors: Counter[str] = field(default_factory=Counter)
+    ended_by: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -70,6 +74,7 @@ class Sent:
             "p50_ms": quantile(0.5),
             "p99_ms": quantile(0.99),
             "errors": dict(self.errors),
+            "ended_by": self.ended_by,
         }
 
 
