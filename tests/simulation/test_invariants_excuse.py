@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.core.partition.producers import CachedBatch, ProducerEntry, ProducerStates
 from odradek_chaos.worlds.simulated.checks import isr, leaders, logs, quorum, requests, watermarks
-from odradek_chaos.worlds.simulated.checks.exchanges import EndHeard, EndTold
+from odradek_chaos.worlds.simulated.checks.exchanges import EndHeard, EndTold, VoteGranted
 from odradek_chaos.worlds.simulated.checks.history import Batch
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, QuorumSeen, RemoteSeen
 from odradek_chaos.worlds.simulated.files import SimFiles
@@ -205,6 +206,30 @@ def test_an_end_is_compared_with_what_leaders_of_the_same_and_of_older_epochs_to
 def test_a_client_never_hears_of_a_smaller_end_than_it_knew_when_it_asked(heard: EndHeard, found: int) -> None:
     """What was on its way when it asked does not count; the excuse of R-25 does."""
     assert len(list(requests.EndOffsetsNeverFall().on_end_heard(everything(), heard))) == found
+
+
+@pytest.mark.parametrize(
+    ("state", "flushed", "found"),
+    [
+        ({"leaderEpoch": 3, "leaderId": -1, "votedId": 2}, True, 0),
+        ({"leaderEpoch": 3, "leaderId": -1, "votedId": 2}, False, 1),
+        ({"leaderEpoch": 3, "leaderId": -1, "votedId": -1}, True, 1),
+        ({"leaderEpoch": 3, "leaderId": -1, "votedId": 1}, True, 1),
+        ({"leaderEpoch": 2, "leaderId": -1, "votedId": 2}, True, 1),
+        ({"leaderEpoch": 3, "leaderId": 2, "votedId": -1}, True, 0),  # it was elected meanwhile
+        ({"leaderEpoch": 4, "leaderId": -1, "votedId": -1}, True, 0),
+    ],
+)
+def test_a_vote_is_on_the_disk_before_it_is_granted(state: dict[str, int], flushed: bool, found: int) -> None:
+    """Of broker 1 for candidate 2 in epoch 3: a voter that forgets it may vote twice (N9)."""
+    now = everything()
+    files = SimFiles(now.disks[1], SimLoop(1), random.Random(2))
+    files.makedirs(f"/data/{METADATA}")
+    file = files.open(f"/data/{METADATA}/quorum-state", create=True)
+    file.pwritev([json.dumps(state).encode()], 0)
+    if flushed:
+        file.fsync()
+    assert len(list(leaders.EpochPersistedBeforeUse().on_vote_granted(now, VoteGranted(1, 3, 2)))) == found
 
 
 @pytest.mark.parametrize("start", [8, 9])

@@ -17,7 +17,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import broker_pb2, controller_pb2, quorum_pb2
 
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
 from odradek_chaos.worlds.simulated.checks.seen import METADATA
 
 if TYPE_CHECKING:
@@ -206,6 +206,20 @@ _OF_THE_QUORUM: dict[str, tuple[Any, Any, str]] = {  # request, answer, and wher
 }
 
 
+class VoteEar(QuorumEar):
+    """The same, and a vote that is granted is given away with the answer."""
+
+    def asked(self, message: bytes) -> None:
+        super().asked(message)
+        self._vote = quorum_pb2.VoteRequest.FromString(message)
+
+    def answered(self, message: bytes) -> None:
+        super().answered(message)
+        vote, ears = self._vote, self._ears
+        if quorum_pb2.VoteResponse.FromString(message).vote_granted and not vote.pre_vote:
+            ears.watcher.vote_granted(VoteGranted(ears.broker_id, vote.candidate_epoch, vote.candidate_id))
+
+
 class OrderEar:
     """What brokers want of the controller: changes of ISRs, producer ids, and to be seen as alive (a stream).
 
@@ -256,6 +270,7 @@ ASKED_OF_BROKERS: dict[str, Callable[[BrokerEars, str], Ear]] = {
         for name in ("ListOffsets", "OffsetsForLeaderEpoch")
     },
     **{f"/odradek.v1.Quorum/{name}": QuorumEar for name in _OF_THE_QUORUM},
+    "/odradek.v1.Quorum/Vote": VoteEar,
     **{f"/odradek.v1.Controller/{name}": OrderEar for name in _OF_THE_CONTROLLER},
 }
 

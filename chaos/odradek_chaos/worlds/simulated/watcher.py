@@ -19,7 +19,7 @@ from odradek_broker.runtime.quorum_node import Standing
 from odradek_proto.formats import CLEAN_SHUTDOWN
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, RemoteSeen, ReplicaSeen
 from odradek_chaos.worlds.simulated.timeline import Moment, Tail
@@ -104,6 +104,7 @@ class Watcher:
         self._on_acknowledged = _overriding(self.invariants, "on_acknowledged")
         self._on_delivered = _overriding(self.invariants, "on_delivered")
         self._on_answered = _overriding(self.invariants, "on_answered")
+        self._on_vote_granted = _overriding(self.invariants, "on_vote_granted")
         self._on_end_told = _overriding(self.invariants, "on_end_told")
         self._on_end_heard = _overriding(self.invariants, "on_end_heard")
 
@@ -293,6 +294,11 @@ class Watcher:
     def answered(self, answered: Answered) -> None:
         for invariant in self._on_answered:
             for violation in invariant.on_answered(self.now, answered):
+                self._report(invariant, violation)
+
+    def vote_granted(self, granted: VoteGranted) -> None:
+        for invariant in self._on_vote_granted:
+            for violation in invariant.on_vote_granted(self.now, granted):
                 self._report(invariant, violation)
 
     def end_told(self, told: EndTold) -> None:

@@ -45,3 +45,11 @@ class EndHeard(Value, frozen=True):
     floor: int
     epoch_start: int
     by_fetch: bool
+
+
+class VoteGranted(Value, frozen=True):
+    """A voter says that a candidate has its vote. Pre-votes are none."""
+
+    broker_id: int
+    epoch: int
+    candidate_id: int

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from odradek_broker.core.metadata.image import MetadataImage
 
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
 from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
 from odradek_chaos.worlds.simulated.timeline import Moment
 
@@ -120,6 +120,10 @@ class Invariant:
 
     def on_answered(self, now: Everything, answered: Answered) -> Violations:
         """A broker answered a request that named an epoch or came from an incarnation of a broker."""
+        yield from ()
+
+    def on_vote_granted(self, now: Everything, granted: VoteGranted) -> Violations:
+        """A voter is about to say that a candidate has its vote."""
         yield from ()
 
     def on_end_told(self, now: Everything, told: EndTold) -> Violations:

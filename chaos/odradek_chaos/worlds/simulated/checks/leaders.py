@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import NamedTuple
 
+from odradek_chaos.worlds.simulated.checks.exchanges import VoteGranted
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, ReplicaSeen
 from odradek_chaos.worlds.simulated.inodes import Inode
@@ -57,27 +59,38 @@ class EpochsNeverFall(Invariant):
         if before is not None and 0 < seen.epoch < before.epoch:  # 0: it does not take part yet, or has left
             yield seen.broker_id, METADATA, f"quorum epoch fell from {before.epoch} to {seen.epoch}"
         if before is None or seen.epoch != before.epoch:
-            epoch = epoch_on_disk(now, seen.broker_id, durable=False)
+            epoch = state_on_disk(now, seen.broker_id, durable=False).epoch
             known = self._on_disk.get(seen.broker_id, -1)
             if epoch < known:
                 yield seen.broker_id, METADATA, f"quorum-state fell from epoch {known} to {epoch}"
             self._on_disk[seen.broker_id] = max(epoch, known)
 
 
-def epoch_on_disk(now: Everything, broker_id: int, *, durable: bool) -> int:
-    """The epoch in a node's `quorum-state`, -1 when there is none."""
+class StateOnDisk(NamedTuple):
+    """What a node's `quorum-state` says. -1 is what it does not say."""
+
+    epoch: int = -1
+    leader_id: int = -1
+    voted_id: int = -1
+
+
+def state_on_disk(now: Everything, broker_id: int, *, durable: bool) -> StateOnDisk:
     inode = now.disks[broker_id].find(f"{now.root}/{METADATA}/quorum-state")
     if not isinstance(inode, Inode):
-        return -1
-    content = bytes(inode.durable() if durable else inode.data)
+        return StateOnDisk()
     try:
-        return int(json.loads(content)["leaderEpoch"])
+        fields = json.loads(bytes(inode.durable() if durable else inode.data))
+        return StateOnDisk(int(fields["leaderEpoch"]), fields.get("leaderId", -1), fields.get("votedId", -1))
     except (ValueError, KeyError):
-        return -1
+        return StateOnDisk()
 
 
 class EpochPersistedBeforeUse(Invariant):
-    """Who leads the quorum in an epoch has that epoch on its disk, flushed."""
+    """Who leads the quorum in an epoch has that epoch on its disk, flushed; who grants a vote has its epoch and the
+    vote there before it says so.
+
+    When the answer leaves, the voter may have heard of a leader or of a newer epoch, which ends the vote.
+    """
 
     name = "epoch-persisted-before-use"
     rules = "N9, R-207"
@@ -87,9 +100,19 @@ class EpochPersistedBeforeUse(Invariant):
             return
         if now.disks[seen.broker_id].lying or (seen.broker_id, METADATA) in now.damaged:
             return
-        epoch = epoch_on_disk(now, seen.broker_id, durable=True)
+        epoch = state_on_disk(now, seen.broker_id, durable=True).epoch
         if epoch < seen.epoch:
             yield seen.broker_id, METADATA, f"leads in epoch {seen.epoch} with epoch {epoch} on its disk"
+
+    def on_vote_granted(self, now: Everything, granted: VoteGranted) -> Violations:
+        voter = granted.broker_id
+        if voter not in now.disks or now.disks[voter].lying or (voter, METADATA) in now.damaged:
+            return
+        state = state_on_disk(now, voter, durable=True)
+        has_vote = state.voted_id == granted.candidate_id or state.leader_id >= 0
+        if state.epoch < granted.epoch or (state.epoch == granted.epoch and not has_vote):
+            sentence = f"grants its vote in epoch {granted.epoch} to {granted.candidate_id}, and on its disk are epoch"
+            yield voter, METADATA, f"{sentence} {state.epoch} and a vote for {state.voted_id}"
 
 
 class LeaderCompleteness(Invariant):
