@@ -74,7 +74,10 @@ class MetadataImagesEqual(Invariant):
 
 
 class SnapshotAtLogStart(Invariant):
-    """A metadata log that does not begin at 0 has a snapshot where it begins."""
+    """A metadata log that does not begin at 0 has a snapshot that ends where the log begins, or later.
+
+    The epoch in its name is not held against the log, whose records of before are gone.
+    """
 
     name = "snapshot-at-log-start"
     rules = "M-6"
