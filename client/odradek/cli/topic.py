@@ -1,4 +1,4 @@
-"""`odradek topic`: create, list, describe, delete; alter, reassign and elect have files of their own."""
+"""`odradek topic`: create, list, describe; delete, alter, reassign and elect have files of their own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import typer
 from odradek_proto.setting_units import WITHOUT_UNITS
 
 from odradek.cli.cluster import ask
-from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
+from odradek.cli.failures import USAGE, CommandFailed
 from odradek.cli.min_isr import MIN_ISR, default_min_isr, min_isr_warning
 from odradek.cli.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import bounded, parse_settings
 from odradek.cli.screen import Screen
 from odradek.cli.topic_alter import alter
+from odradek.cli.topic_delete import delete, named_topics
 from odradek.cli.topic_elect import elect
 from odradek.cli.topic_reassign import reassign
 
@@ -179,7 +180,7 @@ def describe(
     """Show partitions with leader, replicas and in-sync replicas; or settings."""
 
     async def work(admin: Admin) -> tuple[list[TopicDescription], dict[str, list[ConfigEntry]]]:
-        topics = await _topics(admin, names)
+        topics = await named_topics(admin, names)
         needed = topics if configs or under_min_isr else []
         return topics, {topic.name: await admin.describe_configs("topic", topic.name) for topic in needed}
 
@@ -209,51 +210,10 @@ def describe(
     screen.show_rows(rows, headings)
 
 
-@app.command("delete")
-def delete(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics.")],
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
-    confirmed: Annotated[
-        str | None, typer.Option("--confirm", metavar="NAME", help="The name once more, instead of --yes.")
-    ] = None,
-    bootstrap: Bootstrap = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-) -> None:
-    """Delete topics and their records. On a terminal it asks for the name again; elsewhere it needs --yes."""
-    if not yes and [confirmed] != names:
-        _ask_again(names)
-
-    async def work(admin: Admin) -> list[TopicDescription]:
-        found = await _topics(admin, names)
-        await admin.delete_topics(names, timeout=timeout)
-        return found
-
-    deleted = ask(bootstrap, timeout, work)
-    screen = Screen(output, as_json, quiet)
-    if screen.for_people:
-        screen.say(f"deleted {', '.join(names)}")
-    else:
-        screen.show_rows([{"topic": topic.name, "topic_id": topic.topic_id} for topic in deleted], {})
-
-
+app.command("delete")(delete)
 app.command("alter")(alter)
 app.command("reassign")(reassign)
 app.command("elect")(elect)
-
-
-async def _topics(admin: Admin, names: list[str] | None) -> list[TopicDescription]:
-    """The topics of these names, or all. Raises `CommandFailed` with the nearest name for one that is not there."""
-    known = await admin.list_topics()
-    for name in names or []:
-        if name not in known:
-            raise CommandFailed(
-                f"there is no topic {name!r}{did_you_mean(name, known)}",
-                hint=f"`odradek topic list` shows what is there; `odradek topic create {name}` makes it",
-            )
-    return list(await admin.describe_topics(names or None))
 
 
 def _partition_rows(topic: TopicDescription) -> list[dict[str, Any]]:
@@ -276,21 +236,3 @@ def _partition_rows(topic: TopicDescription) -> list[dict[str, Any]]:
 
 def _min_isr(entries: list[ConfigEntry]) -> int:
     return next((int(entry.value) for entry in entries if entry.name == "min.insync.replicas"), 1)
-
-
-def _ask_again(names: list[str]) -> None:
-    """Have the name typed again. Raises `CommandFailed` where nobody can be asked, or for another answer."""
-    import sys
-
-    what = names[0] if len(names) == 1 else f"{len(names)} topics"
-    if not sys.stdin.isatty():
-        raise CommandFailed(f"deleting {what} cannot be undone", hint="add --yes", exit_code=USAGE)
-    wanted = names[0] if len(names) == 1 else str(len(names))
-    print(
-        f"This deletes {', '.join(names)} with all records. Type {wanted!r} to go on: ",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
-    if sys.stdin.readline().strip() != wanted:
-        raise CommandFailed("not deleted: the answer was another one")
