@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from odradek.cli.record_format import ESCAPES, PARTS
 
 from tests.commands_of_odradek import tree
 
@@ -27,6 +29,22 @@ def test_every_command_answers_programs_or_says_why_not(words: str, command: Any
     """A command takes the flag `--json`, or stands in the list; one that learned it leaves the list."""
     flags = [parameter for parameter in command.params if "--json" in parameter.opts]
     assert [flag.is_flag for flag in flags] == ([] if words in WITHOUT_JSON else [True])
+
+
+def test_json_is_short_only_for_what_there_is() -> None:
+    """A command without --output says itself what its --json prints."""
+    for words, command in acting().items():
+        options = [option for parameter in command.params for option in parameter.opts]
+        for parameter in command.params:
+            if "--json" in parameter.opts and "--output" not in options:
+                assert "--output" not in parameter.help, words
+
+
+def test_the_help_of_a_format_names_all_that_it_may_hold() -> None:
+    """Whoever writes one looks there, and not at the error for a letter that means nothing."""
+    told = next(each.help for each in acting()["consume"].params if "--format" in each.opts)
+    assert set(re.findall(r"%(.)", told)) == {*PARTS, "%"}
+    assert set(re.findall(r"\\(.)", told)) == set(ESCAPES)
 
 
 def test_the_commands_without_json_exist() -> None:

@@ -49,7 +49,9 @@ def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin]
 
 def status(
     topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Only these topics.")] = None,
-    watch: Annotated[bool, typer.Option("-w", "--watch", help="Keep showing it until Ctrl-C.")] = False,
+    watch: Annotated[
+        bool, typer.Option("-w", "--watch", help="Keep showing it until Ctrl-C; --json: an object a line.")
+    ] = False,
     bootstrap: Bootstrap = None,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,

@@ -8,7 +8,7 @@ import typer
 
 from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import USAGE, CommandFailed
-from odradek.cli.options import LARGEST_INT32, Bootstrap, Json, Quiet, seconds
+from odradek.cli.options import LARGEST_INT32, Bootstrap, Quiet, seconds
 from odradek.cli.parsing import Start, parse_start
 from odradek.cli.running import run
 from odradek.cli.screen import Screen
@@ -45,11 +45,13 @@ def consume(
             "-f",
             "--format",
             metavar="FORMAT",
-            help="%t topic, %p partition, %o offset, %k key, %v value, %h headers, %T timestamp, %e leader epoch.",
+            help="%t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %T timestamp in ms, "
+            "%e leader epoch, %K and %S length of key and value (-1: null), %% a percent sign; "
+            r"\n \t \r \0 \\ as usual.",
         ),
     ] = r"%v\n",
-    json_lines: Annotated[bool, typer.Option("-J", help="One JSON object per record.")] = False,
-    as_json: Json = False,
+    json_lines: Annotated[bool, typer.Option("-J", help="One JSON object a line and record.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as -J.")] = False,
     timeout: Annotated[
         float | None,
         seconds("--timeout", "Stop when no record came for so long (exit 5)."),
