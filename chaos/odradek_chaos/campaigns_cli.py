@@ -34,6 +34,7 @@ from odradek_chaos.campaign_options import (
     options_of,
     range_of,
 )
+from odradek_chaos.interrupting import terminable
 from odradek_chaos.shrinking import shrink_to
 from odradek_chaos.writable import must_be_writable
 
@@ -92,14 +93,15 @@ def run(
     progress = Progress(sys.stderr, last - first + 1, enabled=screen.for_people and not quiet)
     digest, commit = core_digest(), commit_here()  # of what runs, whatever becomes of it meanwhile
     telling = _Telling(world, screen, progress, last - first + 1, ledger)
-    campaign = run_campaign(
-        range(first, last + 1),
-        options,
-        jobs=jobs,
-        seconds=None if minutes is None else minutes * 60,
-        on_seed=telling.on_seed,
-        on_interrupt=telling.on_interrupt,
-    )
+    with terminable():
+        campaign = run_campaign(
+            range(first, last + 1),
+            options,
+            jobs=jobs,
+            seconds=None if minutes is None else minutes * 60,
+            on_seed=telling.on_seed,
+            on_interrupt=telling.on_interrupt,
+        )
     progress.clear()
     if ledger is not None:
         _enter(ledger, entry_of(campaign, seeds, digest, commit))

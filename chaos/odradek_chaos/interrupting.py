@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 ENDS = (signal.SIGTERM, signal.SIGHUP)
+ALL = (signal.SIGINT, *ENDS)
 
 
 @contextlib.contextmanager
@@ -25,7 +26,8 @@ def _handled(numbers: Iterable[signal.Signals], handler: Callable[[int, object],
 def terminable() -> Iterator[None]:
     """Inside, SIGTERM and a closed terminal do what Ctrl-C does: asyncio tidies up and raises `KeyboardInterrupt`.
 
-    Also where Ctrl-C itself is ignored, as in a process that a script has started with `&`.
+    Also where Ctrl-C itself is ignored, as in a process that a script has started with `&`; a closed terminal is
+    ignored still where `nohup` has said so.
     """
 
     def interrupt(number: int, frame: object) -> None:
@@ -33,7 +35,7 @@ def terminable() -> Iterator[None]:
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
-    with _handled(ENDS, interrupt):
+    with _handled(_not_ignored(ENDS), interrupt):
         yield
 
 
@@ -43,15 +45,15 @@ def uninterrupted() -> Iterator[None]:
     noted anywhere."""
     held: list[int] = []
     try:
-        with _handled(_not_ignored(), lambda number, frame: held.append(number)):
+        with _handled(_not_ignored(ALL), lambda number, frame: held.append(number)):
             yield
     finally:
         if held:
             signal.raise_signal(held[0])
 
 
-def _not_ignored() -> list[signal.Signals]:
-    return [number for number in (signal.SIGINT, *ENDS) if signal.getsignal(number) is not signal.SIG_IGN]
+def _not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 class Told:
@@ -99,7 +101,7 @@ def listening() -> Iterator[Told]:
     """
     told = Told()
     try:
-        with _handled(_not_ignored(), told.hear):
+        with _handled(_not_ignored(ALL), told.hear):
             yield told
     except asyncio.CancelledError:
         if not told.times:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from odradek.cli.failures import USAGE, CommandFailed
 from odradek_chaos.commands import Place, World, app
+from odradek_chaos.interrupting import ENDS, terminable
 from odradek_chaos.worlds.simulated import campaign
 from odradek_chaos.worlds.simulated.campaign import Campaign
 from odradek_chaos.worlds.simulated.options import Options
@@ -69,10 +71,23 @@ def test_an_interrupted_campaign_says_that_the_ledger_has_no_line_of_it(
     assert "no line" not in runner.invoke(app, ["run", "--seeds", "1..3"]).stderr
 
 
-def test_an_interrupted_campaign_ends_quietly_with_the_sum_of_what_was_done() -> None:
-    """Ctrl-C goes to the workers too: nobody prints a traceback, the exit code is that of an interrupt, and the seeds
-    that were done are summed up."""
-    command = ["chaos", "run", "--seeds", "1..1000", "-j", "2", "--faults", "0.1"]
+@pytest.fixture
+def campaign_at_work() -> Iterator[subprocess.Popen[str]]:
+    """A campaign as a process with a group of its own, of which ten seeds are done: all its workers are at work."""
+    command = [
+        "chaos",
+        "run",
+        "--seeds",
+        "1..1000",
+        "-j",
+        "2",
+        "--faults",
+        "0.1",
+        "--nemeses",
+        "pause",
+        "--core",
+        "never",
+    ]
     with sigint_of_children():
         process = subprocess.Popen(
             [sys.executable, "-m", "odradek.cli.main", *command],
@@ -83,15 +98,52 @@ def test_an_interrupted_campaign_ends_quietly_with_the_sum_of_what_was_done() ->
         )
     assert process.stdout is not None
     try:
-        assert select.select([process.stdout], [], [], 300)[0]  # ten seeds are done, so all workers are at work
-        os.killpg(process.pid, signal.SIGINT)
-        said, _ = process.communicate(timeout=180)  # ends when nobody holds its output any more
+        assert select.select([process.stdout], [], [], 300)[0]
+        yield process
     finally:
-        process.kill()
-    assert process.returncode == 130, said
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("tell", "number"),
+    [
+        pytest.param(os.killpg, signal.SIGINT, id="ctrl-c"),
+        pytest.param(os.kill, signal.SIGTERM, id="kill"),
+        pytest.param(os.kill, signal.SIGHUP, id="hangup"),
+        pytest.param(os.killpg, signal.SIGHUP, id="closed-terminal"),
+    ],
+)
+def test_an_interrupted_campaign_ends_quietly_with_the_sum_of_what_was_done(
+    campaign_at_work: subprocess.Popen[str], tell: Callable[[int, int], None], number: signal.Signals
+) -> None:
+    """However it is told, and whether its workers hear it too: nobody prints a traceback, the exit code is that of an
+    interrupt, the seeds that were done are summed up, and no process is left."""
+    tell(campaign_at_work.pid, number)
+    said, _ = campaign_at_work.communicate(timeout=180)  # ends when nobody holds its output any more
+    assert campaign_at_work.returncode == 130, said
     assert "Traceback" not in said
     assert "never awaited" not in said
     ended = re.search(r"interrupted after (\d+) of 1000 seeds", said)
     assert ended is not None, said
     assert f"{ended[1]} seeds, " in said
     assert "longest recovery after the faults" in said
+
+
+def test_the_workers_of_a_campaign_end_when_it_is_killed(campaign_at_work: subprocess.Popen[str]) -> None:
+    """kill -9 lets it tell them nothing; they notice that it is gone."""
+    campaign_at_work.kill()
+    campaign_at_work.communicate(timeout=180)  # ends when nobody holds its output any more
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_what_a_command_was_started_to_ignore_does_not_end_it(number: signal.Signals) -> None:
+    """`nohup` has it ignore a closed terminal."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with terminable():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)

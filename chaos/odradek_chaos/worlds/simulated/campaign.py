@@ -11,8 +11,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from multiprocessing import active_children, get_context
-from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
+from multiprocessing import active_children, get_context, parent_process
+from os import _exit
+from signal import SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGHUP, SIGINT, SIGTERM, pthread_sigmask
+from threading import Thread
 from time import monotonic, process_time
 
 from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES
@@ -228,24 +230,41 @@ def _results(
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that finish what they were given, or end at once when we are interrupted."""
+    """Processes that finish what they were given, or end at once when we are interrupted or killed."""
     others = set(active_children())
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with _uninterrupted():  # it starts a process that keeps count of the pool's semaphores
+        made = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker)
+    with made as pool:
         try:
             yield pool
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in set(active_children()) - others:
-                worker.terminate()
+            with _uninterrupted():
+                pool.shutdown(wait=False, cancel_futures=True)
+                for worker in set(active_children()) - others:
+                    worker.terminate()
             raise
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the end, and a process that is started inside never hears it: the terminal sends it to all of
-    a campaign, and to end the workers is for the one that started them."""
-    before = pthread_sigmask(SIG_BLOCK, [SIGINT])
+    """Whatever ends a campaign waits until the end, and a process that is started inside never hears of it: a terminal
+    tells all of a campaign, and to end the workers is for the one that started them."""
+    before = pthread_sigmask(SIG_BLOCK, [SIGINT, SIGTERM, SIGHUP])
     try:
         yield
     finally:
         pthread_sigmask(SIG_SETMASK, before)
+
+
+def _begin_worker() -> None:
+    """A worker hears nothing but the SIGTERM by which the pool ends it, and ends with whoever started it."""
+    Thread(target=_end_with_parent, daemon=True).start()
+    pthread_sigmask(SIG_UNBLOCK, [SIGTERM])
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed has told nobody anything, and its workers would wait for work for ever."""
+    parent = parent_process()
+    assert parent is not None, "only a worker has one"
+    parent.join()
+    _exit(1)
