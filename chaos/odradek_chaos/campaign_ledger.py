@@ -14,6 +14,8 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from math import isfinite
+from os import SEEK_END
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,8 @@ COMMANDS = "commands"
 DIGEST_LENGTH = 12
 UNKNOWN = "unknown"
 SEEDS = re.compile(r"[0-9]{1,18}(\.\.[0-9]{1,18})?")
+
+WORDS = ("time", "commit", "core", "command", "findings", "not_reached", "python")  # of a campaign, which are printed
 
 
 class Entry(Value, frozen=True):
@@ -126,9 +130,19 @@ def entry_of(campaign: Campaign, seeds: str, core: str, commit: tuple[str, bool]
 
 
 def append(file: Path, entry: Entry) -> None:
-    """One more line. Raises `OSError`."""
+    """One more line, also behind one that ends without a newline. Raises `OSError`."""
+    begin = "\n" if _is_torn(file) else ""
     with file.open("a", encoding="utf-8") as out:
-        out.write(entry.line() + "\n")
+        out.write(f"{begin}{entry.line()}\n")
+
+
+def _is_torn(file: Path) -> bool:
+    """Whether what is there ends without a newline. A pipe has no end that could be looked at."""
+    if not file.is_file() or not file.stat().st_size:
+        return False
+    with file.open("rb") as there:
+        there.seek(-1, SEEK_END)
+        return there.read(1) != b"\n"
 
 
 def read(file: Path) -> Iterator[Entry]:
@@ -143,7 +157,7 @@ def read(file: Path) -> Iterator[Entry]:
 def _entry_in(line: bytes) -> Entry:
     """Raises `ValueError` in words about the line."""
     try:
-        raw = json.loads(line.decode("utf-8"), parse_constant=_no_number)
+        raw = json.loads(line.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is no UTF-8") from error
     except json.JSONDecodeError as error:
@@ -164,11 +178,21 @@ def _entry_in(line: bytes) -> Entry:
         raise ValueError(f"{place.rstrip('`')}: {wanted[:1].lower()}{wanted[1:]}") from error
     if not SEEDS.fullmatch(entry.seeds):
         raise ValueError(f"seeds: {entry.seeds!r} is no range of seeds, as 1..100 is")
+    for name in WORDS:
+        said = getattr(entry, name)
+        for word in (said,) if isinstance(said, str) else said:
+            if not word.isprintable():
+                raise ValueError(f"{name}: {word!r} cannot be printed")
     return entry
 
 
 def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no number")
+
+
+def _finite(word: str) -> float:
+    value = float(word)
+    return value if isfinite(value) else _no_number(word)
 
 
 def sums(entries: Iterable[Entry], present: str) -> list[Sum]:

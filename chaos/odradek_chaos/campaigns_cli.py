@@ -216,5 +216,7 @@ def ledger(
         if each.is_present and each.not_reached:
             options = each.command or "the usual options"
             screen.say(f"NOT REACHED on {present} with {options}: {', '.join(each.not_reached)}")
-    if not any(each.is_present for each in found):
+    if not found:
+        screen.say(f"{file or LEDGER} is empty: no campaign ran")
+    elif not any(each.is_present for each in found):
         screen.say(f"the core has changed since: no campaign ran on {present}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import platform
 from pathlib import Path
 
@@ -136,6 +137,11 @@ WHOLE = json.loads(entry("new").line())
         (json.dumps({**WHOLE, "core": 7}).encode(), "core: expected `str`, got `int`"),
         (json.dumps({**WHOLE, "findings": {"lost": "x"}}).encode(), "findings"),
         (json.dumps({**WHOLE, "wall_seconds": float("nan")}).encode(), "NaN is no number"),
+        (json.dumps({**WHOLE, "virtual_hours": 0}).replace(": 0,", ": 1e400,", 1).encode(), "1e400 is no number"),
+        (json.dumps({**WHOLE, "core": "\ud800"}).encode(), r"core: '\ud800' cannot be printed"),
+        (json.dumps({**WHOLE, "core": "a\x1b[2Jb"}).encode(), r"core: 'a\x1b[2Jb' cannot be printed"),
+        (json.dumps({**WHOLE, "command": "--acks\n1"}).encode(), r"command: '--acks\n1' cannot be printed"),
+        (json.dumps({**WHOLE, "not_reached": ["kill", "\x07"]}).encode(), r"not_reached: '\x07' cannot be printed"),
         (json.dumps({**WHOLE, "colour": 1}).encode(), "unknown: colour"),
     ],
     # A line has the time of its making in it, which each worker would read from a clock of its own.
@@ -153,6 +159,36 @@ def test_what_is_no_campaign_is_refused_with_its_line(
     assert f"{file}:2 is no campaign: " in err
     assert said in err
     assert "remove that line" in err
+
+
+@pytest.mark.parametrize("there", ["", "\n"], ids=["torn", "whole"])
+def test_a_line_begins_behind_a_newline(tmp_path: Path, there: str) -> None:
+    """Also where an editor, or a full disk, left the last line without one."""
+    file = tmp_path / "campaigns.jsonl"
+    file.write_text(entry("old").line() + there)
+    append(file, entry("new"))
+    append(file, entry("newer"))
+    assert [each.core for each in read(file)] == ["old", "new", "newer"]
+
+
+def test_a_line_goes_into_a_pipe_as_it_is(tmp_path: Path) -> None:
+    """Which has no last byte to look at."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        append(pipe, entry("new"))
+        assert os.read(reader, 65_536).decode() == entry("new").line() + "\n"
+    finally:
+        os.close(reader)
+
+
+def test_an_empty_ledger_says_that_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No campaign ran before the core could have changed."""
+    file = tmp_path / "campaigns.jsonl"
+    file.touch()
+    assert main(["chaos", "ledger", str(file)]) == 0
+    assert capsys.readouterr() == ("", f"{file} is empty: no campaign ran\n")
 
 
 def test_the_command_writes_a_line_and_adds_it_up(tmp_path: Path) -> None:
