@@ -14,7 +14,7 @@ from odradek_chaos.worlds.simulated.faults.choices import BROKERS, CHOICES
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import run_seed
-from odradek_chaos.worlds.simulated.script import Script, Strike
+from odradek_chaos.worlds.simulated.script import Script, Send, Strike
 from odradek_chaos.worlds.simulated.script_reading import read_script
 
 FOUND, USAGE = 3, 2
@@ -171,13 +171,48 @@ def test_options_of_a_script_that_there_are_not_are_refused(
 
 @pytest.mark.parametrize(
     ("send", "wrong"),
-    [([9, 3, 0], "writers are 1 to 2, not 3"), ([9, 1, 3], "partitions are 0 to 2, not 3")],
+    [
+        ([9, 3, 0], "writers are 1 to 2, not 3"),
+        ([9, 1, 3], "partitions are 0 to 2, not 3"),
+        ([-1, 1, 0], "it is handed over at -1, before the start"),
+        ([10**18, 1, 0], "it is handed over at 10{18}, after the end: with these options at 38000000 at the latest"),
+    ],
 )
-def test_a_record_of_nobody_or_to_nowhere_is_refused(send: list[int], wrong: str) -> None:
-    """A writer that there is not would write nothing, without a word."""
-    text = json.dumps({"options": {}, "salt": 0, "strikes": [], "sends": [send]})
+def test_a_record_of_nobody_or_to_nowhere_or_never_is_refused(send: list[int], wrong: str) -> None:
+    """A writer that there is not would write nothing, without a word; one that waits for years is called stuck."""
+    text = json.dumps({"options": {"core": "never"}, "salt": 0, "strikes": [], "sends": [send]})
     with pytest.raises(ValueError, match=f"send 1 of the script: {wrong}"):
         read_script(text)
+
+
+def test_the_latest_record_that_is_taken_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What is let through can be carried out: a writer that waits for it is not called stuck."""
+    file = tmp_path / "late.json"
+    options = {"faults_ms": 300, "core": "never"}
+    file.write_text(Script((), (Send(30_300_000, 1, 0),), seed=SEED).dump(options))
+    assert played(capsys, 0, "--script", str(file))["records_acknowledged"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('{"options": [], "salt": 0, "strikes": [], "sends": null}', "options must be an object, not a list"),
+        (
+            '{"options": {}, "salt": 0, "strikes": [[9, "kill", [["broker", 1], ["down_ms", 5]]]], "sends": null}',
+            "what kill chooses must be an object, not a list",
+        ),
+        ("[" * 200_000, "it is too deep to be read"),
+    ],
+    ids=["options", "choice", "deep"],
+)
+def test_what_is_no_script_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, wrong: str
+) -> None:
+    """With the file and what is wrong in it."""
+    file = tmp_path / "small.json"
+    file.write_text(text)
+    said = refused(capsys, "trace", str(SEED), "--script", str(file))
+    assert f"{file}: not a script of a simulated run: {wrong}\n" in said
 
 
 def test_a_script_that_says_nothing_of_options_has_the_usual_ones() -> None:

@@ -59,16 +59,32 @@ class Script:
         """A script and the options of its run. Raises `ValueError` for what is no script."""
         try:
             data = json.loads(text)
-            sends, options, seed = data["sends"], dict(data["options"]), data.get("seed")
+            sends, options, seed = data["sends"], _object("options", data["options"]), data.get("seed")
             script = cls(
-                tuple(Strike(int(at), str(name), dict(choice)) for at, name, choice in data["strikes"]),
+                tuple(
+                    Strike(int(at), str(name), _object(f"what {name} chooses", choice))
+                    for at, name, choice in data["strikes"]
+                ),
                 None if sends is None else tuple(Send(int(at), int(who), int(where)) for at, who, where in sends),
                 int(data["salt"]),
                 None if seed is None else int(seed),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a script of a simulated run: {error}") from error
+        except RecursionError as error:
+            raise ValueError("not a script of a simulated run: it is too deep to be read") from error
         return script, options
+
+
+def _object(what: str, value: Any) -> dict[str, Any]:
+    """A JSON object, and no list of pairs, of which `dict` makes one as well. Raises `ValueError`."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be an object, not {_kind(value)}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    return "a list" if isinstance(value, list) else json.dumps(value)
 
 
 def by_name(strikes: Sequence[Strike]) -> dict[str, list[Strike]]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from odradek_chaos.worlds.simulated.evidence import REACH_END_MS
 from odradek_chaos.worlds.simulated.faults.choices import Cast, is_int, what_is_wrong
 from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.script import Script
+from odradek_chaos.worlds.simulated.recovery import PEACE_MS
+from odradek_chaos.worlds.simulated.script import Script, Send
 
 LEAST = {"faults_ms": 1, "partitions": 1, "writers": 1, "min_insync_replicas": 1}  # of the options that are numbers
 MOST = {"partitions": 100, "writers": 100, "min_insync_replicas": 3}
@@ -28,13 +30,28 @@ def read_script(text: str) -> tuple[Script, Options]:
                 f"strike {number} of the script: {strike.name} strikes at {strike.at_us}, before the start"
             )
     for number, send in enumerate(script.sends or (), 1):
-        if not 1 <= send.writer <= cast.writers:
-            raise ValueError(f"send {number} of the script: writers are 1 to {cast.writers}, not {send.writer}")
-        if not 0 <= send.partition < cast.partitions:
-            raise ValueError(
-                f"send {number} of the script: partitions are 0 to {cast.partitions - 1}, not {send.partition}"
-            )
+        wrong = _what_is_wrong_with(send, cast, _latest_us(options))
+        if wrong:
+            raise ValueError(f"send {number} of the script: {wrong}")
     return script, options
+
+
+def _what_is_wrong_with(send: Send, cast: Cast, latest_us: int) -> str:
+    if not 1 <= send.writer <= cast.writers:
+        return f"writers are 1 to {cast.writers}, not {send.writer}"
+    if not 0 <= send.partition < cast.partitions:
+        return f"partitions are 0 to {cast.partitions - 1}, not {send.partition}"
+    if send.at_us < 0:
+        return f"it is handed over at {send.at_us}, before the start"
+    if send.at_us > latest_us:
+        return f"it is handed over at {send.at_us}, after the end: with these options at {latest_us} at the latest"
+    return ""
+
+
+def _latest_us(options: Options) -> int:
+    """Of a send. Whoever waits for a later one, when the faults are over, is called stuck; no whole run has one."""
+    core_ms = 0 if options.core == "never" else PEACE_MS
+    return (options.faults_ms + core_ms + REACH_END_MS) * 1000
 
 
 def options_of_script(given: Mapping[str, Any]) -> Options:
