@@ -109,6 +109,8 @@ def test_a_directory_that_was_named_to_up_stays(
             "has a value of a wrong kind",
         ),
         (b"\xff", "is no UTF-8 text"),
+        pytest.param(b"[" * 200_000, "is no JSON that is read: too deep", id="deep"),
+        pytest.param(b'{"nodes": ' + b"1" * 5_000, "is no JSON that is read: a number is too long", id="long"),
     ],
 )
 @pytest.mark.parametrize("words", ["cluster up -d", "cluster down", "chaos restart"])

@@ -134,6 +134,8 @@ def test_a_remembered_cluster_that_is_gone_is_named(odradek: Run, home: Path) ->
         (b'{"nodes": [{"node_id": 1}]}', "lacks 'grpc' of a broker in 'nodes'"),
         (b'{"nodes": [{"grpc": 5}], "cluster_id": "x", "settings": {}}', "has a value of a wrong kind"),
         (b'{"nodes": [{"grpc": "here"}], "cluster_id": "x", "settings": {}}', "has a value of a wrong kind"),
+        pytest.param(b"[" * 200_000, "is no JSON that is read: too deep", id="deep"),
+        pytest.param(b'{"nodes": ' + b"1" * 5_000, "is no JSON that is read: a number is too long", id="long"),
     ],
 )
 @pytest.mark.parametrize("words", ["topic list", "consume orders", "cluster health"])

@@ -22,7 +22,7 @@ def addresses(file: Path) -> list[str]:
         found = [node["grpc"] for node in json.loads(content)["nodes"]]
         if found and all(isinstance(address, str) and ":" in address for address in found):
             return found
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise CommandFailed(
         f"{file} {flaw(content, needed=['grpc'])}",
@@ -49,6 +49,10 @@ def flaw(content: bytes, needed: Collection[str], known: Collection[str] = ()) -
         return "is no UTF-8 text"
     except json.JSONDecodeError as error:
         return f"is no JSON (line {error.lineno}, column {error.colno}: {error.msg})"
+    except RecursionError:
+        return "is no JSON that is read: too deep"
+    except ValueError:  # what remains: Python makes no number of thousands of digits
+        return "is no JSON that is read: a number is too long"
     if not isinstance(state, dict):
         return "is not the JSON object that `odradek cluster up` writes"
     nodes = state.get("nodes")
