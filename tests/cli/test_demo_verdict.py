@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -11,8 +12,10 @@ from typing import Any
 
 import pytest
 from odradek import BrokerDescription, ReplicaDescription
+from odradek.cli.main import main
 from odradek.cli.status import ClusterStatus, PartitionStatus
 from odradek_audit.history import ACK, SEND, Event
+from odradek_chaos.demo import commands
 from odradek_chaos.demo.state import Audited, DemoState
 from odradek_chaos.demo.view import View
 from odradek_chaos.verify import verify
@@ -68,6 +71,22 @@ def test_nothing_acknowledged_proves_nothing() -> None:
     found = DemoState(seed=7, brokers=3)
     found.read_back, found.audited = verify([], []), AGREE
     assert found.exit_code == 1
+
+
+def test_the_last_line_names_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where both streams end in one place: what else there is to say comes before the verdict."""
+    found = state([("orders", 0, 0, VALUE)], AGREE)
+    found.report = "/tmp/report.html"
+    monkeypatch.setattr(commands, "_play", lambda *_, **__: "the directory is /tmp/demo")
+    monkeypatch.setattr("odradek_chaos.demo.state.DemoState", lambda *_: found)
+    terminal = io.StringIO()
+    with contextlib.redirect_stdout(terminal), contextlib.redirect_stderr(terminal):
+        assert main(["demo"]) == 0
+    report, directory, *verdict = terminal.getvalue().splitlines()
+    assert report == "the audit's report: /tmp/report.html"
+    assert directory == "the directory is /tmp/demo"
+    assert verdict == found.verdict()
+    assert "(seed 7, " in verdict[-1]
 
 
 def test_the_screen_shows_leaders_ends_and_the_dead() -> None:

@@ -61,11 +61,11 @@ def demo(
     screen = Screen(output, as_json, quiet)
     state = DemoState(seed if seed is not None else random.SystemRandom().randrange(1000), BROKERS)
     where = _play(state, screen, data, keep=keep)
-    screen.show(state.as_json(), lambda: "\n".join(state.verdict()))
     if state.report:
         screen.say(f"the audit's report: {state.report}")
     if where:
         screen.say(where)
+    screen.show(state.as_json(), lambda: "\n".join(state.verdict()))  # the last line names the seed
     raise typer.Exit(state.exit_code)
 
 
