@@ -1,6 +1,7 @@
 """`odradek chaos pairs`: does a seed say the same thing in every process?
 
-`pairs` is the function of the command. Exit codes: 0 all pairs are equal, 1 some differ, 2 usage.
+`pairs` is the function of the command. Exit codes: 0 all pairs are equal, 1 some differ, 2 usage, 130
+interrupted: the sum is that of the pairs that were done.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ def pairs(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run each seed twice, in two processes with different hash seeds: their trace hashes must be equal."""
+    """Run each seed twice, in two processes with two of three hash seeds: their trace hashes must be equal."""
     from odradek_chaos.worlds.simulated.pairs import run_pairs
 
     screen, options = Screen(output, as_json, quiet), options_of(faults, nemeses, truncation)
     first, last = range_of(seeds)
-    total, done = last - first + 1, 0
+    total, done, arguments = last - first + 1, 0, _arguments(faults, nemeses, truncation)
 
     def on_pair(pair: Pair) -> None:
         nonlocal done
@@ -55,6 +56,11 @@ def pairs(
         elif done % EVERY == 0:
             screen.say(f"{done} of {total} {noun(total, 'pair')} done")
 
+    def on_interrupt(found: Pairs) -> None:
+        if found.pairs or not screen.for_people:
+            screen.show(_data(found, arguments, interrupted=True), lambda: "\n".join(_lines(found, arguments)))
+        screen.say(f"interrupted after {found.pairs} of {total} {noun(total, 'pair')}")
+
     work = run_pairs(
         range(first, last + 1),
         options,
@@ -62,11 +68,11 @@ def pairs(
         load=load,
         seconds=None if minutes is None else minutes * 60,
         on_pair=on_pair,
+        on_interrupt=on_interrupt,
     )
     with terminable():
         found = asyncio.run(work)
-    arguments = _arguments(faults, nemeses, truncation)
-    screen.show(_data(found, arguments), lambda: "\n".join(_lines(found, total, arguments)))
+    screen.show(_data(found, arguments), lambda: "\n".join(_lines(found, arguments, not_begun=total - found.pairs)))
     raise typer.Exit(FAILED if found.different else FINE)
 
 
@@ -90,7 +96,7 @@ def _traces(pair: Pair, arguments: str) -> list[str]:
     ]
 
 
-def _lines(found: Pairs, asked: int, arguments: str) -> list[str]:
+def _lines(found: Pairs, arguments: str, not_begun: int = 0) -> list[str]:
     """A table of what differs with the commands to repeat it, and the sum."""
     lines = []
     if found.different:
@@ -99,18 +105,18 @@ def _lines(found: Pairs, asked: int, arguments: str) -> list[str]:
         lines += [f"again: {_again(pair, found.load, arguments)}" for pair in found.different]
         lines.append(f"what differs: diff <({') <('.join(_traces(found.different[0], arguments))})")
     lines.append(found.line())
-    if found.pairs < asked:
-        left = asked - found.pairs
-        lines.append(f"{left} {noun(left, 'pair was', 'pairs were')} not begun in time")
+    if not_begun:
+        lines.append(f"{not_begun} {noun(not_begun, 'pair was', 'pairs were')} not begun in time")
     if found.different:
         lines.append(f"seeds that differ: {', '.join(str(pair.seed) for pair in found.different)}")
     return lines
 
 
-def _data(found: Pairs, arguments: str) -> dict[str, object]:
+def _data(found: Pairs, arguments: str, interrupted: bool = False) -> dict[str, object]:
     """The same, as `--json` shows it."""
     return {
         "pairs": found.pairs,
+        "interrupted": interrupted,
         "equal": found.pairs - len(found.different),
         "with_findings": found.with_findings,
         "load": found.load,

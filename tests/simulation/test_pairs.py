@@ -6,6 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,8 @@ from odradek_chaos.commands import app
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.pairs import HASH_SEEDS, Pairs, busy, hash_seeds, run_pairs
 from typer.testing import CliRunner
+
+from tests.signals import sigint_of_children
 
 runner = CliRunner()
 SHORT = Options(faults_ms=100)
@@ -29,6 +35,7 @@ import os
 os.write(2, b"disk on fire\\n")
 os._exit(7)
 """
+DIES_AS_A_RUN = f"import sys\nif '--faults-ms' in sys.orig_argv:\n    exec({DIES!r})\n"
 
 
 def every_python_first_runs(program: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +60,7 @@ def test_what_hangs_on_the_order_of_hashes_is_noticed(tmp_path: Path, monkeypatc
     assert sound.exit_code == 0, sound.output
     said = json.loads(sound.stdout)
     assert (said["pairs"], said["equal"], said["different"]) == (1, 1, [])
+    assert said["interrupted"] is False
     every_python_first_runs(ORDER_OF_HASHES, tmp_path, monkeypatch)
     broken = runner.invoke(app, arguments)
     assert broken.exit_code == 1, broken.output
@@ -108,6 +116,47 @@ def test_busy_processes_end_with_the_run_also_when_it_is_cancelled() -> None:
         assert children() <= before
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--json",)), (signal.SIGHUP, ("--json",))]
+)
+def test_interrupted_pairs_say_what_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, words: tuple[str, ...]
+) -> None:
+    """How many pairs, and which of them differ: code 130, no traceback, and no process is left."""
+    every_python_first_runs(DIES_AS_A_RUN, tmp_path, monkeypatch)
+    command = ["chaos", "pairs", "--seeds", "1..1000000", "--faults", "0.1", "--load", "1", *words]
+    with sigint_of_children():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "odradek.cli.main", *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    assert process.stderr is not None
+    try:
+        begun = [process.stderr.readline() for _ in range(2)]
+        process.send_signal(number)
+        out, err = process.communicate(timeout=180)  # ends when nobody holds its output any more
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    assert process.returncode == 130, err
+    assert begun == ["seed 1 differs\n", "seed 2 differs\n"]
+    assert "Traceback" not in err
+    ended = re.search(r"interrupted after (\d+) of 1000000 pairs\n$", err)
+    assert ended is not None, err
+    seeds = [*range(1, int(ended[1]) + 1)]
+    if words:
+        said = json.loads(out)
+        assert (said["pairs"], said["interrupted"]) == (len(seeds), True)
+        assert [pair["seed"] for pair in said["different"]] == seeds
+    else:
+        assert f"0 of {len(seeds)} pairs have equal trace hashes" in out
+        assert out.endswith(f"seeds that differ: {', '.join(map(str, seeds))}\n")
+        assert "not begun in time" not in out
 
 
 @pytest.mark.slow

@@ -91,11 +91,12 @@ async def run_pairs(
     load: int = 0,
     seconds: float | None = None,
     on_pair: Callable[[Pair], None] = lambda pair: None,
+    on_interrupt: Callable[[Pairs], None] = lambda found: None,
 ) -> Pairs:
     """Run pairs until the seeds or the seconds are used up, `jobs` pairs at the same time.
 
     `on_pair` is called as each is done, in no certain order. A pair that has begun is finished. Whoever cancels this
-    ends all its processes.
+    ends all its processes; then `on_interrupt` is shown the sum of the pairs that were done.
     """
     found, started, waiting = Pairs(options, load), monotonic(), iter(seeds)
 
@@ -107,9 +108,17 @@ async def run_pairs(
             if seconds is not None and monotonic() - started >= seconds:
                 return
 
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(jobs):
-            tasks.create_task(work())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(jobs):
+                tasks.create_task(work())
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        on_interrupt(_ended(found, started))
+        raise
+    return _ended(found, started)
+
+
+def _ended(found: Pairs, started: float) -> Pairs:
     found.wall_s = monotonic() - started
     found.different.sort()
     return found
