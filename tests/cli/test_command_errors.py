@@ -93,6 +93,8 @@ def test_wrong_usage_is_explained(odradek: Run, words: tuple[str, ...], said: st
         "topic reassign -b 127.0.0.1:1 --file PATH",
         "chaos ledger PATH",
         "chaos trace 1 --script PATH",
+        "cluster down --data PATH",
+        "chaos restart --data PATH",
     ],
 )
 def test_a_path_that_is_not_there_is_wrong_usage(odradek: Run, words: str) -> None:
@@ -118,9 +120,10 @@ def test_a_remembered_cluster_that_is_gone_is_named(odradek: Run, home: Path) ->
     """The pointer to a directory that was removed is told apart from an address where nobody listens."""
     home.mkdir()
     (home / "current").write_text("/nowhere/at/all\n")
-    outcome = odradek("topic", "list")
-    assert outcome.code == failures.UNREACHABLE
-    assert "odradek: the cluster that was started last, in /nowhere/at/all, is gone\n" in outcome.err
+    for words in ("topic list", "cluster down", "chaos restart"):
+        outcome = odradek(*words.split())
+        assert outcome.code == failures.UNREACHABLE, words
+        assert "odradek: the cluster that was started last, in /nowhere/at/all, is gone\n" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -260,7 +263,7 @@ def test_a_start_that_fails_leaves_the_logs_that_it_names(
 def test_down_without_a_cluster_says_so(odradek: Run, tmp_path: Path) -> None:
     """A directory without a cluster is named, with how to start one."""
     outcome = odradek("cluster", "down", "--data", str(tmp_path / "none"))
-    assert outcome.code == failures.FAILED
+    assert outcome.code == failures.USAGE
     assert "there is no cluster in" in outcome.err
 
 

@@ -8,6 +8,7 @@ that were started before and run on: when the last one goes down, the one before
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -87,15 +88,33 @@ def current_directory() -> Path | None:
 
 
 def data_directory(given: str | None) -> Path:
-    """The directory of the cluster on this machine that is meant. Raises `CommandFailed`."""
-    if given is not None:
-        return Path(given).absolute()
-    directory = current_directory()
+    """The directory of the cluster on this machine that is meant. Raises `CommandFailed` when none is there.
+
+    As everywhere, a path that was named is wrong usage (2), and no cluster to talk to is a cluster unreachable (4).
+    """
+    directory = current_directory() if given is None else Path(given).absolute()
     if directory is None:
         raise CommandFailed(
             "no cluster was started on this machine", hint="odradek cluster up, or --data DIR", exit_code=UNREACHABLE
         )
+    try:
+        (directory / cluster_file.STATE_FILE).stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if given is None:
+            raise _gone(directory, "`odradek cluster up` starts a cluster; --data DIR names one") from error
+        start = f"odradek cluster up --data {shlex.quote(str(directory))}"
+        raise CommandFailed(
+            f"there is no cluster in {directory}", hint=f"`{start}` starts one", exit_code=USAGE
+        ) from error
+    except OSError as error:
+        raise cluster_file.unreadable(directory / cluster_file.STATE_FILE, error) from error
     return directory
+
+
+def _gone(directory: Path, hint: str) -> CommandFailed:
+    return CommandFailed(
+        f"the cluster that was started last, in {directory}, is gone", hint=hint, exit_code=UNREACHABLE
+    )
 
 
 def bootstrap_servers(given: str | None) -> str:
@@ -111,8 +130,6 @@ def bootstrap_servers(given: str | None) -> str:
     try:
         return ",".join(cluster_file.addresses(file))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise CommandFailed(
-            f"the cluster that was started last, in {directory}, is gone", hint=HOW_TO_NAME, exit_code=UNREACHABLE
-        ) from error
+        raise _gone(directory, HOW_TO_NAME) from error
     except OSError as error:
         raise cluster_file.unreadable(file, error) from error

@@ -19,8 +19,11 @@ This page is generated: `python -m odradek.cli.reference > docs/commands.md`.
 
 Data goes to standard output, talk to standard error. `--json` prints one JSON object or array, `--output jsonl` one
 object a line. `--json` of what goes on for a while prints one object a line, too: `consume`, `cluster status --watch`
-and the lessons of `demo`. Exit codes: 0 fine, 1 failed or inconclusive, 2 wrong usage, 3 findings, 4 cluster
-unreachable, 5 timed out, 130 interrupted.
+and the lessons of `demo`.
+
+Exit codes: 0 fine, 1 failed or inconclusive, 2 wrong usage, 3 findings, 4 cluster unreachable, 5 timed out, 130
+interrupted. A path or `--data DIR` that is named and is not there is wrong usage (2); where no cluster is named and
+none was started, or the one that was started last is gone, there is none to reach (4).
 
 Without `-b` and `ODRADEK_BOOTSTRAP` a command talks to the cluster that `odradek cluster up` started last on this
 machine (`~/.odradek/current`; `ODRADEK_HOME` names another place). `ODRADEK_DEBUG=1` shows where an error came from,
