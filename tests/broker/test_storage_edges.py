@@ -5,15 +5,19 @@ from __future__ import annotations
 import random
 
 import pytest
+from odradek_broker.core.quorum.messages import SnapshotId
 from odradek_broker.storage import walk
 from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
 from odradek_broker.storage.settings import LogSettings
 from odradek_broker.storage.walk import walk_headers, walk_verified
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.inodes import Inode
 from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_proto.records import HEADER_SIZE, encode_batch, iter_batches, read_header
+from odradek_proto.checksum import crc32c
+from odradek_proto.records import HEADER_SIZE, CorruptBatch, encode_batch, iter_batches, read_header
+from odradek_proto.transport.ports import File
 
 from tests.broker.log_bench import DIRECTORY, ORDERS, START_MS, LogBench, batch, offsets
 
@@ -89,6 +93,26 @@ def test_a_reader_goes_on_behind_the_widest_gap(bench: LogBench) -> None:
             assert found == (far if offset <= far else far * 3), (offset, cold)
 
 
+def compacted(base_offset: int, offsets_of_it: int) -> bytes:
+    """A batch of one record, which had more before a compaction."""
+    made = bytearray(batch(base_offset))
+    made[23:27] = (offsets_of_it - 1).to_bytes(4, "big")  # last offset delta
+    made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
+    return bytes(made)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_compacted_batch_is_kept_and_served(bench: LogBench, clean: bool) -> None:
+    """Kafka's logs may hold batches with fewer records than offsets: from the disk as well as from memory."""
+    written = [batch(0), compacted(1, 5), batch(6)]
+    bench.append(*written)
+    for _ in range(2):
+        assert b"".join(bench.log.read(0, 10_000, 7)) == b"".join(written)
+        bench.cold()
+    bench.reopen(clean=clean)
+    assert bench.read_all() == written
+
+
 def test_batches_in_several_pieces_are_served_and_spread_batch_by_batch() -> None:
     """A stamped head and the rest each, as they come from producers: in memory, and over two segments."""
     bench = LogBench(LogSettings(segment_bytes=500))
@@ -121,6 +145,8 @@ def test_a_walk_reads_on_wherever_its_piece_ends(bench: LogBench, piece: int, mo
     there = [(position, header.base_offset) for position, header in iter_batches(written)]
     for way in (walk_headers, walk_verified):
         assert [(at, header.base_offset) for at, header in way(segment.file, 0, segment.size)] == there
+        with pytest.raises(CorruptBatch):  # what stands behind the end is not looked at
+            list(way(segment.file, 0, segment.size - 1))
 
 
 ONE = bytes(range(16))
@@ -162,3 +188,35 @@ def test_a_clean_end_keeps_a_log_start_within_a_segment() -> None:
     directory.close(clean=True)
     again = place.open().open_log(ORDERS, ONE, LogSettings(), wall_ms=START_MS)
     assert (again.log_start_offset, again.end_offset) == (3, 5)
+
+
+class KeptFiles(SimFiles):
+    """Files that know whom they opened."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        super().__init__(disk, SimLoop(), random.Random(1))
+        self.opened: list[File] = []
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self.opened.append(super().open(path, create=create))
+        return self.opened[-1]
+
+
+def test_whoever_looks_at_a_metadata_snapshot_leaves_nothing_open() -> None:
+    """A descriptor for each look would be the end of a controller that lives for long."""
+    files = KeptFiles(SimDisk(random.Random(1)))
+    files.makedirs("/metadata")
+    snapshots = MetadataSnapshots(files, "/metadata")
+    name = SnapshotId(12, 3)
+    writer = SnapshotWriter(files, snapshots, name, iter([b"one", b"two"]), START_MS)
+    writer.begin()
+    while writer.write_some():
+        pass
+    written = writer.finish()
+    assert snapshots.describe(name) == written
+    assert list(snapshots.records(name)) == [b"one", b"two"]
+    assert len(snapshots.read(name, 0, 10)) == 10
+    assert len(files.opened) >= 4
+    for file in files.opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            file.pread(0, 1)
