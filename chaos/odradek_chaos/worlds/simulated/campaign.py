@@ -238,10 +238,10 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
         try:
             yield pool
         except BaseException:
-            with _uninterrupted():
-                pool.shutdown(wait=False, cancel_futures=True)
+            with _uninterrupted():  # also by whoever says it twice, as a terminal that closes does
                 for worker in set(active_children()) - others:
-                    worker.terminate()
+                    worker.kill()
+                pool.shutdown(cancel_futures=True)
             raise
 
 
