@@ -190,7 +190,7 @@ def write_findings(spark: SparkSession, report: Report, directory: Path) -> None
 
 def run_task(task: Task, tables: Mapping[str, BatchTable]) -> PartitionResult:
     """Check one partition whose batches are at hand; a replica without a table has an empty log."""
-    tables = {name: tables.get(name) or BatchTable() for name in task.inputs.replicas}
+    tables = {name: tables.get(name, BatchTable()) for name in task.inputs.replicas}
     reader = reader_of(LocalDisk(), task.inputs)
     return check_partition(task.inputs, tables, reader, history=task.history, settled=task.settled)
 

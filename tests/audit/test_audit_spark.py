@@ -11,6 +11,8 @@ import pytest
 from odradek_audit import local
 from odradek_audit.disk import LocalDisk
 from odradek_audit.history import ACK, SEND, Event, History
+from odradek_audit.layout import read_layout
+from odradek_audit.parts import part_tasks
 from odradek_audit.planting import plant
 from odradek_audit.rows import CorruptLog
 from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
@@ -128,3 +130,20 @@ def test_corrupt_log_fails_a_job_of_spark_unless_told_otherwise(session: SparkSe
     reader = reader.option("view", "batches")
     assert reader.option("onCorrupt", "record").load().where("not crc_ok").count() == 1
     assert reader.option("onCorrupt", "stop").load().count() < 10
+
+
+def test_a_log_without_a_sound_batch_is_no_empty_one(tmp_path: Path) -> None:
+    """The table that a worker gets has nothing but damage, and the local engine says the same of it."""
+    from odradek_audit import spark
+
+    sample = {TopicPartition("t", 0): SamplePartition(SampleLog().fill(15))}
+    replicas = {
+        str(node): str(write_log_directory(tmp_path / str(node), node, sample, clean_shutdown=True)) for node in (1, 2)
+    }
+    (tmp_path / "2/t-0" / f"{0:020d}.log").write_bytes(b"nonsense" * 30)
+    (inputs,) = read_layout(LocalDisk(), replicas).partitions
+    packed = [piece for task in part_tasks(LocalDisk(), [inputs]) for _, piece in spark.pack_part(task)]
+    result = spark.run_task(spark.Task(inputs, None, False), spark.unpacked(packed))
+    expected = local.audit_disk(LocalDisk(), replicas)
+    assert (result.findings, [result.summary]) == (expected.findings, expected.partitions)
+    assert "torn-tail" in {finding.check for finding in result.findings}
