@@ -46,7 +46,7 @@ SIM_OPTIONS ?=
 sim: $(STAMP)  ## one seed of the simulated world: make sim SEED=7 SIM_OPTIONS="--faults-ms 5000"
 	@$(BIN)/python -m odradek_chaos.worlds.simulated $(SEED) $(SIM_OPTIONS)
 
-mutants: $(STAMP)  ## break the protocol on purpose, 67 times by hand and 100 times by machine: which check notices?
+mutants: $(STAMP)  ## break the protocol on purpose, 73 times by hand and 100 times by machine: which check notices?
 	@rm -f $(VENV)/reach.json
 	@$(BIN)/python -m tests.mutants --reach $(VENV)/reach.json
 	@$(BIN)/python -m tests.mutants --generated 100 --reach $(VENV)/reach.json
