@@ -169,7 +169,8 @@ def _replicas(entries: Sequence[str], data: Path | None) -> dict[str, Path]:
         try:
             found = find_log_directories(LocalDisk(), str(data))
         except OSError as error:
-            _stop(f"--data {data}: {error.strerror or error}")
+            inside = f"{error.filename}: " if error.filename not in (None, str(data)) else ""
+            _stop(f"--data {data}: {inside}{error.strerror or error}")
         if not found:
             _stop(f"--data {data}: no directory in it is a broker's log directory (none has meta.properties)")
     try:
@@ -346,6 +347,8 @@ def _print_table(report: Report, out: Path | None) -> None:
                 str(replica.batches),
                 str(replica.records),
             )
+        for name in partition.unread:
+            table.add_row(f"{partition.topic}-{partition.partition}", name, *"??????")
     console.print(table)
     console.print("* the log that the others are compared with: newest epoch, then longest\n")
     for note in report.notes[:SHOWN_FINDINGS]:

@@ -76,8 +76,9 @@ class KafkaLogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         layout = read_layout(LocalDisk(), self.replicas, self.topics)
-        if layout.unreadable:
-            raise OSError("; ".join(layout.unreadable.values()))
+        refused = [f"{each.directory}: {each.refused}" for _, each in _replicas_of(layout) if each.refused]
+        if layout.unreadable or refused:
+            raise OSError("; ".join([*layout.unreadable.values(), *refused]))
         if self.view not in ("records", "batches"):
             return [LogPartition([], list(_side_rows(self.view, layout)))]
         return plan(layout, self.split_bytes) or [LogPartition([])]

@@ -23,7 +23,9 @@ class Disk(Protocol):
 
     def is_dir(self, path: str) -> bool: ...
 
-    def is_file(self, path: str) -> bool: ...
+    def is_file(self, path: str) -> bool:
+        """Raises `PermissionError` where nobody may know."""
+        ...
 
     def size(self, path: str) -> int: ...
 
@@ -45,6 +47,8 @@ class LocalDisk:
     def is_file(self, path: str) -> bool:
         try:
             return stat.S_ISREG(os.lstat(path).st_mode)
+        except PermissionError:
+            raise  # it is not known
         except OSError:
             return False
 

@@ -58,6 +58,9 @@ _SET_ASIDE = re.compile(rf"(.+)\.[0-9a-f]{{32}}(?:{'|'.join(SET_ASIDE_SUFFIXES)}
 _LOG_FILE = re.compile(r"([0-9]{20})\.log", re.ASCII)
 _OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _LARGEST_OFFSET = (1 << 62) - 1
+CLEANED_EVERYWHERE = 1 << 62
+"""Where the cleaner may have been when its checkpoint may not be read."""
+LOST_AND_FOUND = "lost+found"  # what a file system keeps for itself at its top, often for root alone
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def read_layout(disk: Disk, replicas: Mapping[str, str], topics: Iterable[str] |
             if partition in directory.partitions:
                 inputs[name] = _read_replica(disk, directory, partition)
         compacted = partition.topic in COMPACTED_TOPICS
-        found.append(PartitionInputs(partition.topic, partition.partition, inputs, compacted))
+        found.append(PartitionInputs(partition.topic, partition.partition, inputs, compacted, tuple(unreadable)))
     return Layout(directories, tuple(found), unreadable)
 
 
@@ -203,6 +206,9 @@ def _small_file(
         if size > LARGEST_SMALL_FILE:
             raise CorruptFile(f"it has {size} bytes")
         return decode(disk.read(path, 0, size))
+    except PermissionError as error:
+        problems.append(FileProblem(file, error.strerror or str(error), refused=True))
+        return otherwise
     except (CorruptFile, OSError) as error:
         problems.append(FileProblem(file, str(error)))
         return otherwise
@@ -212,12 +218,19 @@ def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition
     path = directory.partitions[partition]
     problems: list[FileProblem] = []
     segments: tuple[SegmentFile, ...] = ()
+    snapshots: tuple[int, ...] = ()
+    transaction_indexes: tuple[int, ...] = ()
     names: list[str] = []
+    refused = ""
     try:
         names = disk.list(path)
         segments = _segments(disk, path, names, problems)
+        snapshots = _offsets_of(disk, path, names, PRODUCER_SNAPSHOT_SUFFIX)
+        transaction_indexes = _offsets_of(disk, path, names, TRANSACTION_INDEX_SUFFIX)
     except OSError as error:
-        problems.append(FileProblem(".", f"the directory cannot be read: {error}"))
+        refused, names = error.strerror or str(error), []
+        if not isinstance(error, PermissionError):
+            problems.append(FileProblem(".", f"the directory cannot be read: {error}"))
     epochs: tuple[EpochEntry, ...] | None = None
     if LEADER_EPOCH_CHECKPOINT in names:
         epochs = _small_file(disk, path, LEADER_EPOCH_CHECKPOINT, _decode_epochs, None, problems)
@@ -231,15 +244,22 @@ def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition
         high_watermark=directory.high_watermarks.get(partition),
         recovery_point=directory.recovery_points.get(partition),
         log_start_checkpoint=directory.log_starts.get(partition),
-        cleaned_to=max(directory.cleaned.get(partition, 0), 0),
+        cleaned_to=_cleaned_to(directory, partition),
         epochs=epochs,
         topic_id=topic_id,
         cluster_id=directory.meta.cluster_id if directory.meta is not None else "",
         clean_shutdown=directory.clean_shutdown,
         problems=tuple(problems),
-        snapshots=_offsets_of(disk, path, names, PRODUCER_SNAPSHOT_SUFFIX),
-        transaction_indexes=_offsets_of(disk, path, names, TRANSACTION_INDEX_SUFFIX),
+        snapshots=snapshots,
+        transaction_indexes=transaction_indexes,
+        refused=refused,
     )
+
+
+def _cleaned_to(directory: LogDirectory, partition: TopicPartition) -> int:
+    if any(problem.refused and problem.file == CLEANER_CHECKPOINT for problem in directory.problems):
+        return CLEANED_EVERYWHERE
+    return max(directory.cleaned.get(partition, 0), 0)
 
 
 def _offsets_of(disk: Disk, path: str, names: list[str], suffix: str) -> tuple[int, ...]:
@@ -272,6 +292,8 @@ def _segments(disk: Disk, path: str, names: list[str], problems: list[FileProble
             if not disk.is_file(join(path, name)):
                 raise CorruptFile("it is no regular file")
             size = disk.size(join(path, name))
+        except PermissionError:
+            raise  # the directory tells names and nothing more
         except (CorruptFile, OSError) as error:
             problems.append(FileProblem(name, str(error)))
             continue
@@ -295,7 +317,7 @@ def find_log_directories(disk: Disk, data: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in disk.list(data):
         path = join(data, name)
-        if not disk.is_dir(path):
+        if name == LOST_AND_FOUND or not disk.is_dir(path):
             continue
         below = [join(path, entry) for entry in disk.list(path) if disk.is_dir(join(path, entry))]
         for candidate in [path, *below]:

@@ -19,7 +19,7 @@ from odradek_audit.layout import METADATA_TOPIC, Layout, read_layout, reader_of
 from odradek_audit.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
 from odradek_audit.proof import PartProof, PartTask, prove_part
 from odradek_audit.report import Report, finish
-from odradek_audit.scan import SegmentPart, scan_part
+from odradek_audit.scan import SegmentPart, scan_part, unread_part
 from odradek_audit.two_passes import Passes
 from odradek_audit.workers import Run, processors, workers
 
@@ -165,10 +165,11 @@ def scan_replica(disk: Disk, inputs: ReplicaInputs) -> Iterator[BatchFacts]:
     """All batches of a replica, segment by segment. A segment that cannot be read is unreadable bytes."""
     for segment in inputs.segments:
         path = join(inputs.directory, f"{segment.stem}.log")
+        part = SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)
         try:
-            yield from scan_part(disk, SegmentPart(path, segment.base_offset, segment.size, 0, segment.size))
+            yield from scan_part(disk, part)
         except OSError as error:
-            yield BatchFacts(segment.base_offset, 0, segment.size, problem="unreadable", detail=str(error))
+            yield unread_part(part, error)
 
 
 def layout_bytes(layout: Layout) -> int:

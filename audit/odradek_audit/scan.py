@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, read_header, verify_crc
 
-from odradek_audit.checks.facts import BAD_CRC, TORN, UNREADABLE, BatchFacts
+from odradek_audit.checks.facts import BAD_CRC, REFUSED, TORN, UNREADABLE, BatchFacts
 from odradek_audit.disk import Disk
 from odradek_audit.words import plural
 
@@ -84,6 +84,14 @@ def scan_part(disk: Disk, part: SegmentPart) -> Iterator[BatchFacts]:
             continue
         yield facts
         position += facts.size
+
+
+def unread_part(part: SegmentPart, error: OSError) -> BatchFacts:
+    """A part that could not be read. Without permission nobody knows what stands there; all else is damage."""
+    problem, detail = UNREADABLE, str(error)
+    if isinstance(error, PermissionError):
+        problem, detail = REFUSED, error.strerror or detail
+    return BatchFacts(part.base_offset, part.start, part.end - part.start, problem=problem, detail=detail)
 
 
 def _facts_at(window: _Window, part: SegmentPart, position: int) -> BatchFacts:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek_audit.checks.facts import (
-    UNREADABLE,
     BatchFacts,
     BatchTable,
     Loss,
@@ -37,7 +36,7 @@ from odradek_audit.proof import PartProof, PartTask
 from odradek_audit.report import PARQUET_FILE, Report, finish
 from odradek_audit.report.files import remove
 from odradek_audit.report.parquet import DDL, rows
-from odradek_audit.scan import SegmentPart, scan_part
+from odradek_audit.scan import SegmentPart, scan_part, unread_part
 from odradek_audit.two_passes import Key, Passes
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def readable(part: SegmentPart) -> Iterator[BatchFacts]:
     try:
         yield from scan_part(LocalDisk(), part)
     except OSError as error:
-        yield BatchFacts(part.base_offset, part.start, part.end - part.start, problem=UNREADABLE, detail=str(error))
+        yield unread_part(part, error)
 
 
 def unpacked(pieces: Iterable[Packed]) -> dict[str, BatchTable]:

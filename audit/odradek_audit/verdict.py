@@ -55,7 +55,7 @@ def may_be_proven(partition: PartitionInputs) -> bool:
     """Whether it is worth trying: not where gaps are allowed, nor where a finding is certain."""
     if partition.compacted:
         return False
-    return not any(inputs.cleaned_to or inputs.problems for inputs in partition.replicas.values())
+    return not any(inputs.cleaned_to or inputs.problems or inputs.refused for inputs in partition.replicas.values())
 
 
 def prove_partition(

@@ -16,8 +16,10 @@ from typing import NamedTuple
 from odradek_audit.checks.facts import NO_PRODUCER, BatchTable, Loss, PartitionInputs, SegmentReader, log_end_offset
 from odradek_audit.checks.losses import losses_of
 from odradek_audit.checks.records import iter_decoded, record_at
+from odradek_audit.checks.unread import NOT_COMPARED
 from odradek_audit.findings import FindingSink
 from odradek_audit.history import PartitionHistory, value_digest
+from odradek_audit.words import plural
 
 HOLDERS_LOOKED_UP = 20
 """Lost records for which the other replicas are asked whether they have it; the rest is reported without."""
@@ -57,8 +59,11 @@ def check_history(
     """
     table = tables[authority]
     log = _read_log(partition, table, authority, history, sent, reader, sink)
-    checked = _check_acknowledged(partition, tables, authority, log, history, reader, sink)
-    _check_delivered(partition, table, authority, log, history, sink)
+    missed = FindingSink(partition.topic, partition.partition) if partition.unread else sink
+    checked = _check_acknowledged(partition, tables, authority, log, history, reader, missed)
+    _check_delivered(partition, table, authority, log, history, missed)
+    if missed is not sink:
+        _note_missed(partition, authority, len(missed.findings) + sum(missed.suppressed.values()), sink)
     _check_order(partition, authority, history, sink)
     gone = losses_of(given, tables, history, log.by_offset, reader, by_value=_searched_by_value(log))
     if gone.unknown:
@@ -75,6 +80,18 @@ def check_history(
         "sent": sum(history.sent.values()),
     }
     return numbers, gone.losses
+
+
+def _note_missed(partition: PartitionInputs, authority: str, count: int, sink: FindingSink) -> None:
+    """What the log that counts lacks is not lost while another one, which may be the one that counts, is not read."""
+    if count:
+        sink.note(
+            NOT_COMPARED,
+            authority,
+            f"{plural(count, 'record')} that clients were told of {'is' if count == 1 else 'are'} not at "
+            f"{'its place' if count == 1 else 'their places'} in the log of replica {authority}; what could not be "
+            f"read may have {'it' if count == 1 else 'them'} (replica {', '.join(partition.unread)})",
+        )
 
 
 def _read_log(

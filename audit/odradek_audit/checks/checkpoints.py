@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from odradek_audit.checks.facts import BatchTable, PartitionInputs, ReplicaInputs, log_end_offset
+from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
 from odradek_audit.findings import FindingSink
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -19,15 +20,22 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 
 
-def check_checkpoints(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
-    """I-8: log start <= high watermark <= log end, recovery point <= log end; and no file that cannot be read."""
+def check_files(inputs: ReplicaInputs, sink: FindingSink) -> None:
+    """No small file that cannot be read; one that may not be read is no corrupt one."""
     for problem in inputs.problems:
+        if problem.refused:
+            sink.note(NOT_COMPARED, inputs.replica, file_not_read(inputs.replica, problem.file, problem.reason))
+            continue
         sink.report(
             "file-corrupt",
             inputs.replica,
             f"replica {inputs.replica} has a file {problem.file} that cannot be read: {problem.reason}",
             file=problem.file,
         )
+
+
+def check_checkpoints(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
+    """I-8: log start <= high watermark <= log end, recovery point <= log end."""
     log_end = log_end_offset(inputs, table)
     last_epoch = table.epoch[-1] if len(table) else -1
     high_watermark, recovery_point = inputs.high_watermark, inputs.recovery_point

@@ -25,6 +25,8 @@ TORN = "torn"
 """The file ends before the batch does."""
 UNREADABLE = "unreadable"
 """No batch begins here: impossible length, magic or counts."""
+REFUSED = "refused"
+"""The file may not be read, so nobody has seen what stands here."""
 SHOWN_EPOCHS = 100
 """Leader epochs of a replica that a summary names."""
 BAD_CRC = "crc"
@@ -190,10 +192,11 @@ class EpochEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class FileProblem:
-    """A small file that could not be read or parsed."""
+    """A small file that could not be read or parsed; `refused` says that it may not be read."""
 
     file: str
     reason: str
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -219,6 +222,8 @@ class ReplicaInputs:
     """Offsets of the producer snapshots: each knows the producers of all records below its offset."""
     transaction_indexes: tuple[int, ...] = ()
     """Base offsets of the segments that have a transaction index."""
+    refused: str = ""
+    """Why the directory cannot be read; nothing is known of the log then."""
 
     @property
     def log_start(self) -> int:
@@ -236,6 +241,8 @@ class PartitionInputs:
     partition: int
     replicas: Mapping[str, ReplicaInputs]
     compacted: bool = False
+    unread: tuple[str, ...] = ()
+    """Brokers that may have a copy, and the newest one, which cannot be read."""
 
     @property
     def name(self) -> str:
@@ -329,6 +336,8 @@ class PartitionSummary:
     history: dict[str, int] = field(default_factory=dict)
     suppressed: dict[str, int] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    """Replicas that have the partition, and whose log cannot be read: nothing is known of it."""
 
 
 def problems_before(table: BatchTable) -> Iterator[tuple[int, list[BatchFacts]]]:

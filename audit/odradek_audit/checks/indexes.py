@@ -16,6 +16,7 @@ import struct
 from bisect import bisect_left
 
 from odradek_audit.checks.facts import BatchTable, ReplicaInputs, SegmentFile, SegmentReader
+from odradek_audit.checks.unread import note_file
 from odradek_audit.findings import FindingSink
 from odradek_audit.words import plural
 
@@ -49,6 +50,9 @@ def _with_entries(
     file = segment.stem + suffix
     try:
         data = reader.read(inputs.replica, file, 0, LARGEST_INDEX)
+    except PermissionError as error:
+        note_file(inputs, file, error, sink)
+        return
     except OSError as error:
         _report(inputs, segment, sink, file, 0, segment.base_offset, f"cannot be read: {error}")
         return

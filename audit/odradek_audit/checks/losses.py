@@ -7,7 +7,7 @@ any replica is not gone.
 Rule of this module: it never says that something is gone which may be there, or which was removed on purpose. So it
 leaves out what lies below any replica's log start offset or below where any replica's log was cleaned, and what bytes
 that cannot be read may hold: batches that cannot be decoded, stretches that are no batch, segments that are no
-file. How many records it left out for such bytes it says too.
+file, replicas that may not be read. How many records it left out for such bytes it says too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def losses_of(
         return Gone([], 0)
     wanted = {told.digest for told in missing}
     found: set[bytes] = set()
-    hidden: list[Span] = []
+    hidden: list[Span] = [ANY_OFFSET] if partition.unread else []
     for name in sorted(partition.replicas):
         if any(map(_hides_records, partition.replicas[name].problems)):
             hidden.append(ANY_OFFSET)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from odradek_audit.checks.against_history import check_history
 from odradek_audit.checks.agreement import check_agreement
 from odradek_audit.checks.causes import with_cause
-from odradek_audit.checks.checkpoints import check_checkpoints, check_identity
+from odradek_audit.checks.checkpoints import check_checkpoints, check_files, check_identity
 from odradek_audit.checks.epochs import check_epoch_cache, epochs_of_log
 from odradek_audit.checks.exhibits import attach_exhibits
 from odradek_audit.checks.facts import (
@@ -31,6 +31,7 @@ from odradek_audit.checks.references import damaged_replicas
 from odradek_audit.checks.snapshots import check_snapshots
 from odradek_audit.checks.structure import check_structure
 from odradek_audit.checks.transactions import check_transactions
+from odradek_audit.checks.unread import without_unread
 from odradek_audit.findings import Finding, FindingSink, Note, sorted_findings
 from odradek_audit.history import PartitionHistory
 
@@ -69,6 +70,11 @@ def check_partition(
     """
     sink = FindingSink(partition.topic, partition.partition)
     for name in sorted(partition.replicas):
+        check_files(partition.replicas[name], sink)
+    partition, unread = without_unread(partition, tables, sink)
+    if not partition.replicas:
+        return _nothing_read(partition, unread, sink)
+    for name in sorted(partition.replicas):
         check_checkpoints(partition.replicas[name], tables[name], sink)
     given, partition = partition, _believed(partition, tables)
     for name in sorted(partition.replicas):
@@ -87,7 +93,7 @@ def check_partition(
             )
         except OSError as error:
             sink.note("not-compared", authority, f"the history was not compared: {error}")
-    if len(partition.replicas) < 2:
+    if len(partition.replicas) < 2 and not unread:
         sink.note("one-replica", authority, f"only replica {authority} was given, so nothing was compared")
     summary = PartitionSummary(
         topic=partition.topic,
@@ -102,9 +108,16 @@ def check_partition(
         history=checked,
         suppressed=dict(sorted(sink.suppressed.items())),
         losses=losses,
+        unread=unread,
     )
     findings = attach_exhibits(partition, tables, reader, sorted_findings(fold(sink.findings)), authority)
     return PartitionResult([with_cause(finding) for finding in findings], sink.notes, summary)
+
+
+def _nothing_read(partition: PartitionInputs, unread: list[str], sink: FindingSink) -> PartitionResult:
+    """The result where no replica's log can be read."""
+    summary = PartitionSummary(partition.topic, partition.partition, 0, 0, 0, 0, 0, "", unread=unread)
+    return PartitionResult([with_cause(finding) for finding in sorted_findings(sink.findings)], sink.notes, summary)
 
 
 def _check_replica(

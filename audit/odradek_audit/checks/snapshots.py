@@ -14,6 +14,7 @@ from typing import NamedTuple
 from odradek_proto.formats import PRODUCER_SNAPSHOT_SUFFIX, CorruptFile, ProducerSnapshotEntry, decode_producer_snapshot
 
 from odradek_audit.checks.facts import NO_PRODUCER, BatchTable, ReplicaInputs, SegmentReader, log_end_offset
+from odradek_audit.checks.unread import note_file
 from odradek_audit.findings import FindingSink
 
 CONTROL_BIT = 0x20
@@ -79,6 +80,9 @@ def _read(
     file = f"{offset:020d}{PRODUCER_SNAPSHOT_SUFFIX}"
     try:
         return decode_producer_snapshot(reader.read(inputs.replica, file, 0, LARGEST_SNAPSHOT))
+    except PermissionError as error:
+        note_file(inputs, file, error, sink)
+        return None
     except (CorruptFile, OSError) as error:
         if offset != max(inputs.snapshots) or inputs.clean_shutdown:
             sink.report(

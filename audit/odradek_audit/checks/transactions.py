@@ -22,6 +22,7 @@ from odradek_proto.formats import (
 from odradek_proto.records import ControlType, CorruptBatch, control_type, decode_records, read_header
 
 from odradek_audit.checks.facts import BatchTable, ReplicaInputs, SegmentFile, SegmentReader
+from odradek_audit.checks.unread import note_file
 from odradek_audit.findings import FindingSink
 
 TRANSACTIONAL_BIT, CONTROL_BIT = 0x10, 0x20
@@ -79,6 +80,9 @@ def _entries(
     file = segment.stem + TRANSACTION_INDEX_SUFFIX
     try:
         return decode_transaction_index(reader.read(inputs.replica, file, 0, LARGEST_INDEX))
+    except PermissionError as error:
+        note_file(inputs, file, error, sink)
+        return None
     except (CorruptFile, OSError) as error:
         sink.report(
             "file-corrupt",

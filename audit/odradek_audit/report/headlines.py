@@ -82,7 +82,7 @@ def compared_on(report: Report) -> str:
     """On how many replicas partitions were compared: all, fewer, or not on as many each."""
     given = len(report.replicas)
     had = sorted(len(partition.replicas) for partition in report.partitions)
-    if not report.absent:
+    if not report.absent and not any(each.unread for each in report.partitions):
         return plural(given, "replica")
     few, many = had[0], had[-1]
     return f"{few} of {plural(given, 'replica')}" if few == many else f"{few} to {many} of {plural(given, 'replica')}"

@@ -19,6 +19,7 @@ from odradek_audit.checks.facts import Loss, PartitionSummary
 from odradek_audit.checks.identity import check_directories
 from odradek_audit.checks.losses import all_acknowledged, summed
 from odradek_audit.checks.partition import PartitionResult
+from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
 from odradek_audit.evidence_file import BrokerEvents, explain
 from odradek_audit.findings import Finding, Note, Severity, sorted_findings
 from odradek_audit.history import History, PartitionHistory
@@ -80,7 +81,7 @@ class Report:
         """By replica the partitions of which it has no directory, and another one has."""
         lacks: dict[str, list[TopicPartition]] = {}
         for each in self.partitions:
-            present = {replica.replica for replica in each.replicas}
+            present = {*each.unread, *(replica.replica for replica in each.replicas)}
             for name in self.replicas:
                 if name not in present:
                     lacks.setdefault(name, []).append(TopicPartition(each.topic, each.partition))
@@ -137,9 +138,9 @@ def finish(
         report.losses.extend(losses)
     missing, counted = check_missing(layout)
     absent = [*absent_topics(layout, wanted or ()), *linked_partitions(layout, wanted), *absent_partitions(layout)]
-    report.notes = [*absent, *counted, *report.notes]
+    report.notes = [*absent, *_unread_files(layout), *counted, *report.notes]
     report.findings = sorted_findings([*report.findings, *_directory_findings(layout), *missing])
-    if history is not None:
+    if history is not None and not layout.unreadable:  # which may have them
         gone = _lost_partitions(layout, history, wanted)
         report.findings.extend(_lost_partition(events) for events in gone if _owed(events))
         report.losses.extend(loss for events in gone for loss in _losses(layout, events))
@@ -165,8 +166,19 @@ def _directory_findings(layout: Layout) -> list[Finding]:
         )
         for name, directory in sorted(layout.directories.items())
         for problem in directory.problems
+        if not problem.refused
     ]
     return unreadable + check_directories({name: entry.meta for name, entry in layout.directories.items()})
+
+
+def _unread_files(layout: Layout) -> list[Note]:
+    """A note for each file at the top of a log directory that may not be read."""
+    return [
+        Note(NOT_COMPARED, "", -1, name, file_not_read(name, problem.file, problem.reason))
+        for name, directory in sorted(layout.directories.items())
+        for problem in directory.problems
+        if problem.refused
+    ]
 
 
 def _lost_partitions(layout: Layout, history: History, topics: Iterable[str] | None) -> list[PartitionHistory]:

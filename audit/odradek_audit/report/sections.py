@@ -137,7 +137,7 @@ def _events(report: Report) -> list[Safe]:
 
 
 def _missing(report: Report, partition: PartitionSummary) -> list[str]:
-    present = {replica.replica for replica in partition.replicas}
+    present = {*partition.unread, *(replica.replica for replica in partition.replicas)}
     return [replica for replica in report.replicas if replica not in present]
 
 
