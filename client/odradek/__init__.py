@@ -1,9 +1,13 @@
 """odradek's client: `Producer`, `Consumer` and `Admin` for asyncio; `odradek.sync` has the same three without it."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from importlib import import_module
+
+TYPE_CHECKING = False  # as type checkers know it: `typing` is not loaded before the command can be interrupted
 if TYPE_CHECKING:
+    from typing import Any
+
     from odradek_proto.errors import ErrorCode
     from odradek_proto.topics import TopicPartition
 

@@ -1,1 +1,4 @@
-"""The command `odradek`: what people type. `main.py` starts it, `tree.py` finds the subcommands of all packages."""
+"""The command `odradek`: what people type.
+
+`__main__.py` begins, `main.py` runs a command line, `tree.py` finds the subcommands of all packages.
+"""
