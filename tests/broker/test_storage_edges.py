@@ -220,3 +220,38 @@ def test_whoever_looks_at_a_metadata_snapshot_leaves_nothing_open() -> None:
     for file in files.opened:
         with pytest.raises(OSError, match="Bad file descriptor"):
             file.pread(0, 1)
+
+
+@pytest.mark.parametrize("max_bytes", [1, 60, 61, 1000])
+def test_a_cold_read_goes_on_behind_a_gap_with_little_room(bench: LogBench, max_bytes: int) -> None:
+    """R-39: the first batch at or above the offset, however little room there is, also in a segment further on."""
+    bench.fill(1)
+    bench.append(batch(1 << 31))
+    last = batch(3 << 31)
+    bench.append(last)
+    for cold in (False, True):
+        if cold:
+            bench.cold()
+        assert [bytes(each) for each in bench.log.read((1 << 31) + 1, max_bytes, bench.log.end_offset)] == [last]
+
+
+def test_a_clean_mark_is_not_believed_where_the_index_is_gone_and_the_end_is_torn(bench: LogBench) -> None:
+    """Two things at once are one more reason to recover, as each of them alone."""
+    written = bench.fill(4)
+    bench.close()
+    name = f"{bench.names('.log')[-1]:020d}"
+    bench.files.remove(bench.path(name + ".index"))
+    file = bench.files.open(bench.path(name + ".log"))
+    file.truncate(file.size() - 10)
+    bench.open(clean=True)
+    assert bench.read_all() == written[:3]
+
+
+def test_the_last_producer_snapshot_of_a_clean_end_outlives_a_power_loss(bench: LogBench) -> None:
+    """Its name as well: everything is durable before somebody says that the end was clean."""
+    bench.fill(3)
+    bench.flush()
+    bench.close()
+    assert bench.names(".snapshot") == [3]
+    bench.disk.power_loss()
+    assert bench.names(".snapshot") == [3]

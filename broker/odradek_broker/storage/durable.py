@@ -181,6 +181,7 @@ class DurableLog:
         for offset in sorted(self._snapshots.dirty):
             self._snapshots.dirty.discard(offset)
             self._snapshots.fsync(offset)
+            self._segments.directory_dirty = True
         if self._epochs_dirty:
             self._epochs_dirty = False
             self._fsync_epochs()

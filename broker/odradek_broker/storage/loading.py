@@ -30,6 +30,7 @@ from odradek_proto.values import Value
 from odradek_broker.core.partition.epochs import EpochCache
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX
+from odradek_broker.storage.errors import LogCorrupted
 from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
 from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.snapshots import Snapshots
@@ -131,7 +132,7 @@ def load_clean(segments: Segments, content: DirectoryContent) -> bool:
             active.rebuild_indexes()
         active.load_indexes()
         active.load_tail()
-    except (CorruptBatch, CorruptFile):
+    except (CorruptBatch, CorruptFile, LogCorrupted):
         return False
     return True
 

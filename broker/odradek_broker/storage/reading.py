@@ -32,7 +32,7 @@ def read_batches(
         if piece:
             out.append(piece)
             room -= len(piece)
-        if not more or room < HEADER_SIZE:
+        if not more or (out and room < HEADER_SIZE):
             break
     return out
 
