@@ -98,6 +98,8 @@ class Layout:
     partitions: tuple[PartitionInputs, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Replicas whose directory could not be read, with the reason."""
+    unread: tuple[str, ...] = ()
+    """Those of them that have a directory: nobody knows what is in it."""
 
     def has_aside(self, partition: TopicPartition, suffixes: tuple[str, ...] = SET_ASIDE_SUFFIXES) -> bool:
         """Whether any broker still has a directory of the partition that it gave up."""
@@ -130,11 +132,14 @@ def read_layout(disk: Disk, replicas: Mapping[str, str], topics: Iterable[str] |
     wanted = None if topics is None else frozenset(topics)
     directories: dict[str, LogDirectory] = {}
     unreadable: dict[str, str] = {}
+    unread: list[str] = []
     for name in sorted(replicas):
         try:
             directories[name] = read_log_directory(disk, name, replicas[name])
         except OSError as error:
             unreadable[name] = f"{replicas[name]} cannot be read: {error.strerror or error}"
+            if not isinstance(error, FileNotFoundError):
+                unread.append(name)
     names = sorted({partition for directory in directories.values() for partition in directory.partitions})
     found: list[PartitionInputs] = []
     for partition in names:
@@ -145,8 +150,8 @@ def read_layout(disk: Disk, replicas: Mapping[str, str], topics: Iterable[str] |
             if partition in directory.partitions:
                 inputs[name] = _read_replica(disk, directory, partition)
         compacted = partition.topic in COMPACTED_TOPICS
-        found.append(PartitionInputs(partition.topic, partition.partition, inputs, compacted, tuple(unreadable)))
-    return Layout(directories, tuple(found), unreadable)
+        found.append(PartitionInputs(partition.topic, partition.partition, inputs, compacted, tuple(unread)))
+    return Layout(directories, tuple(found), unreadable, tuple(unread))
 
 
 def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:

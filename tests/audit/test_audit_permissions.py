@@ -127,6 +127,15 @@ def test_a_brokers_whole_directory_that_may_not_be_read_may_have_the_records(
     assert f"{replicas['1']} cannot be read: {DENIED}" in report.inconclusive
 
 
+def test_a_brokers_directory_that_is_not_there_has_no_records(replicas: dict[str, Path], tmp_path: Path) -> None:
+    """It was looked for: what the others lack is lost, as on a disk that is gone."""
+    report = audit({**replicas, "1": tmp_path / "none"}, history=History([*told(ACKS_ALL), *told(ACKS_ALL, "gone")]))
+    assert [(finding.check, finding.topic) for finding in report.findings] == [
+        *(("acknowledged-lost", "t") for _ in VALUES[2:]),
+        ("acknowledged-lost", "gone"),
+    ]
+
+
 @pytest.mark.parametrize(
     "file",
     [

@@ -140,7 +140,7 @@ def finish(
     absent = [*absent_topics(layout, wanted or ()), *linked_partitions(layout, wanted), *absent_partitions(layout)]
     report.notes = [*absent, *_unread_files(layout), *counted, *report.notes]
     report.findings = sorted_findings([*report.findings, *_directory_findings(layout), *missing])
-    if history is not None and not layout.unreadable:  # which may have them
+    if history is not None and not layout.unread:  # which may have them
         gone = _lost_partitions(layout, history, wanted)
         report.findings.extend(_lost_partition(events) for events in gone if _owed(events))
         report.losses.extend(loss for events in gone for loss in _losses(layout, events))
