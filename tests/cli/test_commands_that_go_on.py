@@ -314,6 +314,29 @@ def test_a_produce_that_is_held_up_says_by_what(odradek: Run, odradek_process: R
         producing.communicate()
 
 
+def test_a_consumer_goes_on_when_its_only_broker_was_away(
+    odradek: Run, odradek_process: Run, place: Path, home: Path
+) -> None:
+    """It says what it waits for, reads on after the restart, and ends on Ctrl-C as before."""
+    assert odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(place)).code == 0
+    assert odradek("topic", "create", "orders", "-r", "1", "-p", "1").code == 0
+    assert odradek("produce", "orders", "--count", "1").code == 0
+    consuming = started(home, "consume", "orders", "-o", "beginning")
+    try:
+        assert consuming.stdout is not None
+        assert consuming.stderr is not None
+        assert consuming.stdout.readline().startswith("0 ")
+        LocalCluster.load(place).kill(1)
+        assert consuming.stderr.readline().startswith("held up: orders-0: ")
+        assert odradek("chaos", "restart", "--broker", "1", "--wait").code == 0
+        assert odradek("produce", "orders", "--count", "2").code == 0
+        assert [consuming.stdout.readline().split()[0] for _ in range(2)] == ["0", "1"]
+        interrupt(consuming)
+    finally:
+        consuming.kill()
+        consuming.communicate()
+
+
 @pytest.mark.parametrize("options", [(), ("-d",)])
 def test_a_start_that_is_interrupted_leaves_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from odradek.cli.failures import INTERRUPTED
 
+from tests.signals import sigint_of_children
+
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 ENTRY = "odradek.cli.__main__"
 AS_INSTALLED = f"import sys; from {ENTRY} import main; sys.exit(main())"  # what the script says that pip makes
@@ -37,13 +39,14 @@ def deaf() -> Iterator[str]:
 def test_an_interrupted_start_is_quiet(home: Path, deaf: str, loaded: str) -> None:
     """Wherever it is in loading what it needs; Python's own account of that says where it is."""
     words = ["topic", "list", "-b", deaf, "--timeout", str(PATIENCE_S)]
-    process = subprocess.Popen(
-        [sys.executable, "-X", "importtime", "-c", AS_INSTALLED, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "ODRADEK_HOME": str(home)},
-    )
+    with sigint_of_children():
+        process = subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-c", AS_INSTALLED, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "ODRADEK_HOME": str(home)},
+        )
     assert process.stderr is not None
     begun = False
     for line in process.stderr:
