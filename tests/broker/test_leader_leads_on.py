@@ -39,8 +39,10 @@ async def leader_of_two(cluster: SimCluster) -> tuple[ReplicaManager, HostedRepl
     return broker.replicas, hosted
 
 
-def become(replicas: ReplicaManager, *, epochs: int, members: tuple[int, ...], recovering: bool = False) -> None:
-    """Apply a change of the partition's metadata, with so many more leader epochs."""
+def become(
+    replicas: ReplicaManager, *, epochs: int, members: tuple[int, ...], recovering: bool = False, changes: int = 1
+) -> None:
+    """Apply changes of the partition's metadata at once, with so many more leader epochs among them."""
     image = replicas.image.copy()
     known = image.topics["orders"].partitions[0]
     image.topics["orders"].partitions[0] = replace(
@@ -48,7 +50,7 @@ def become(replicas: ReplicaManager, *, epochs: int, members: tuple[int, ...], r
         replicas=members,
         isr=members,
         leader_epoch=known.leader_epoch + epochs,
-        partition_epoch=known.partition_epoch + max(1, epochs),
+        partition_epoch=known.partition_epoch + max(changes, epochs),
         recovering=recovering,
     )
     delta = MetadataDelta()
@@ -57,10 +59,21 @@ def become(replicas: ReplicaManager, *, epochs: int, members: tuple[int, ...], r
 
 
 @pytest.mark.parametrize(
-    ("epochs", "recovering", "stays"), [(0, False, True), (1, False, True), (2, False, False), (1, True, False)]
+    ("epochs", "changes", "recovering", "stays"),
+    [
+        (0, 1, False, True),
+        (0, 3, False, True),
+        (1, 1, False, True),
+        (1, 2, False, False),
+        (2, 2, False, False),
+        (1, 1, True, False),
+    ],
 )
-def test_waiting_writes_survive_the_next_epoch_of_the_same_leader(epochs: int, recovering: bool, stays: bool) -> None:
-    """With one epoch more nobody else has led: writers go on waiting. With a gap, or unclean, all begins anew."""
+def test_waiting_writes_survive_the_next_epoch_of_the_same_leader(
+    epochs: int, changes: int, recovering: bool, stays: bool
+) -> None:
+    """With one epoch more nobody else has led: writers go on waiting. With a gap, or unclean, all begins anew, and so
+    it does when several changes came at once: followers may have left and come back with less."""
     loop = SimLoop(seed=5)
     cluster = SimCluster(loop, brokers=1)
     answers: list[ProduceAnswer] = []
@@ -72,7 +85,7 @@ def test_waiting_writes_survive_the_next_epoch_of_the_same_leader(epochs: int, r
         batch = memoryview(encode_batch([(replicas.clock.wall_ms(), None, b"waits", ())]))
         hosted.produce(batch, -1, 5_000, answers.append)
         assert answers == []
-        become(replicas, epochs=epochs, members=(NODE, 2), recovering=recovering)
+        become(replicas, epochs=epochs, members=(NODE, 2), recovering=recovering, changes=changes)
         after = hosted.leader
         assert after is not None
         assert (after is before) is stays

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.partition.remote_replica import NEVER_MS, RemoteReplica
 
+from tests.scripts.in_memory import registration
 from tests.scripts.roles import LAG_MS, append, fetch, leader, proposals
 
 
@@ -73,7 +74,21 @@ def test_new_epoch_of_the_same_leader_keeps_offsets() -> None:
     remote.on_new_epoch_of_same_leader(True, 12, 800)
     assert (remote.log_end_offset, remote.last_caught_up_ms, remote.last_fetch_leader_log_end_offset) == (10, 800, 12)
     remote.on_new_epoch_of_same_leader(False, 12, 900)
-    assert (remote.log_end_offset, remote.last_caught_up_ms) == (10, NEVER_MS)
+    assert (remote.log_end_offset, remote.last_caught_up_ms) == (-1, NEVER_MS), "no member has to fetch anew (R-45)"
+
+
+def test_who_left_and_came_back_unseen_is_not_proposed_before_it_fetches() -> None:
+    """A metadata snapshot may tell a leader at once that a replica was removed and added: what it had then is gone."""
+    partition = leader(min_isr=2)
+    append(partition, 100)
+    for replica_id in (1, 2):
+        partition.fetch_by_follower(fetch(replica_id, 100), 0)
+    assert partition.log.high_watermark == 100
+    after = registration(replicas=[0, 1, 2], isr=[0, 1], leader_epoch=1, partition_epoch=2)
+    assert proposals(partition.update(after, 10)) == []
+    assert partition.maximal_isr == (0, 1)
+    assert proposals(partition.fetch_by_follower(fetch(2, 40, epoch=1), 20)[1]) == []
+    assert proposals(partition.fetch_by_follower(fetch(2, 100, epoch=1), 30)[1]) == [(0, 1, 2)]
 
 
 def test_stuck_follower_leaves_after_the_lag_time() -> None:

@@ -216,12 +216,17 @@ class ReplicaManager:
     def _stays_in_role(self, known: PartitionRegistration, registration: PartitionRegistration) -> bool:
         """The same epoch, or this broker leads on in the very next one, as when a replica was removed (R-56, R-42).
 
-        With a gap between the epochs somebody else may have led, and what is known of the followers is nothing.
+        With a gap between the epochs, as a snapshot of the metadata makes one, somebody else may have led, or followers
+        were removed and came back with less: what is known of them is nothing.
         """
         if registration.leader_epoch == known.leader_epoch:
             return True
+        is_next = (registration.leader_epoch, registration.partition_epoch) == (
+            known.leader_epoch + 1,
+            known.partition_epoch + 1,
+        )
         leads_on = known.leader == registration.leader == self._broker_id
-        return leads_on and registration.leader_epoch == known.leader_epoch + 1 and not registration.recovering
+        return leads_on and is_next and not registration.recovering
 
     def _host(self, tp: TopicPartition, topic_id: bytes) -> HostedReplica | None:
         loaded = self._preloaded.get(tp)

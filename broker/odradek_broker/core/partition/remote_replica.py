@@ -58,7 +58,13 @@ class RemoteReplica:
         self.last_caught_up_ms = now_ms if in_isr else NEVER_MS
 
     def on_new_epoch_of_same_leader(self, in_isr: bool, leader_log_end_offset: int, now_ms: int) -> None:
-        """Who stays leader keeps what it knows of offsets, and starts the times afresh (R-42)."""
+        """Who stays leader keeps what it knows of the members' offsets, and starts the times afresh (R-42).
+
+        Who is no member has to fetch in the new epoch before it is one: it may have been removed and added again, with
+        an empty log, before this leader heard of either.
+        """
+        if not in_isr:
+            self.log_end_offset = self.log_start_offset = NO_OFFSET
         self.last_fetch_leader_log_end_offset = leader_log_end_offset
         self.last_fetch_ms = self.last_caught_up_ms = now_ms if in_isr else NEVER_MS
 
