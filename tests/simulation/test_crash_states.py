@@ -194,10 +194,14 @@ def complete_without_fsync(snapshots: MetadataSnapshots, snapshot: SnapshotId) -
     snapshots._files.fsync_dir(snapshots.directory)
 
 
-def seal_without_a_mark(segment: Segment) -> None:
-    segment.time_index.append(segment.max_timestamp, segment.max_timestamp_offset)
-    segment.index.save()
-    segment.time_index.save()
+roll = Segments.roll
+
+
+def roll_without_a_mark(segments: Segments, base_offset: int, created_ms: int) -> Segment:
+    old, was_dirty = segments.active, segments.active.dirty
+    new = roll(segments, base_offset, created_ms)
+    old.dirty = was_dirty
+    return new
 
 
 def remove_without_fsync(segments: Segments, keep: int) -> None:
@@ -225,7 +229,7 @@ def flush_without_directory(log: DurableLog) -> None:
         (Segment, "drop_garbage", cut_without_fsync, "rewritten_ends", "was not written behind the one before it"),
         (Segment, "drop_garbage", cut_without_fsync, "metadata_rewritten_ends", "was not written behind"),
         (Segments, "_remove_newest", remove_without_fsync, "rewritten_ends", "was not written behind"),
-        (Segment, "seal", seal_without_a_mark, "flushes_before_rolls", "the index says"),
+        (Segments, "roll", roll_without_a_mark, "flushes_before_rolls", "the index says"),
         (DurableLog, "_flush_files", flush_without_directory, "appends_and_rolls", "was promised"),
         (LogDirectory, "_lower_recovery_point", do_nothing, "truncations", "a segment begins at"),
         (LogDirectory, "_forget_checkpoints", do_nothing, "deletion", "was promised"),

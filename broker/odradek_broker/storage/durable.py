@@ -175,9 +175,7 @@ class DurableLog:
         for segment in segments:
             if segment.dirty:
                 segment.dirty = False
-                segment.fsync()
-                if segment is not segments[-1]:
-                    segment.fsync_indexes()
+                self._flush_segment(segment)
         for offset in sorted(self._snapshots.dirty):
             self._snapshots.dirty.discard(offset)
             self._snapshots.fsync(offset)
@@ -190,6 +188,16 @@ class DurableLog:
             self._files.fsync_dir(self.directory)
         self._unflushed_since_ms = None
         self._flushed = (generation, end)
+
+    def _flush_segment(self, segment: Segment) -> None:
+        """One that was removed meanwhile, by a truncation or retention, may be closed already: nobody needs it."""
+        try:
+            segment.fsync()
+            if segment is not self._segments.active:  # it may have been when the flush began
+                segment.fsync_indexes()
+        except OSError:
+            if segment in self._segments.all:
+                raise
 
     def _fsync_epochs(self) -> None:
         file = self._files.open(f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")

@@ -32,7 +32,8 @@ from odradek_broker.storage.snapshots import replay
 class Log(AppendableLog):
     """One replica's log, made by `Log.open`. What `append`, `flush` and `close` do is said in the classes below it."""
 
-    __slots__ = ()
+    __slots__ = ("on_cut",)
+    on_cut: Callable[[DurableLog, int], None] | None
 
     @classmethod
     def open(
@@ -51,11 +52,12 @@ class Log(AppendableLog):
         cache: RecentBatches | None = None,
         segment_jitter_ms: int = 0,
         on_recovery_point_lowered: Callable[[DurableLog, int], None] | None = None,
+        on_cut: Callable[[DurableLog, int], None] | None = None,
     ) -> Log:
         """Open a log, recover it when it was not closed cleanly, create it when it is absent. Blocking.
 
         Offsets are those of the checkpoints. `on_recovery_point_lowered` is told (log, offset) before a cut below the
-        recovery point, and makes this durable. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`.
+        recovery point, and `on_cut` before every cut where the log then ends; they make this durable. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`.
         """
         opened = open_files(
             files,
@@ -72,6 +74,7 @@ class Log(AppendableLog):
         log = cls(files, directory, opened, settings, wall_ms, cache or RecentBatches())
         log.segment_jitter_ms = segment_jitter_ms
         log.on_recovery_point_lowered = on_recovery_point_lowered
+        log.on_cut = on_cut
         log.close_indexes()
         return log
 
@@ -143,23 +146,29 @@ class Log(AppendableLog):
             return offset
         with self._failing("truncation"):
             place, position, next_offset, end = self._segments.cut_point(offset)
-            self._before_cut(end)
+            self._before_cut(end, end)
             self._segments.cut(place, position, next_offset)
             self._end_offset = end
+            self._generation += 1  # a flush that began during the cut has seen the end of before
             self.log_start_offset = min(self.log_start_offset, end)
             self._rebuild_producers()
             if self.settings.flush_before_ack:
                 self._flush_files()
         return end
 
-    def _before_cut(self, end: int) -> None:
-        """From here on nothing at `end` or above is in memory, or counts as flushed, on the disk neither."""
+    def _before_cut(self, flushed: int, end: int) -> None:
+        """From here on nothing at `flushed` or above is in memory, or counts as flushed, on the disk neither.
+
+        Nor does a checkpoint say that the log starts, or is committed, above `end`, where it will end.
+        """
         self._tail.clear()
-        lowered = end < self.recovery_point
-        self._floor = min(self.recovery_point, end)
+        lowered = flushed < self.recovery_point
+        self._floor = min(self.recovery_point, flushed)
         self._generation += 1
         if lowered and self.on_recovery_point_lowered is not None:
-            self.on_recovery_point_lowered(self, end)
+            self.on_recovery_point_lowered(self, flushed)
+        if self.on_cut is not None:
+            self.on_cut(self, end)
 
     def _rebuild_producers(self) -> None:
         """Producer state of the log as it is now: newest snapshot, then the batches behind it (R-247)."""
@@ -172,7 +181,7 @@ class Log(AppendableLog):
     def restart_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins at `offset` (R-231). Raises `LogDirectoryFailed`."""
         with self._failing("restart"):
-            self._before_cut(min(offset, self._segments.first.base_offset))
+            self._before_cut(min(offset, self._segments.first.base_offset), offset)
             # First the epochs: what they say must not outlive the records. Where a crash leaves records, it is read
             # again from them.
             replace_file(self._files, self.directory, LEADER_EPOCH_CHECKPOINT, encode_leader_epochs(()), durable=True)

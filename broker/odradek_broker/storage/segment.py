@@ -79,9 +79,13 @@ class Segment:
         self.unindexed_bytes = 0  # written since the last index entry
         self.dirty = create
         if create:
-            self.file.truncate(0)
-            self.index.reset()
-            self.time_index.reset()
+            try:
+                self.file.truncate(0)
+                self.index.reset()
+                self.time_index.reset()
+            except OSError:
+                self.close()
+                raise
 
     # --- Writing ---------------------------------------------------------------------------------------------------
 
@@ -116,12 +120,11 @@ class Segment:
     def seal(self) -> None:
         """Complete the indexes: no more batches will come. The last time index entry is the largest timestamp.
 
-        The next flush makes them durable, even if all batches are so already.
+        They are to be flushed, even if all batches are durable already: whoever calls this sees to it.
         """
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         self.index.save()
         self.time_index.save()
-        self.dirty = True
 
     def cut(self, position: int, next_offset: int) -> None:
         """Drop the batches from `position` on, where `next_offset` is the end of the batch before it; durably."""

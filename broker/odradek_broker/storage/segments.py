@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from odradek_proto.formats import DELETED_SUFFIX
+from odradek_proto.formats import DELETED_SUFFIX, LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
 from odradek_proto.records import BatchHeader
 from odradek_proto.transport.ports import Files
 
@@ -66,22 +66,37 @@ class Segments:
                     yield header
 
     def roll(self, base_offset: int, created_ms: int) -> Segment:
-        """Begin a new segment. An empty active one with the same base offset is made anew (R-225)."""
+        """Begin a new segment; an empty active one makes way for it (R-225). After an `OSError` all is as before."""
         old = self.active
-        if old.size == 0:
-            old.close()
-            old.remove()
-            self._replace(self.all[:-1])
-        elif base_offset < old.next_offset:
+        if old.size and base_offset < old.next_offset:
             raise ValueError(f"{self.directory}: no segment can begin at {base_offset}, below {old.next_offset}")
-        else:
+        if old.size:
             old.seal()
+        new = self._create_or_leave_nothing(base_offset, created_ms)
+        if old.size:
             self._sealed.append(old)
-        new = self._create(base_offset, created_ms)
+        else:
+            old.close()
+            if old.base_offset != base_offset:
+                old.remove()
+            self._replace(self.all[:-1])
         self.all = (*self.all, new)
         self.active = new
+        old.dirty = True  # its indexes; set last, since a flush that runs takes the active one's for what can wait
         self.directory_dirty = True
         return new
+
+    def _create_or_leave_nothing(self, base_offset: int, created_ms: int) -> Segment:
+        """A start would take what is left of a segment that was not made for the end of the log."""
+        try:
+            return self._create(base_offset, created_ms)
+        except OSError:
+            if all(segment.base_offset != base_offset for segment in self.all):
+                for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                    path = f"{self.directory}/{segment_file_name(base_offset, suffix)}"
+                    if self._files.exists(path):
+                        self._files.remove(path)
+            raise
 
     def cut_point(self, offset: int) -> tuple[int, int, int, int]:
         """Where a truncation to `offset` cuts: (place of the segment, position, end of what stays, new log end).

@@ -73,6 +73,8 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def fsync(self) -> None:
+        if self._fd == CLOSED:  # for which fdatasync has a ValueError
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         os.fdatasync(self._fd)  # also writes the size, which is all the metadata that reading back needs
 
     def close(self) -> None:
