@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
+from odradek_broker.core.controller.activation import activation_records
 from odradek_broker.core.controller.configs import alter_configs, describe_configs
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
@@ -17,6 +18,7 @@ from odradek_broker.core.metadata.topic_configs import (
 )
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_pb2
+from odradek_proto.values import replace
 
 from tests.broker.controller_images import CLUSTER_ID, SETTINGS, add_topic, image_of, partition_of, write
 
@@ -229,3 +231,56 @@ def test_a_lowered_minimum_leaves_an_empty_isr_to_the_eligible() -> None:
     topic = add_topic(image, "orders", before, min_insync_replicas="2")
     assert alter(image, "topic", "orders", {MIN_ISR: "1"}, settings=WITH_ELR) is ErrorCode.NONE
     assert topic.partitions[0] is before
+
+
+def test_the_first_controller_gives_the_cluster_the_minimum_of_its_file() -> None:
+    """R-139: leaders and controllers count with one value; a value that the cluster has already stays."""
+    image = MetadataImage()
+    settings = replace(WITH_ELR, min_insync_replicas=2)
+    first = activation_records(image, settings)
+    write(image, first)
+    assert (image.cluster_id, image.broker_configs) == (CLUSTER_ID, {"": {MIN_ISR: "2"}})
+    assert not activation_records(image, replace(settings, min_insync_replicas=1))
+    assert len(activation_records(MetadataImage(), replace(settings, elr_enable=False))) == 1
+
+
+def test_a_controller_takes_away_the_minimum_of_a_single_broker() -> None:
+    """R-139: its leader would commit without those who are eligible. What else the broker was given stays."""
+    image = image_of([1, 2])
+    image.broker_configs = {"1": {MIN_ISR: "1", "log.retention.ms": "5"}, "2": {MIN_ISR: "3"}, "": {MIN_ISR: "2"}}
+    write(image, activation_records(image, WITH_ELR))
+    assert image.broker_configs == {"1": {"log.retention.ms": "5"}, "": {MIN_ISR: "2"}}
+
+
+def test_a_minimum_that_is_written_first_says_who_is_eligible_no_longer() -> None:
+    """R-139: the controller before went by a file of 2, this one by 1, and leaders may commit alone from then on."""
+    image = image_of([1, 2], fenced=[2])
+    topic = add_topic(image, "orders", partition_of([1, 2], [1], eligible=[2]))
+    kept = add_topic(
+        image, "kept", partition_of([1, 2], [1], eligible=[2]), topic_id=b"k" * 16, min_insync_replicas="2"
+    )
+    write(image, activation_records(image, WITH_ELR))
+    assert topic.partitions[0].eligible == ()
+    assert kept.partitions[0].eligible == (2,)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "unset", "with_elr"),
+    [
+        ("1", {MIN_ISR: "1"}, [], ErrorCode.INVALID_CONFIG),
+        ("", {}, [MIN_ISR], ErrorCode.INVALID_CONFIG),
+        ("1", {}, [MIN_ISR], ErrorCode.NONE),
+        ("", {MIN_ISR: "3"}, [], ErrorCode.NONE),
+        ("1", {"log.retention.ms": "1"}, [], ErrorCode.NONE),
+        ("", {}, ["log.retention.ms"], ErrorCode.NONE),
+    ],
+)
+def test_all_brokers_have_one_minimum(name: str, values: dict[str, str], unset: list[str], with_elr: ErrorCode) -> None:
+    """R-139, KIP-966: none of a single broker, always one of all; no such rule without eligible replicas."""
+    image = image_of([1])
+    image.broker_configs[""] = {MIN_ISR: "2", "log.retention.ms": "5"}
+    before = image.copy()
+    assert alter(image, "broker", name, values, unset, settings=WITH_ELR) is with_elr
+    if with_elr:
+        assert image == before
+    assert alter(image, "broker", name, values, unset) is ErrorCode.NONE

@@ -22,6 +22,25 @@ def test_all_brokers_are_unfenced_soon_after_the_quorum_has_a_leader() -> None:
     Cluster().run(story)
 
 
+def test_the_minimum_of_the_first_controllers_file_becomes_the_clusters() -> None:
+    """R-139: before any broker could lead; and no later controller writes it again."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.log.elect(2)
+        await cluster.sleep(1_000)
+        written = [
+            record for batch in cluster.log.batches for record in batch.records if b"min.insync.replicas" in record
+        ]
+        assert (len(written), written[0] in cluster.log.batches[0].records) == (1, True)
+        assert all(
+            member.feed.image.broker_configs == {"": {"min.insync.replicas": "2"}}
+            for member in cluster.members.values()
+        )
+
+    Cluster(min_insync_replicas=2).run(story)
+
+
 def test_a_heartbeat_goes_out_as_soon_as_the_registration_has_arrived() -> None:
     """R-150: a broker that hears of commits 20 ms later waits for these 20 ms, twice, and for nothing else."""
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from odradek_proto.transport.ports import Clock, DialResult, Handlers, Network
-from odradek_proto.v1 import metadata_pb2
 
+from odradek_broker.core.controller.activation import activation_records
 from odradek_broker.core.controller.balance import MAX_ELECTIONS_PER_BATCH, balance_leaders
 from odradek_broker.core.controller.decision import Decision
 from odradek_broker.core.controller.partitions import elect_leaderless
@@ -87,9 +87,9 @@ class ControllerNode:
         assert self._term is None, (self._term, epoch)
         term = self._term = Term(epoch, self.feed.image.copy(), SessionTable(self.settings))
         self._event("controller_activated", {"epoch": epoch, "offset": term.ahead.offset})
-        if not term.ahead.cluster_id:
-            cluster = metadata_pb2.ClusterRecord(cluster_id=self.settings.cluster_id)
-            self._write_if_leader(term, [MetadataRecord(cluster=cluster)])
+        first = activation_records(term.ahead, self.settings)
+        if first:
+            self._write_if_leader(term, first)
         term.sessions.take_over(term.ahead, self.clock.now_ms())
         if self.settings.auto_leader_rebalance:
             self._start(term, self._balance_periodically(term))

@@ -20,6 +20,7 @@ from odradek_broker.core.metadata.records import MetadataRecord, apply
 from odradek_broker.core.metadata.topic_configs import (
     BROKER_CONFIGS,
     CLUSTER_DEFAULT,
+    MIN_INSYNC_REPLICAS,
     TOPIC_CONFIGS,
     unknown_config,
     validate_broker_config,
@@ -27,7 +28,6 @@ from odradek_broker.core.metadata.topic_configs import (
 )
 
 UNCLEAN = "unclean.leader.election.enable"
-MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
 def alter_configs(
@@ -36,6 +36,8 @@ def alter_configs(
     """Set and unset values of one topic, one broker (its id as text) or all brokers (the empty name)."""
     try:
         records = _records(image, request)
+        if settings.elr_enable and request.resource_type == "broker":
+            _check_one_minimum(request)
     except Refusal as refusal:
         return Decision((), admin_pb2.AlterConfigsResponse(error_code=refusal.error, error_message=refusal.message))
     if request.validate_only:
@@ -98,6 +100,22 @@ def _records(image: MetadataImage, request: admin_pb2.AlterConfigsRequest) -> li
         config_record(request.resource_type, request.resource_name, name, value)
         for name, value in sorted(wanted.items())
     ]
+
+
+def _check_one_minimum(request: admin_pb2.AlterConfigsRequest) -> None:
+    """With eligible leader replicas all brokers count with one minimum, as in Kafka (`activation`)."""
+    if request.resource_name != CLUSTER_DEFAULT and MIN_INSYNC_REPLICAS in request.set:
+        reason = (
+            f"{MIN_INSYNC_REPLICAS} cannot be set for a single broker while eligible leader replicas are on: all must "
+            "count with the same; set it for a topic, or for all brokers"
+        )
+        raise Refusal(ErrorCode.INVALID_CONFIG, reason)
+    if request.resource_name == CLUSTER_DEFAULT and MIN_INSYNC_REPLICAS in request.unset:
+        reason = (
+            f"{MIN_INSYNC_REPLICAS} of all brokers cannot be unset while eligible leader replicas are on: their files "
+            "may differ; set it to another value instead"
+        )
+        raise Refusal(ErrorCode.INVALID_CONFIG, reason)
 
 
 def _check_resource(image: MetadataImage, resource_type: str, name: str) -> None:

@@ -26,6 +26,7 @@ from odradek_broker.core.metadata.image import MetadataImage
 
 LARGEST_MESSAGE_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024  # gRPC's 16 MiB less room for the header of a frame
 CLUSTER_DEFAULT: Final = ""  # the broker resource that stands for all brokers
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"  # of topics and of brokers
 
 _NO_COMPACTION = "compaction is not supported yet, only 'delete' is"
 _NO_APPEND_TIME = "LogAppendTime is not supported yet, only CreateTime is"
