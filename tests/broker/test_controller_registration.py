@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from odradek_broker.core.controller.registration import register_broker
+from odradek_broker.core.controller.balance import elect_leaders
+from odradek_broker.core.controller.registration import fence_broker, register_broker, unfencing_records
 from odradek_broker.core.controller.settings import ControllerSettings
-from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
+from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import admin_pb2, controller_pb2
+from odradek_proto.values import replace
 
 from tests.broker.controller_images import (
     CLUSTER_ID,
@@ -116,6 +119,63 @@ def test_an_unclean_shutdown_costs_the_place_among_the_eligible(previous: int, e
     topic = add_topic(image, "orders", partition_of([1, 2, 3], [2], eligible=[1, 3]))
     assert register(image, request(1, life=1, previous_broker_epoch=previous), settings=settings) is ErrorCode.NONE
     assert topic.partitions[0].eligible == eligible
+
+
+OLD_DISK, NEW_DISK = b"o" * 16, b"n" * 16
+
+
+def came_back(
+    partition: PartitionRegistration, disk: bytes, settings: ControllerSettings, fenced: Sequence[int] = (1,)
+) -> MetadataImage:
+    """Broker 1, which was cleanly stopped, has registered with this disk, and is unfenced."""
+    image = image_of([1, 2, 3], fenced=fenced)
+    image.brokers[1] = replace(image.brokers[1], log_directory_id=OLD_DISK)
+    add_topic(image, "orders", partition)
+    asked = request(1, life=1, previous_broker_epoch=101, log_directory_id=disk)
+    assert register(image, asked, settings=settings) is ErrorCode.NONE
+    write(image, unfencing_records(image, settings, image.brokers[1]))
+    return image
+
+
+WAITED_FOR = {
+    "last member": (False, partition_of([1, 2, 3], [1], NO_LEADER)),
+    "last known leader": (True, partition_of([1, 2, 3], [], NO_LEADER, last_known=[1])),
+    "eligible": (True, partition_of([1, 2, 3], [], NO_LEADER, eligible=[1])),
+}
+
+
+@pytest.mark.parametrize(("elr", "partition"), WAITED_FOR.values(), ids=list(WAITED_FOR))
+def test_nobody_waits_for_a_broker_that_lost_its_disk(elr: bool, partition: PartitionRegistration) -> None:
+    """R-130, R-140: the others would cut what they have. An administrator decides, with the broker stopped."""
+    settings = replace(SETTINGS, elr_enable=elr, min_insync_replicas=2)
+    assert came_back(partition, OLD_DISK, settings).topics["orders"].partitions[0].leader == 1
+    image = came_back(partition, NEW_DISK, settings)
+    after = image.topics["orders"].partitions[0]
+    assert (after.leader, after.isr, after.eligible, after.last_known_eligible) == (NO_LEADER, (), (), ())
+    write(image, fence_broker(image, settings, 1).records)
+    asked = admin_pb2.ElectLeadersRequest(election_type="unclean")
+    write(image, elect_leaders(image, settings, asked).records)
+    assert image.topics["orders"].partitions[0].isr == (2,)
+
+
+def test_a_lost_disk_leaves_the_others_what_they_have() -> None:
+    """R-139: an eligible replica is elected as soon as it is back; the one in sync stays."""
+    settings = replace(SETTINGS, elr_enable=True, min_insync_replicas=2)
+    before = partition_of([1, 2, 3], [], NO_LEADER, eligible=[2], last_known=[1])
+    image = came_back(before, NEW_DISK, settings, fenced=[1, 2])
+    assert image.topics["orders"].partitions[0].last_known_eligible == ()
+    write(image, unfencing_records(image, settings, image.brokers[2]))
+    assert (image.topics["orders"].partitions[0].leader, image.topics["orders"].partitions[0].isr) == (2, (2,))
+    image = came_back(partition_of([1, 2, 3]), NEW_DISK, settings, fenced=())
+    assert (image.topics["orders"].partitions[0].leader, image.topics["orders"].partitions[0].isr) == (2, (2, 3))
+
+
+@pytest.mark.parametrize("elr", [False, True])
+def test_the_only_replica_begins_anew_on_its_empty_disk(elr: bool) -> None:
+    """Its records are lost, whoever waits."""
+    partition = partition_of([1], [], NO_LEADER, last_known=[1]) if elr else partition_of([1], [1], NO_LEADER)
+    image = came_back(partition, NEW_DISK, replace(SETTINGS, elr_enable=elr))
+    assert (image.topics["orders"].partitions[0].leader, image.topics["orders"].partitions[0].isr) == (1, (1,))
 
 
 @pytest.mark.parametrize(

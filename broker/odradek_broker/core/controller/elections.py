@@ -10,6 +10,8 @@
   Once the ISR has enough members again, by whatever change, nobody else is eligible: it may commit without them;
 - with neither of the two left, the leader that led last is elected as soon as it is active, marked as unclean: nobody
   can have more than it, unless its machine lost what was not flushed (R-140);
+- a broker that came back with another disk has nothing: it is neither eligible, nor the last member that is waited for,
+  nor the last known leader;
 - a reassignment is complete as soon as every replica of its target is in the ISR, whatever the change was made for: the
   removing replicas leave, and another one leads if the leader is among them (R-145);
 - the leader epoch grows when the leader changes, also to none, or the replica set loses a member; never when the ISR
@@ -62,6 +64,7 @@ class PartitionTarget(Value, frozen=True):
     elr_enable: bool = False
     min_insync_replicas: int = 1
     unclean_shutdown: Collection[int] = ()  # brokers that came back without a clean shutdown
+    lost: Collection[int] = ()  # those of them that came back with an empty disk: they are waited for no more
     reassignment: Reassignment | None = None
     unclean: bool = False  # `isr` holds who was not in sync: whoever leads now leads by an unclean election
 
@@ -106,7 +109,7 @@ def change_partition(
     elif leader in eligible.eligible:
         isr = (leader,)
     elif not isr and not target.elr_enable:
-        isr = tuple(replica for replica in current.isr if replica in members.replicas)
+        isr = tuple(i for i in current.isr if i in members.replicas and i not in target.lost)
     # An election can make an ISR that completes: of the one replica that is the whole target.
     members = Membership(members.replicas, isr, members.reassignment).completed()
     eligible = _without(eligible, target, members, leader)
@@ -159,7 +162,8 @@ def _eligible(
         return EligibleReplicas()
     before = sorted({*current.eligible, *current.isr} & set(replicas))
     eligible = tuple(i for i in before if i not in isr and i not in target.unclean_shutdown)
-    return EligibleReplicas(eligible, () if isr else _last_known_leader(current, replicas))
+    last_known = tuple(i for i in _last_known_leader(current, replicas) if i not in target.lost)
+    return EligibleReplicas(eligible, () if isr else last_known)
 
 
 def _last_known_leader(current: PartitionRegistration, replicas: tuple[int, ...]) -> tuple[int, ...]:

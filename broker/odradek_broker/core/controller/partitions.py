@@ -40,15 +40,21 @@ def remove_broker(
     settings: ControllerSettings,
     broker_id: int,
     unclean_shutdown: Collection[int] = (),
+    *,
+    lost: bool = False,
 ) -> list[MetadataRecord]:
-    """The broker leaves every ISR and leads nothing: new elections wherever it was (R-134, R-135, R-142, R-152)."""
+    """The broker leaves every ISR and leads nothing: new elections wherever it was (R-134, R-135, R-142, R-152).
+
+    One that has `lost` its disk is waited for nowhere, but where it is the only replica: that partition begins anew.
+    """
 
     def acceptable(replica: int) -> bool:
         return replica != broker_id and image.is_active(replica)
 
     records = []
     for topic, partition, current in all_partitions(image):
-        if broker_id not in current.isr and broker_id != current.leader and broker_id not in current.eligible:
+        awaited = lost and broker_id in current.last_known_eligible
+        if broker_id not in (*current.isr, current.leader, *current.eligible) and not awaited:
             continue
         unclean = unclean_election_allowed(image, settings, topic.name)
         target = PartitionTarget(
@@ -58,6 +64,7 @@ def remove_broker(
             elr_enable=settings.elr_enable,
             min_insync_replicas=min_insync_replicas(image, settings, topic.name),
             unclean_shutdown=unclean_shutdown,
+            lost=(broker_id,) if lost and len(current.replicas) > 1 else (),
         )
         record = change_partition(topic.topic_id, partition, current, target)
         if record is not None:

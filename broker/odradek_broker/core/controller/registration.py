@@ -45,8 +45,9 @@ def register_broker(
         return Decision([_record(request, fenced=False)], Answer(broker_epoch=-1))  # L-12, the controller before KRaft
     if session_valid:
         return Decision((), _refuse(ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"broker {known.broker_id} is in session"))
-    unclean = (known.broker_id,) if request.previous_broker_epoch != known.broker_epoch else ()
-    moves = remove_broker(image, settings, known.broker_id, unclean_shutdown=unclean)
+    lost = _has_another_disk(known, request)
+    unclean = (known.broker_id,) if lost or request.previous_broker_epoch != known.broker_epoch else ()
+    moves = remove_broker(image, settings, known.broker_id, unclean_shutdown=unclean, lost=lost)
     return Decision([_record(request, fenced=True), *moves], Answer(broker_epoch=-1))
 
 
@@ -88,6 +89,16 @@ def _check(
     if not 1 <= len(request.endpoints) <= MAX_ENDPOINTS:
         return _refuse(ErrorCode.INVALID_REGISTRATION, f"a broker has 1 to {MAX_ENDPOINTS} endpoints")
     return None
+
+
+def _has_another_disk(known: BrokerRegistration, request: controller_pb2.RegisterBrokerRequest) -> bool:
+    """Whether the broker comes back with another log directory. Whatever is in there, it is not what it led with.
+
+    Unlike Kafka, which lets such a broker lead as if nothing had happened where it led last: the others cut what they
+    have.
+    """
+    before, now = known.log_directory_id, request.log_directory_id
+    return bool(before and now) and before != now
 
 
 def _amend(known: BrokerRegistration, request: controller_pb2.RegisterBrokerRequest) -> Decision[Answer]:
