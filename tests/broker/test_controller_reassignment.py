@@ -240,6 +240,21 @@ def test_an_unclean_cancellation_recovers() -> None:
     assert (after.replicas, after.isr, after.leader, after.recovering) == ((1, 2), (2,), 2, True)
 
 
+@pytest.mark.parametrize("settings", [SETTINGS, WITH_ELR], ids=["without eligible replicas", "with them"])
+@pytest.mark.parametrize("target", [[], [1, 2]], ids=["cancelled", "another target"])
+def test_no_dead_replica_becomes_the_isr_without_an_election(target: list[int], settings: ControllerSettings) -> None:
+    """R-133: it would lead as a clean leader when it comes back, without what 4 committed. Once one of those that stay
+    is active the same request elects it, uncleanly."""
+    isr, last_known = ([4], []) if settings is SETTINGS else ([], [4])
+    current = replace(partition_of([4, 1, 2], isr, NO_LEADER, last_known=last_known), adding=(4,), removing=(1, 2))
+    image = cluster(current, fenced=[1, 2, 4], unclean_leader_election_enable="true")
+    assert reassign(image, target, settings=settings) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert orders(image) == current
+    image.brokers[2] = replace(image.brokers[2], fenced=False)
+    assert reassign(image, target, settings=settings) is ErrorCode.NONE
+    assert (orders(image).leader, orders(image).isr, orders(image).recovering) == (2, (2,), True)
+
+
 def test_each_partition_is_judged_by_itself() -> None:
     """One partition's refusal does not keep another from its new replicas; one that is named twice gets neither."""
     image = image_of([1, 2, 3])

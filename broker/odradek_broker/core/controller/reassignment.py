@@ -9,7 +9,8 @@ fetch like any follower, and the change that puts the last of them into the ISR 
   another target starts from them: what the reassignment before was adding, and the new one does not want, leaves at
   once. Unlike Kafka, which then takes those for replicas of old, to which a cancellation would go back;
 - unlike Kafka, no such step may leave fewer replicas in sync than min.insync.replicas asks for, if there were enough:
-  acknowledged records would be on fewer disks than promised. An empty ISR takes an unclean election, as in Kafka.
+  acknowledged records would be on fewer disks than promised. An empty ISR takes an unclean election, as in Kafka;
+  unlike there, one that can be held at once.
 """
 
 from __future__ import annotations
@@ -149,10 +150,11 @@ def _with_isr(current: PartitionRegistration, target: PartitionTarget, unclean_a
     if not isr and (leads_at_once or (not current.isr and waited_for <= set(replicas))):
         return replace(target, isr=isr)
     leaving = sorted({*current.isr, *(() if isr else waited_for)} - set(replicas))
-    if not unclean_allowed:
-        reason = f"without {', '.join(map(str, leaving))} the in-sync replicas would be {list(isr)}, and " + (
-            f"min.insync.replicas asks for {needed}" if isr else "only an unclean election could give it a leader now"
-        )
+    chosen = next((replica for replica in replicas if target.acceptable(replica)), None)
+    if not unclean_allowed or chosen is None:  # a dead one would lead without an election when it comes back
+        why = f"min.insync.replicas asks for {needed}" if isr else "only an unclean election could give it a leader now"
+        if unclean_allowed:
+            why = "none of the others is active: no unclean election could give it a leader now"
+        reason = f"without {', '.join(map(str, leaving))} the in-sync replicas would be {list(isr)}, and {why}"
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
-    chosen = next((replica for replica in replicas if target.acceptable(replica)), replicas[0])
     return replace(target, isr=(chosen,), recovering=True, unclean=True)
