@@ -295,3 +295,12 @@ def test_a_topic_can_only_grow(topic: str, count: int, error: ErrorCode) -> None
         assert orders.partitions[0] == partition_of([1, 2])
     else:
         assert len(decision.records) == 0
+
+
+def test_a_topic_that_is_reassigned_grows_with_the_replicas_of_the_target() -> None:
+    """Its replica list also holds those that leave (R-145)."""
+    image = image_of([1, 2, 3, 4])
+    add_topic(image, "orders", replace(partition_of([3, 4, 1, 2], [1, 2]), adding=(3, 4), removing=(1, 2)))
+    request = admin_pb2.CreatePartitionsRequest(topic="orders", count=2)
+    decision = create_partitions(image, request, random.Random(1))
+    assert [len(record.partition.replicas) for record in decision.records] == [2]

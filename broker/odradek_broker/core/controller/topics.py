@@ -11,6 +11,7 @@ from odradek_proto.v1 import admin_pb2, metadata_pb2
 
 from odradek_broker.core.controller.decision import Decision, config_record
 from odradek_broker.core.controller.placement import place_replicas
+from odradek_broker.core.controller.reassignment import target_replicas
 from odradek_broker.core.controller.refusal import Refusal
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage, TopicImage
@@ -226,7 +227,7 @@ def _grow(image: MetadataImage, request: admin_pb2.CreatePartitionsRequest, rng:
         )
         raise Refusal(ErrorCode.INVALID_PARTITIONS, reason)
     _check_room(request.count - existing, MAX_PARTITIONS_PER_BATCH)
-    factor = len(topic.partitions[0].replicas)
+    factor = len(target_replicas(topic.partitions[0]))
     placed = _place(image, request.count - existing, factor, rng)
     return _partition_records(image, topic.topic_id, existing, placed)
 
