@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from odradek_broker.core.controller.activation import activation_records
+from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES
 from odradek_broker.core.controller.configs import alter_configs, describe_configs
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
@@ -284,3 +285,13 @@ def test_all_brokers_have_one_minimum(name: str, values: dict[str, str], unset: 
     if with_elr:
         assert image == before
     assert alter(image, "broker", name, values, unset) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_setting_that_no_follower_could_fetch_is_refused(validate_only: bool) -> None:
+    """A batch of the metadata log goes over gRPC in one piece."""
+    image = image_of([1])
+    add_topic(image, "orders", partition_of([1]))
+    long = {"cleanup.policy": "delete" + "," * MAX_BATCH_BYTES}
+    assert alter(image, "topic", "orders", long, validate_only=validate_only) is ErrorCode.POLICY_VIOLATION
+    assert image.offset == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import uuid
 from collections import Counter
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES
 from odradek_broker.core.controller.placement import place_replicas
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.topics import (
@@ -19,7 +21,9 @@ from odradek_broker.core.controller.topics import (
     delete_topics,
 )
 from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.metadata.records import encode
 from odradek_proto.errors import ErrorCode
+from odradek_proto.records import encode_batch
 from odradek_proto.topics import topic_id_to_text
 from odradek_proto.v1 import admin_pb2
 from odradek_proto.values import replace
@@ -304,3 +308,40 @@ def test_a_topic_that_is_reassigned_grows_with_the_replicas_of_the_target() -> N
     request = admin_pb2.CreatePartitionsRequest(topic="orders", count=2)
     decision = create_partitions(image, request, random.Random(1))
     assert [len(record.partition.replicas) for record in decision.records] == [2]
+
+
+def wide_topic(number: int) -> admin_pb2.NewTopic:
+    """Some 2,000 bytes of metadata, all of them allowed."""
+    return new_topic(f"t{number}", 1, 1, configs={"cleanup.policy": "delete" + "," * 2_000})
+
+
+def test_a_request_for_topics_writes_no_more_than_followers_can_fetch() -> None:
+    """The batch goes over gRPC in one piece, 16 MiB at most: topics that do not fit are refused one by one."""
+    image = image_of([1])
+    request = admin_pb2.CreateTopicsRequest(topics=[wide_topic(i) for i in range(5_000)])
+    decision = create_topics(image, SETTINGS, request, random.Random(1))
+    batch = encode_batch([(0, None, encode(record), ()) for record in decision.records], base_offset=0, leader_epoch=1)
+    assert MAX_BATCH_BYTES * 0.9 < len(batch) <= MAX_BATCH_BYTES
+    codes = [topic.error_code for topic in decision.answer.topics]
+    fitting = codes.count(ErrorCode.NONE)
+    assert codes == [ErrorCode.NONE] * fitting + [ErrorCode.POLICY_VIOLATION] * (5_000 - fitting)
+    assert "fewer topics at a time" in decision.answer.topics[-1].error_message
+    write(image, decision.records)
+    rest = [answer.error_code for answer in create(image, *map(wide_topic, range(fitting, 5_000)))]
+    assert rest == [ErrorCode.NONE] * (5_000 - fitting)
+
+
+def test_a_small_topic_is_created_beside_one_that_is_too_large() -> None:
+    """Each is judged by itself."""
+    huge = new_topic("huge", 1, 1, configs={"cleanup.policy": "delete" + "," * MAX_BATCH_BYTES})
+    codes = [answer.error_code for answer in create(image_of([1]), huge, new_topic("small", 1, 1))]
+    assert codes == [ErrorCode.POLICY_VIOLATION, ErrorCode.NONE]
+
+
+def test_many_topics_in_one_request_do_not_stop_the_controller() -> None:
+    """Nothing is counted anew for each of them: that took this request eight seconds of the processor."""
+    request = admin_pb2.CreateTopicsRequest(topics=[new_topic(f"not/allowed-{i:07}", 1, 1) for i in range(30_000)])
+    begun = time.process_time()
+    decision = create_topics(image_of([1]), SETTINGS, request, random.Random(1))
+    assert time.process_time() - begun < 2.5
+    assert {answer.error_code for answer in decision.answer.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}

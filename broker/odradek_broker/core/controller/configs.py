@@ -9,6 +9,7 @@ from __future__ import annotations
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_pb2
 
+from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
 from odradek_broker.core.controller.decision import Decision, config_record
 from odradek_broker.core.controller.partitions import elect_leaderless, review_eligible
 from odradek_broker.core.controller.refusal import Refusal
@@ -38,11 +39,16 @@ def alter_configs(
         records = _records(image, request)
         if settings.elr_enable and request.resource_type == "broker":
             _check_one_minimum(request)
+        if not request.validate_only:
+            records += _elections(image, settings, request, records)
+        check_batch_bytes(
+            batch_bytes(records), MAX_BATCH_BYTES, "use shorter values, or change one topic after another"
+        )
     except Refusal as refusal:
         return Decision((), admin_pb2.AlterConfigsResponse(error_code=refusal.error, error_message=refusal.message))
     if request.validate_only:
         return Decision((), admin_pb2.AlterConfigsResponse())
-    return Decision([*records, *_elections(image, settings, request, records)], admin_pb2.AlterConfigsResponse())
+    return Decision(records, admin_pb2.AlterConfigsResponse())
 
 
 def describe_configs(

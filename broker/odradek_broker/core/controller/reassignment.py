@@ -22,6 +22,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import admin_pb2
 from odradek_proto.values import replace
 
+from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
 from odradek_broker.core.controller.decision import Decision
 from odradek_broker.core.controller.elections import Election, PartitionTarget, Reassignment, change_partition
 from odradek_broker.core.controller.partitions import all_partitions, min_insync_replicas, unclean_election_allowed
@@ -38,22 +39,25 @@ def alter_partition_reassignments(
     image: MetadataImage, settings: ControllerSettings, request: admin_pb2.AlterPartitionReassignmentsRequest
 ) -> Decision[Answer]:
     """Start, replace or cancel reassignments. Errors are for each partition: UNKNOWN_TOPIC_OR_PARTITION,
-    INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS."""
+    INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION."""
     if len(request.partitions) > MAX_REASSIGNMENTS_PER_BATCH:
         reason = f"one request reassigns at most {MAX_REASSIGNMENTS_PER_BATCH} partitions"
         return Decision((), Answer(error_code=ErrorCode.INVALID_REQUEST, error_message=reason))
     named = Counter((item.topic, item.partition) for item in request.partitions)
     records: list[MetadataRecord] = []
-    answer = Answer()
+    answer, room = Answer(), MAX_BATCH_BYTES
     for item in request.partitions:
         result = answer.partitions.add(topic=item.topic, partition=item.partition)
         try:
             if named[item.topic, item.partition] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "the partition is named more than once")
             record = _reassign(image, settings, item, request.keep_replication_factor)
+            size = batch_bytes(() if record is None else (record,))
+            check_batch_bytes(size, room, "reassign fewer partitions at a time")
         except Refusal as refusal:
             result.error_code, result.error_message = refusal.error, refusal.message
             continue
+        room -= size
         if record is not None:
             records.append(record)
     return Decision(records, answer)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TOPIC_ID_SIZE, topic_id_to_text, validate_topic_name
 from odradek_proto.v1 import admin_pb2, metadata_pb2
 
+from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
 from odradek_broker.core.controller.decision import Decision, config_record
 from odradek_broker.core.controller.placement import place_replicas
 from odradek_broker.core.controller.reassignment import target_replicas
@@ -35,20 +37,22 @@ def create_topics(
     """All topics that can be, in one batch; each of the others with its own error."""
     records: list[MetadataRecord] = []
     answers: list[admin_pb2.CreatedTopic] = []
-    asked = [topic.name for topic in request.topics]
+    asked = Counter(topic.name for topic in request.topics)
     taken = {_collision_key(name): name for name in image.topics}
-    room = MAX_PARTITIONS_PER_BATCH
+    room, room_bytes = MAX_PARTITIONS_PER_BATCH, MAX_BATCH_BYTES
     for topic in request.topics:
         try:
-            if asked.count(topic.name) > 1:
+            if asked[topic.name] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {topic.name} is named more than once")
             _check_name(image, taken, topic.name)
             placed = _assignments(image, settings, topic, room, rng)
             created = _create(image, topic, placed, _new_topic_id(image, rng))
+            size = batch_bytes(created)
+            check_batch_bytes(size, room_bytes, "create fewer topics at a time")
         except Refusal as refusal:
             answers.append(refused_topic(topic.name, refusal))
             continue
-        room -= len(placed)
+        room, room_bytes = room - len(placed), room_bytes - size
         taken[_collision_key(topic.name)] = topic.name
         answers.append(
             admin_pb2.CreatedTopic(
@@ -229,7 +233,9 @@ def _grow(image: MetadataImage, request: admin_pb2.CreatePartitionsRequest, rng:
     _check_room(request.count - existing, MAX_PARTITIONS_PER_BATCH)
     factor = len(target_replicas(topic.partitions[0]))
     placed = _place(image, request.count - existing, factor, rng)
-    return _partition_records(image, topic.topic_id, existing, placed)
+    records = _partition_records(image, topic.topic_id, existing, placed)
+    check_batch_bytes(batch_bytes(records), MAX_BATCH_BYTES, "add fewer partitions at a time")
+    return records
 
 
 def _new_topic_id(image: MetadataImage, rng: random.Random) -> bytes:
