@@ -19,6 +19,7 @@ from odradek_broker.runtime.hosted import HostedReplica
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas import ReplicaManager
 from odradek_broker.settings import BrokerSettings
+from odradek_broker.storage.checkpoint_file import Draft
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import Log
@@ -79,8 +80,7 @@ class Maintenance:
         """R-31: all partitions of the directory in one file."""
         if chance("high-watermark-checkpoint-late", 0.3):
             return
-        marks = {tp: hosted.state.high_watermark for tp, hosted in self._replicas.replicas.items()}
-        await finish(self._files, lambda: self._directory.write_high_watermarks(marks))
+        await self._replace(self._directory.draft_high_watermarks())
 
     async def checkpoint_recovery_points(self) -> None:
         """R-238: never ahead of the fsync that it stands for."""
@@ -91,8 +91,14 @@ class Maintenance:
 
     async def checkpoint_log_starts(self) -> None:
         """R-3: only where the log starts above its first segment; the directory knows which."""
-        starts = {tp: hosted.state.log_start_offset for tp, hosted in self._replicas.replicas.items()}
-        await finish(self._files, lambda: self._directory.write_log_starts(starts))
+        await self._replace(self._directory.draft_log_starts())
+
+    async def _replace(self, draft: Draft) -> None:
+        """Replace a checkpoint; only the rename is on the loop. What is corrected there meanwhile is newer."""
+        await finish(self._files, draft.write)
+        if draft.publish():
+            await finish(self._files, draft.flush)
+            draft.settle()
 
     async def _retain(self) -> None:
         """R-163: the log start moves first, the files go afterwards; every replica by itself (R-164)."""

@@ -22,10 +22,8 @@ from odradek_proto.formats import (
     CorruptFile,
     MetaProperties,
     decode_clean_shutdown,
-    decode_offset_checkpoint,
     decode_partition_metadata,
     encode_clean_shutdown,
-    encode_offset_checkpoint,
 )
 from odradek_proto.topics import (
     DELETED_PARTITION_SUFFIX,
@@ -38,6 +36,7 @@ from odradek_proto.transport.ports import File, Files
 
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, remove_files, replace_file
 from odradek_broker.storage.cache import RecentBatches
+from odradek_broker.storage.checkpoint_file import CheckpointFile, Draft
 from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.errors import LogDirectoryFailed, LogDirectoryLocked
 from odradek_broker.storage.identity import settle_properties
@@ -46,7 +45,6 @@ from odradek_broker.storage.settings import LogSettings
 
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 STRAY_SUFFIX = "-stray"
-CORRECTION_SUFFIX = ".corrected" + TEMPORARY_SUFFIX  # a thread may be writing the same checkpoint
 NO_BROKER_EPOCH = -1
 LONGEST_NAME = 255  # of a file, on every file system that we know
 
@@ -81,8 +79,9 @@ class LogDirectory:
         self._lock = lock
         self._cache = cache
         self._rng = rng
-        self._written_recovery_points: dict[TopicPartition, int] = {}
-        self._on_disk: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says
+        self._high_watermarks_file = CheckpointFile(files, path, REPLICATION_OFFSET_CHECKPOINT, self._acting)
+        self._recovery_points_file = CheckpointFile(files, path, RECOVERY_POINT_CHECKPOINT, self._acting)
+        self._log_starts_file = CheckpointFile(files, path, LOG_START_OFFSET_CHECKPOINT, self._acting)
         self._doomed: list[tuple[str, int]] = []  # (path, wall time of its removal)
         self.on_deleted: Callable[[], None] = lambda: None  # a partition waits for its removal: look at `next_due_ms`
         self._loading = 0
@@ -129,11 +128,10 @@ class LogDirectory:
                 self.clean = False  # we never wrote this: recover, which is always right
             self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
             self._files.fsync_dir(self.path)
-        self.high_watermarks = self._read_checkpoint(REPLICATION_OFFSET_CHECKPOINT)
-        self.recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
-        self.log_starts = self._read_checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        self.high_watermarks = self._read_checkpoint(self._high_watermarks_file)
+        self.recovery_points = self._read_checkpoint(self._recovery_points_file)
+        self.log_starts = self._read_checkpoint(self._log_starts_file)
         self._leave_out_what_is_gone()
-        self._written_recovery_points = dict(self.recovery_points)
         for name in self._files.list(self.path):
             if name.endswith(DELETED_PARTITION_SUFFIX):
                 self._doomed.append((f"{self.path}/{name}", wall_ms))
@@ -156,15 +154,13 @@ class LogDirectory:
             for offsets in (self.recovery_points, self.log_starts):
                 offsets.pop(partition, None)
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+    def _read_checkpoint(self, checkpoint: CheckpointFile) -> dict[TopicPartition, int]:
         """A checkpoint's offsets. A bad one is as good as none: recovery then reads more, and a replica asks more."""
         try:
-            offsets = decode_offset_checkpoint(read_file(self._files, f"{self.path}/{name}") or b"")
+            return checkpoint.read()
         except CorruptFile:
             self.clean = False
             return {}
-        self._on_disk[name] = dict(offsets)
-        return offsets
 
     @property
     def failed(self) -> LogDirectoryFailed | None:
@@ -252,7 +248,7 @@ class LogDirectory:
 
     def _forget(self, topic_partition: TopicPartition) -> None:
         self.logs.pop(topic_partition, None)
-        for offsets in (self.high_watermarks, self.recovery_points, self.log_starts, self._written_recovery_points):
+        for offsets in (self.high_watermarks, self.recovery_points, self.log_starts):
             offsets.pop(topic_partition, None)
 
     def _forget_checkpoints(self, topic_partition: TopicPartition) -> None:
@@ -261,12 +257,10 @@ class LogDirectory:
         Otherwise the next start would believe it: drop the new log, since it ends below the log start (R-235), or not
         look at what it takes for flushed. Unlike Kafka, which writes them when it deletes: most names do not come back.
         """
-        for offsets in (self.high_watermarks, self.recovery_points, self.log_starts, self._written_recovery_points):
+        for offsets in (self.high_watermarks, self.recovery_points, self.log_starts):
             offsets.pop(topic_partition, None)
-        for name in (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
-            known = dict(self._on_disk.get(name, {}))
-            if known.pop(topic_partition, None) is not None:
-                self._write(name, known, CORRECTION_SUFFIX)
+        for checkpoint in (self._high_watermarks_file, self._recovery_points_file, self._log_starts_file):
+            checkpoint.forget(topic_partition)
 
     @property
     def next_due_ms(self) -> int | None:
@@ -298,50 +292,51 @@ class LogDirectory:
 
     # --- Checkpoints -----------------------------------------------------------------------------------------------
 
-    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Replace `replication-offset-checkpoint`; what `offsets` does not name comes from the logs. Blocking.
+    # What a truncation or a new log of an old name changes is on the event loop; a checkpoint from before it must not
+    # come after it. So these are written there, too, or by drafts, which give way.
 
-        Partitions whose logs are not open yet keep their entry. Safe in a thread, one at a time.
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Replace `replication-offset-checkpoint`; what `offsets` does not name comes from the logs.
+
+        Partitions whose logs are not open yet keep their entry.
         """
+        self._high_watermarks_file.write({**self._present_high_watermarks(), **(offsets or {})})
+
+    def draft_high_watermarks(self) -> Draft:
+        """The same by steps in threads."""
+        return self._high_watermarks_file.draft(self._present_high_watermarks())
+
+    def _present_high_watermarks(self) -> dict[TopicPartition, int]:
         known = {partition: log.state.high_watermark for partition, log in list(self.logs.items())}
-        self._write(REPLICATION_OFFSET_CHECKPOINT, {**self.high_watermarks, **known, **(offsets or {})})
+        return {**self.high_watermarks, **known}
 
     def write_recovery_points(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Replace `recovery-point-offset-checkpoint`; what `offsets` does not name comes from the logs.
-
-        On the event loop, although it flushes: a truncation must not be overtaken by a checkpoint from before it.
-        """
+        """Replace `recovery-point-offset-checkpoint`; what `offsets` does not name comes from the logs."""
         known = {partition: log.recovery_point for partition, log in self.logs.items()}
-        self._written_recovery_points = {**self.recovery_points, **known, **(offsets or {})}
-        self._write(RECOVERY_POINT_CHECKPOINT, self._written_recovery_points)
+        self._recovery_points_file.write({**self.recovery_points, **known, **(offsets or {})})
 
-    def write_log_starts(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Replace `log-start-offset-checkpoint`; what `offsets` does not name comes from the logs. Blocking.
+    def write_log_starts(self) -> None:
+        """Replace `log-start-offset-checkpoint`.
 
         A log that starts where its first segment begins needs no entry (R-3).
         """
-        logs = dict(self.logs)
-        known = {partition: log.log_start_offset for partition, log in logs.items()}
-        needed = {
-            partition: offset
-            for partition, offset in {**known, **(offsets or {})}.items()
-            if partition not in logs or offset > logs[partition].first_segment_base
+        self._log_starts_file.write(self._present_log_starts())
+
+    def draft_log_starts(self) -> Draft:
+        """The same by steps in threads."""
+        return self._log_starts_file.draft(self._present_log_starts())
+
+    def _present_log_starts(self) -> dict[TopicPartition, int]:
+        known = {
+            partition: log.log_start_offset
+            for partition, log in list(self.logs.items())
+            if log.log_start_offset > log.first_segment_base
         }
-        self._write(LOG_START_OFFSET_CHECKPOINT, {**self.log_starts, **needed})
+        return {**self.log_starts, **known}
 
     def _lower_recovery_point(self, log: DurableLog, offset: int) -> None:
         """Before a log is cut below what the checkpoint says: the next start must not believe it (R-230)."""
-        if self._written_recovery_points.get(log.topic_partition, 0) > offset:
-            self._written_recovery_points[log.topic_partition] = offset
-            self._write(RECOVERY_POINT_CHECKPOINT, self._written_recovery_points)
-
-    def _write(self, name: str, offsets: Mapping[TopicPartition, int], suffix: str = TEMPORARY_SUFFIX) -> None:
-        content = encode_offset_checkpoint(offsets)
-        self._acting(
-            f"writing {name}",
-            lambda: replace_file(self._files, self.path, name, content, durable=True, suffix=suffix),
-        )
-        self._on_disk[name] = dict(offsets)
+        self._recovery_points_file.lower(log.topic_partition, offset)
 
     def _acting(self, act: str, function: Callable[[], None]) -> None:
         if self._failed is not None:
@@ -368,6 +363,8 @@ class LogDirectory:
             if clean and self.failed is None:
                 self.write_recovery_points()
                 self.write_log_starts()
+                for checkpoint in (self._high_watermarks_file, self._log_starts_file):
+                    checkpoint.discard_draft()
                 if complete and not self._loading:
                     content = encode_clean_shutdown(broker_epoch)
                     self._acting(
