@@ -318,3 +318,109 @@ def test_a_log_that_begins_anew_owes_nothing_to_a_deleted_one_of_its_name(machin
     assert (again.log_start_offset, again.end_offset) == (0, 5)
     assert again.state.high_watermark == 0
     assert read_all(again) == written
+
+
+# --- What a checkpoint says of a log that was cut or begun anew ------------------------------------------------------
+
+
+def append(log: Log, count: int, epoch: int) -> None:
+    for _ in range(count):
+        made = batch(log.end_offset, epoch=epoch)
+        log.append([read_header(made)], [made])
+    log.state.log_end_offset = log.end_offset
+
+
+def cut(log: Log, offset: int) -> None:
+    """A truncation with what the core does after it."""
+    state = log.state
+    state.log_end_offset = end = log.truncate(offset)
+    state.log_start_offset, state.high_watermark = min(state.log_start_offset, end), min(state.high_watermark, end)
+
+
+def test_a_log_start_above_a_cut_does_not_drop_what_is_appended_then(machine: Machine) -> None:
+    """DeleteRecords, an unclean election, a kill: flushed records below the old log start are all there (R-235)."""
+    directory = machine.open()
+    log = directory.open_log(ORDERS, ONE, LogSettings(segment_bytes=1 << 20), wall_ms=START_MS)
+    append(log, 120, epoch=0)
+    log.state.high_watermark = 120
+    log.advance_log_start(100)
+    log.state.log_start_offset = 100
+    directory.write_log_starts()
+    assert machine.offsets("log-start-offset") == {ORDERS: 100}
+    cut(log, 50)
+    assert machine.offsets("log-start-offset") == {ORDERS: 50}
+    append(log, 30, epoch=1)
+    log.flush()
+    directory.write_recovery_points()
+    machine.kill()
+    log = open_log(machine.open())
+    assert (log.log_start_offset, log.end_offset) == (50, 80)
+    assert len(read_all(log)) == 30
+
+
+def test_a_high_watermark_above_a_cut_does_not_commit_what_is_appended_then(machine: Machine) -> None:
+    """An old checkpoint may cost progress; it says of no record that it is committed when it is not (R-31)."""
+    directory = machine.open()
+    log = open_log(directory)
+    append(log, 120, epoch=0)
+    log.state.high_watermark = 120
+    directory.write_high_watermarks()
+    cut(log, 50)
+    assert machine.offsets("replication-offset") == {ORDERS: 50}
+    append(log, 60, epoch=1)
+    log.state.high_watermark = 60
+    machine.kill()
+    state = open_log(machine.open()).state
+    assert (state.high_watermark, state.log_end_offset) == (50, 110)
+
+
+@pytest.mark.parametrize("name", ["replication-offset", "log-start-offset"])
+def test_a_checkpoint_is_lowered_before_the_cut(machine: Machine, name: str) -> None:
+    """A power loss in the middle of the cut finds what it needs; a cut above what it says writes nothing."""
+    directory = machine.open()
+    log = open_log(directory)
+    append(log, 40, epoch=0)
+    log.state.high_watermark = 30
+    log.advance_log_start(20)
+    directory.write_high_watermarks()
+    directory.write_log_starts()
+    file = machine.disk.file(f"{PATH}/{name}-checkpoint")
+    log.truncate(35)
+    assert machine.disk.file(f"{PATH}/{name}-checkpoint") is file
+    machine.disk.inject("fsync", ".log")
+    with pytest.raises(LogDirectoryFailed):
+        log.truncate(12)
+    machine.disk.power_loss()
+    assert machine.offsets(name) == {ORDERS: 12}
+
+
+def test_a_restart_of_a_log_lowers_only_what_lies_above_it(machine: Machine) -> None:
+    """It ends where it begins (R-231): nothing is committed above; a log start below stays as it is for a crash."""
+    directory = machine.open()
+    log = open_log(directory)
+    append(log, 40, epoch=0)
+    log.state.high_watermark = 40
+    log.advance_log_start(5)
+    directory.write_high_watermarks()
+    directory.write_log_starts()
+    log.restart_at(25)
+    assert machine.offsets("replication-offset") == {ORDERS: 25}
+    assert machine.offsets("log-start-offset") == {ORDERS: 5}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_older_checkpoint_does_not_come_back_behind_a_correction(machine: Machine, seed: int) -> None:
+    """Its name may be renamed and not flushed yet: then both that a start may find are looked at (R-31)."""
+    directory = machine.open()
+    log = open_log(directory)
+    append(log, 40, epoch=0)
+    log.state.high_watermark = 40
+    directory.write_high_watermarks()
+    log.state.high_watermark = 10  # the follower of a new leader (R-27)
+    draft = directory.draft_high_watermarks()
+    draft.write()
+    assert draft.publish()
+    cut(log, 20)
+    machine.kill()
+    machine.disk.power_loss(random.Random(seed))
+    assert machine.offsets("replication-offset") == {ORDERS: 10}

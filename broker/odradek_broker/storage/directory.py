@@ -212,6 +212,7 @@ class LogDirectory:
             cache=self._cache,
             segment_jitter_ms=self._rng.randrange(settings.segment_jitter_ms) if settings.segment_jitter_ms > 0 else 0,
             on_recovery_point_lowered=self._lower_recovery_point,
+            on_cut=self._lower_log_start_and_high_watermark,
         )
         self._loading -= 1
         if self.clean and promised > log.end_offset:
@@ -337,6 +338,15 @@ class LogDirectory:
     def _lower_recovery_point(self, log: DurableLog, offset: int) -> None:
         """Before a log is cut below what the checkpoint says: the next start must not believe it (R-230)."""
         self._recovery_points_file.lower(log.topic_partition, offset)
+
+    def _lower_log_start_and_high_watermark(self, log: DurableLog, offset: int) -> None:
+        """Before a log is cut to end at `offset`, from where on others than before may come.
+
+        Otherwise the next start would drop them all when they end below the log start (R-235), or take them for
+        committed (R-31).
+        """
+        self._log_starts_file.lower(log.topic_partition, offset)
+        self._high_watermarks_file.lower(log.topic_partition, offset)
 
     def _acting(self, act: str, function: Callable[[], None]) -> None:
         if self._failed is not None:

@@ -57,7 +57,8 @@ class Log(AppendableLog):
         """Open a log, recover it when it was not closed cleanly, create it when it is absent. Blocking.
 
         Offsets are those of the checkpoints. `on_recovery_point_lowered` is told (log, offset) before a cut below the
-        recovery point, and `on_cut` before every cut where the log then ends; they make this durable. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`.
+        recovery point, `on_cut` before every cut where the log will end; both make durable what follows from it.
+        Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`.
         """
         opened = open_files(
             files,
