@@ -9,7 +9,6 @@ from pathlib import Path
 from types import FunctionType
 
 import pytest
-from odradek_broker.core.metadata import config_types
 from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS
 from odradek_broker.core.partition import high_watermark
 
@@ -47,14 +46,18 @@ def test_what_a_function_made_at_the_import_becomes_the_mutant_too() -> None:
     path = "broker/odradek_broker/core/metadata/config_types.py"
     check = TOPIC_CONFIGS["preallocate"].check
     assert isinstance(check, FunctionType)
-    unchanged, maker = check.__code__, config_types.only.__code__
-    text = (ROOT / path).read_text()
+    text, functions = (ROOT / path).read_text(), functions_of_the_broker()
+    unchanged = [(each, each.__code__) for alike in functions.values() for each in alike]
     try:
-        become(path, text.replace("if value == allowed else", "if value != allowed else"), functions_of_the_broker())
+        become(path, text.replace("if value == allowed else", "if value != allowed else"), functions)
         assert check(False) is not None
     finally:
-        check.__code__, config_types.only.__code__ = unchanged, maker
+        for each, code in unchanged:  # this process lives on: every setting that `only` checks became another
+            each.__code__ = code
+    other = TOPIC_CONFIGS["message.timestamp.type"].check
+    assert other is not None
     assert check(False) is None
+    assert other("CreateTime") is None
 
 
 @pytest.mark.parametrize(
