@@ -154,6 +154,38 @@ def test_who_lost_its_copy_while_it_was_stopped_does_not_lead_before_the_others(
     asyncio.run(story())
 
 
+def test_the_last_leader_comes_back_with_an_empty_disk(capfd: pytest.CaptureFixture[str]) -> None:
+    """R-140: the others keep what they have. The administrator stops it, lets one of them lead, and starts it again."""
+
+    async def story() -> None:
+        async with Cluster(5, settings=SETTINGS) as cluster:
+            tale = Story(cluster)
+            await tale.begin()
+            await tale.write()
+            for broker in (3, 2):
+                await cluster.kill(broker)
+                await tale.gone(broker)
+            await cluster.kill(1)
+            shutil.rmtree(cluster.replicas()["1"])
+            for broker in (2, 3, 1):
+                await cluster.start(broker)
+            await tale.gone(1)
+            assert await tale.described() == (-1, [], [], [])
+            assert "nobody is waited for" in await command("cluster", "health", "-b", cluster.bootstrap, code=3)
+            await cluster.stop(1)
+            await tale.gone(1)
+            await command("topic", "elect", "--unclean", "--yes", "--topic", "orders", "-b", cluster.bootstrap)
+            assert await cluster.leader_of("orders") == 2
+            await tale.end()
+
+    async def command(*words: str, code: int = 0) -> str:
+        capfd.readouterr()
+        assert await asyncio.to_thread(main, list(words)) == code
+        return "".join(capfd.readouterr())
+
+    asyncio.run(story())
+
+
 def test_a_single_replica_that_is_killed_leads_again() -> None:
     """Nobody else could: the last known leader of a topic without copies is that one (R-140)."""
 

@@ -56,6 +56,8 @@ def problems_of(partition: PartitionStatus, unusable: Sequence[int]) -> list[str
     missing = sorted(set(partition.assigned).difference(partition.isr, unusable))
     if partition.leaderless:
         awaited = f"last in sync: {list(partition.isr)}" if partition.isr else f"waits for {list(partition.awaited)}"
+        if not partition.isr and not partition.awaited:  # whoever led last has lost its disk
+            awaited = "nobody is waited for: only an unclean election (`odradek topic elect --unclean`) can give it one"
         found.append(f"{partition.name} has no leader; {awaited}")
     elif missing and partition.leader_id not in unusable:  # else nobody can catch up
         found.append(f"{partition.name} is under-replicated: not in sync: {missing}")
