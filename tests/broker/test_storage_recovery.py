@@ -8,7 +8,7 @@ import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.storage.errors import InconsistentTopicId, LogDirectoryFailed
 from odradek_broker.storage.log import Log
-from odradek_proto.formats import encode_leader_epochs
+from odradek_proto.formats import decode_time_index, encode_leader_epochs, encode_time_index
 from odradek_proto.records import read_header
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.values import replace
@@ -325,6 +325,102 @@ def test_no_damaged_entry_of_an_index_hides_a_record_or_blames_the_log(bench: Lo
             file = bench.files.open(path)
             file.truncate(0)
             file.pwritev([sound], 0)
+
+
+TIMES = [*range(0, 9000, 1000), 900_000, *range(10_000, 13_000, 1000), *[11_000, 8000, 11_000, 8000] * 2, 14_000]
+EQUAL = [0, 1000, 1000, 5000, 5000, 7000, 5000, 3000, 5000, 9000, 5000, 9000, 12_000, 5000, 9000, 15_000, 9000, 20_000]
+
+MOVED = [
+    *range(0, 900, 100),
+    5000,
+    6000,
+    5000,
+    7000,
+    8000,
+    9000,
+]  # 9 is indexed; 11 is one bit off
+
+
+@pytest.mark.parametrize(
+    ("times", "interval"),
+    [(TIMES, 100), (EQUAL, 100), (EQUAL[::-1], 100), (MOVED, 300)],
+    ids=["one-late", "equal", "falling", "moved"],
+)
+@pytest.mark.parametrize("place", [0, -1], ids=["complete", "active"])
+def test_no_damaged_entry_of_a_time_index_hides_a_record_or_keeps_it(
+    place: int, times: list[int], interval: int
+) -> None:
+    """Whichever bit is another one: look-ups by time and retention say what the batches say (R-163, R-227)."""
+    bench = LogBench(replace(SMALL, segment_bytes=1700, index_interval_bytes=interval, retention_ms=3_600_000))
+    bench.open()
+    for after in times:
+        bench.fill(1, timestamp=START_MS + after)
+    if len(bench.log.segments) == 1:
+        bench.log.roll(START_MS)
+        times = [*times, 9500]
+        bench.fill(1, timestamp=START_MS + 9500)
+    bench.close()
+    count, segments = len(times), bench.log.segments
+    stamps = [(START_MS + after, offset) for offset, after in enumerate(times)]
+    last = max(times[: segments[1].base_offset])
+    path = segments[place].path.replace(".log", ".timeindex")
+    file = bench.files.open(path)
+    sound = file.pread(0, file.size())
+    assert len(sound) >= 12
+    for at in range(len(sound)):
+        for bit in range(8):
+            bench.disk.flip(path, at, bit)
+            log = bench.open(clean=True)
+            due_ms = START_MS + last + 3_600_000
+            assert log.retention_start(due_ms, count, 1) is None, (at, bit)
+            assert log.retention_start(due_ms + 1, count, 1) == segments[1].base_offset, (at, bit)
+            assert log.max_timestamp(count) == max(stamps, key=lambda each: (each[0], -each[1])), (at, bit)
+            for wanted in sorted({START_MS + after + around for after in times for around in (0, 1)}):
+                expected = next((each for each in stamps if each[0] >= wanted), None)
+                assert log.offset_for_timestamp(wanted, count) == expected, (at, bit, wanted - START_MS)
+            bench.close(clean=False)
+            file = bench.files.open(path)
+            file.truncate(0)
+            file.pwritev([sound], 0)
+
+
+def test_time_index_entries_that_no_batch_agrees_with_are_passed_over(bench: LogBench) -> None:
+    """However many they are: all but the last one name the end of the segment, in order."""
+    for place in range(20):
+        bench.fill(1, timestamp=START_MS + place * 1000)
+    bench.close()
+    path = bench.path(f"{0:020d}.timeindex")
+    entries = decode_time_index(bench.disk.read(path))
+    assert len(entries) > 3
+    moved = [(timestamp, entries[-1].relative_offset) for timestamp, _ in entries]
+    bench.files.open(path).pwritev([encode_time_index(moved)], 0)
+    bench.open(clean=True)
+    for place in range(20):
+        expected = (START_MS + place * 1000, place)
+        assert bench.log.offset_for_timestamp(START_MS + place * 1000 - 1, 20) == expected
+
+
+def test_a_cut_below_a_damaged_time_index_entry_goes_on() -> None:
+    """Its offset may be below the cut, and its timestamp then above all that is left: the batches are asked (R-230)."""
+    bench = LogBench(replace(SMALL, segment_bytes=1 << 20))
+    bench.open()
+    for place in range(40):
+        bench.fill(1, timestamp=START_MS + place * 1000)
+    bench.close()
+    path = bench.path(f"{0:020d}.timeindex")
+    entries = decode_time_index(bench.disk.read(path))
+    assert len(entries) > 8
+    moved = [*entries[:4], (entries[4][0], entries[3][1] + 1), *entries[5:]]
+    bench.files.open(path).pwritev([encode_time_index(moved)], 0)
+    bench.open(clean=True)
+    cut = entries[3][1] + 2
+    assert bench.truncate(cut) == cut
+    segment = bench.log.segments[0]
+    assert (segment.next_offset, segment.largest_timestamp) == (cut, START_MS + (cut - 1) * 1000)
+    written = bench.read_all() + bench.fill(10, epoch=1, timestamp=START_MS + 5_000_000)
+    bench.reopen(clean=True)
+    assert bench.read_all() == written
+    assert bench.log.offset_for_timestamp(START_MS + 4_000_000, bench.log.end_offset) == (START_MS + 5_000_000, cut)
 
 
 def test_an_index_padded_with_zeros_is_read(bench: LogBench) -> None:

@@ -16,6 +16,7 @@ from odradek_audit.local import audit
 from odradek_audit.planting import KINDS
 from odradek_broker.commands.log_checks import verify_directory
 from odradek_broker.storage.log import Log
+from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto import formats
 from odradek_proto.records import (
@@ -205,6 +206,23 @@ def test_a_clean_directory_is_left_as_it_is(partition: TopicPartition, tmp_path:
     assert log.recovery.batches == 0
     log.close(clean=True)
     assert differences(copied, CLEAN / str(partition)) == []
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_kafkas_time_indexes_are_believed(
+    partition: TopicPartition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batches agree with every entry: nothing is rebuilt, and the entries lead to where the records are."""
+    rebuilt: list[str] = []
+    monkeypatch.setattr(Segment, "rebuild_indexes", lambda segment, *_: rebuilt.append(segment.path))
+    log = open_copy(CLEAN, partition, tmp_path / str(partition), clean=True)
+    for segment in log.segments:
+        assert segment.largest_timestamp > 0
+        for timestamp, offset in segment.time_index.below(1 << 62):
+            assert segment._has_timestamp(timestamp, offset), (segment.path, timestamp, offset)
+    assert sum(len(segment.time_index) for segment in log.segments) > 3
+    assert rebuilt == []
+    log.close(clean=True)
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=str)

@@ -237,11 +237,13 @@ def test_damaged_offset_indexes_are_refused(data: bytes) -> None:
         encode_time_index([(5, 100), (4, 200)]),
         encode_time_index([(5, 100), (6, 99)]),
         encode_time_index([(5, -1)]),
+        encode_time_index([(-1, 100)]),
+        encode_time_index([(-1_700_000_000_000, 100), (5, 200)]),
         encode_time_index([(5, 100), (0, 0), (6, 200)]),
     ],
 )
 def test_damaged_time_indexes_are_refused(data: bytes) -> None:
-    """A broken size, timestamps that do not rise, offsets that fall, and entries behind the zeros."""
+    """A broken size, timestamps that do not rise or are none, offsets that fall, and entries behind the zeros."""
     with pytest.raises(CorruptFile):
         decode_time_index(data)
 

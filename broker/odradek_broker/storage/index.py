@@ -196,11 +196,13 @@ class TimeIndex(_SparseIndex):
             return
         self._add(timestamp, offset - self.base_offset)
 
-    def lookup(self, timestamp: int) -> int | None:
-        """An offset below which every timestamp is below `timestamp`; None when the index cannot tell."""
+    def below(self, timestamp: int) -> Iterator[tuple[int, int]]:
+        """The entries (timestamp, offset) with timestamps below `timestamp`, the last one first."""
         timestamps, offsets = self._firsts, self._seconds
         place = bisect_left(timestamps, timestamp, 0, len(offsets))
-        return self.base_offset + offsets[place - 1] if place else None
+        while place:
+            place -= 1
+            yield timestamps[place], self.base_offset + offsets[place]
 
     @property
     def last(self) -> tuple[int, int] | None:

@@ -26,8 +26,7 @@ def offset_for_timestamp(
             break
         if segment.largest_timestamp < timestamp:
             continue
-        start = segment.time_index.lookup(timestamp)
-        start = max(log_start_offset, segment.base_offset if start is None else start)
+        start = max(log_start_offset, segment.lookup_timestamp(timestamp))
         for record in _records(segment, start, timestamp):
             if record.offset >= limit:
                 return None

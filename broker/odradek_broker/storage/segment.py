@@ -133,7 +133,11 @@ class Segment:
         self.dirty = True
         self.index.cut(next_offset)
         self.time_index.cut(next_offset)
-        self.load_tail()
+        try:
+            self.load_tail()
+        except (CorruptBatch, CorruptFile):
+            self.rebuild_indexes()
+            self.next_offset = next_offset
 
     def drop_garbage(self) -> None:
         """Cut the file to `size`, if there is anything behind it. Raises `OSError`.
@@ -175,10 +179,13 @@ class Segment:
         """Find out what the indexes do not tell: where the last batch ends, and the largest timestamp.
 
         What stands before the last index entry is in the indexes; the rest is walked. Raises `CorruptBatch` when the
-        end of the file is no whole batch.
+        end of the file is no whole batch, and `CorruptFile` when no batch has the time index's largest timestamp:
+        retention would believe it (R-163, R-236).
         """
         start = self.index.last_position
         indexed = self.time_index.last
+        if indexed is not None and not self._has_timestamp(*indexed):
+            raise CorruptFile(f"{self.path}: the time index says {indexed[0]} at offset {indexed[1]}")
         self.max_timestamp, self.max_timestamp_offset = indexed or (UNKNOWN, UNKNOWN)
         if indexed is None:
             start = 0  # timestamps that fall or are missing leave no entry
@@ -218,6 +225,32 @@ class Segment:
             return False
         return self.base_offset <= header.base_offset <= offset and position + header.size <= self.size
 
+    def lookup_timestamp(self, timestamp: int) -> int:
+        """An offset below which every timestamp is below `timestamp`. Blocking.
+
+        The time index has no checksum either: an entry counts if the batch there has its timestamp. One that is wrong
+        may name another batch with the same timestamp, too far: so the last but one of those that count is taken. Since
+        offsets in an index do not fall, it is right when it is right itself, or the one behind it.
+        """
+        if not self._indexes_known:
+            self.know_indexes()
+        agreed = 0
+        for indexed, offset in self.time_index.below(timestamp):
+            agreed += self._has_timestamp(indexed, offset)
+            if agreed == 2:
+                return offset
+        return self.base_offset
+
+    def _has_timestamp(self, timestamp: int, offset: int) -> bool:
+        """Whether the batch that contains an offset has this largest timestamp."""
+        try:
+            for _, header in walk_headers(self.file, self.lookup(offset), self.size):
+                if header.next_offset > offset:
+                    return header.base_offset <= offset and header.max_timestamp == timestamp
+        except CorruptBatch:
+            pass
+        return False
+
     def know_indexes(self) -> None:
         """Read the indexes, or rebuild them when they are bad (R-236)."""
         if self._indexes_known:
@@ -239,7 +272,7 @@ class Segment:
         next_offset = self.next_offset  # the base offset of the segment that follows
         try:
             self.load_tail()
-        except CorruptBatch:
+        except (CorruptBatch, CorruptFile):
             self.rebuild_indexes()  # it begins at the last index entry, which may be what is damaged
         self.next_offset = next_offset
 
