@@ -34,6 +34,20 @@ def test_nobody_is_eligible_beside_an_isr_that_is_enough(min_isr: int, of: Parti
 
 
 @pytest.mark.parametrize(
+    ("leader", "known", "lost", "found"),
+    [(-1, (1,), (), 0), (-1, (), (), 1), (-1, (), (2,), 0), (-1, (), (9,), 1), (1, (), (2,), 2)],
+    ids=["remembered", "forgotten", "its disk is lost", "another disk is lost", "led"],
+)
+def test_an_empty_isr_remembers_somebody_who_has_a_disk(
+    leader: int, known: tuple[int, ...], lost: tuple[int, ...], found: int
+) -> None:
+    """R-140: nobody could ever lead again, unless an administrator has to decide."""
+    now, of = everything(), replace(REGISTRATION, leader=leader, isr=(), last_known_eligible=known)
+    now.lost_disks = dict.fromkeys(lost)
+    assert len(list(isr.IsrWithinReplicas().on_image(now, 1, image(of), MetadataImage()))) == found
+
+
+@pytest.mark.parametrize(
     ("topic", "cluster", "found"), [("1", "2", 1), ("", "1", 1), ("", "", 0), ("2", "1", 0), ("", "2", 0)]
 )
 def test_what_is_enough_is_asked_anew_with_a_setting(topic: str, cluster: str, found: int) -> None:

@@ -22,9 +22,9 @@ class IsrWithinReplicas(Invariant):
     """Leader in the ISR, ISR within the replicas, and nobody fenced in it but a last one without a leader. Who is
     eligible is a replica outside of an ISR that has fewer members than min.insync.replicas asks for.
 
-    An empty ISR is one that somebody is remembered beside: an eligible leader replica or the last leader (KIP-966).
-    Who was never registered counts as fenced. As long as nobody leads, nothing is committed either: whether the ISR is
-    enough is asked when it is elected from.
+    An empty ISR is one that somebody is remembered beside: an eligible leader replica or the last leader (KIP-966), who
+    is forgotten when it has lost its disk (R-140). Who was never registered counts as fenced. As long as nobody leads,
+    nothing is committed either: whether the ISR is enough is asked when it is elected from.
     """
 
     name = "isr-within-replicas"
@@ -39,8 +39,13 @@ class IsrWithinReplicas(Invariant):
         found = changed_partitions(image, MetadataImage() if concerns_all else before)
         for partition, registration in found:
             isr, replicas = registration.isr, registration.replicas
-            remembered = registration.leader < 0 and (registration.eligible or registration.last_known_eligible)
-            if not (isr or remembered) or any(member not in replicas for member in isr) or len(set(isr)) != len(isr):
+            remembered = registration.eligible or registration.last_known_eligible
+            forgotten = not remembered and not any(replica in now.lost_disks for replica in replicas)
+            if (
+                (not isr and (registration.leader >= 0 or forgotten))
+                or any(member not in replicas for member in isr)
+                or len(set(isr)) != len(isr)
+            ):
                 yield 0, partition, f"ISR {list(isr)} of replicas {list(replicas)}"
             if registration.leader >= 0 and registration.leader not in isr:
                 yield 0, partition, f"leader {registration.leader} is not in the ISR {list(isr)}"

@@ -81,6 +81,7 @@ class Everything:
     newest_epochs: dict[str, int] = field(default_factory=dict)  # newest leader epoch that anybody ever knew
     ended_uncleanly: dict[bytes, None] = field(default_factory=dict)  # ids of brokers' incarnations
     damaged: dict[tuple[int, str], int] = field(default_factory=dict)  # and the incarnation that was replaced, or -1
+    lost_disks: dict[int, None] = field(default_factory=dict)  # brokers that came back with an empty one
     min_isr: int = 1  # min.insync.replicas of the nodes
     flushes_before_ack: bool = False
     holds_under_min_isr: bool = True  # the old protocol does not (L-4)

@@ -183,7 +183,6 @@ class FlipAny(Damage):
 
 OF_THE_VOTER = ("epochs-never-fall", "epoch-persisted-before-use")  # it has forgotten what it was
 OF_ITS_QUORUM = ("majority-reached-high-watermark",)  # of whoever leads it
-OF_ITS_PARTITIONS = ("isr-within-replicas",)  # an ISR of this broker alone is empty then, and nobody is remembered
 QUORUM_STATE = f"{LOG_DIRECTORY}/__cluster_metadata-0/quorum-state"
 
 
@@ -206,9 +205,10 @@ class NewDisk(Damage):
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         self.world.excuses.disk(broker_id)
+        self.world.watcher.now.lost_disks[broker_id] = None
         for check in OF_THE_VOTER:
             self.world.excuses.tolerate(check, broker_id)
-        for check in OF_ITS_QUORUM + OF_ITS_PARTITIONS:
+        for check in OF_ITS_QUORUM:
             self.world.excuses.tolerate(check)
         for name in list(disk.root.entries):
             disk.root.change((name, None))
