@@ -424,3 +424,31 @@ def test_an_older_checkpoint_does_not_come_back_behind_a_correction(machine: Mac
     machine.kill()
     machine.disk.power_loss(random.Random(seed))
     assert machine.offsets("replication-offset") == {ORDERS: 10}
+
+
+@pytest.mark.parametrize("below", [40, 20])
+def test_a_draft_from_before_a_cut_gives_way(machine: Machine, below: int) -> None:
+    """Also when the checkpoint that there is says no more than the cut; what was drafted is removed."""
+    directory = machine.open()
+    log = open_log(directory)
+    append(log, 50, epoch=0)
+    log.state.high_watermark = 10
+    directory.write_high_watermarks()
+    log.state.high_watermark = 45
+    draft = directory.draft_high_watermarks()
+    draft.write()
+    cut(log, below)
+    assert not draft.publish()
+    assert machine.offsets("replication-offset") == {ORDERS: 10}
+    assert not [name for name in machine.files.list(PATH) if "draft" in name]
+
+
+def test_a_clean_end_leaves_no_draft(machine: Machine) -> None:
+    """Somebody may be told to stop between the two steps in threads."""
+    directory = machine.open()
+    append(open_log(directory), 5, epoch=0)
+    directory.draft_high_watermarks().write()
+    directory.draft_log_starts().write()
+    assert [name for name in machine.files.list(PATH) if "draft" in name]
+    directory.close(clean=True)
+    assert not [name for name in machine.files.list(PATH) if "draft" in name]
