@@ -339,9 +339,16 @@ def test_a_small_topic_is_created_beside_one_that_is_too_large() -> None:
 
 
 def test_many_topics_in_one_request_do_not_stop_the_controller() -> None:
-    """Nothing is counted anew for each of them: that took this request eight seconds of the processor."""
-    request = admin_pb2.CreateTopicsRequest(topics=[new_topic(f"not/allowed-{i:07}", 1, 1) for i in range(30_000)])
-    begun = time.process_time()
-    decision = create_topics(image_of([1]), SETTINGS, request, random.Random(1))
-    assert time.process_time() - begun < 2.5
-    assert {answer.error_code for answer in decision.answer.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+    """Ten times as many cost some ten times as much, not a hundred times: nothing is counted anew for each of them."""
+
+    def cost_s(count: int) -> float:
+        request = admin_pb2.CreateTopicsRequest(topics=[new_topic(f"not/allowed-{i:07}", 1, 1) for i in range(count)])
+        costs = []
+        for _ in range(3):
+            begun = time.process_time()
+            decision = create_topics(image_of([1]), SETTINGS, request, random.Random(1))
+            costs.append(time.process_time() - begun)
+            assert {answer.error_code for answer in decision.answer.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+        return min(costs)
+
+    assert cost_s(10_000) < 33 * cost_s(1_000)
