@@ -56,6 +56,22 @@ def test_a_full_disk_excuses_what_its_own_broker_logs(broker_id: int, found: lis
     assert checks_of(world) == found
 
 
+def test_a_disk_in_the_wrong_machine_excuses_its_owner_too() -> None:
+    """What was done to it while two disks were swapped shows when he has it back; a third one has no part in it."""
+    world = new_world()
+    world.excuses.swap(1, 2)
+    world.excuses.disk(2)
+    world.excuses.swap(1, 2)
+    world.excuses.disk(3)
+    assert [world.excuses.has_disk(broker_id) for broker_id in (1, 2, 3)] == [True, True, True]
+    world = new_world()
+    world.excuses.swap(1, 2)
+    world.excuses.swap(1, 2)
+    world.excuses.disk(2)
+    assert [world.excuses.has_disk(broker_id) for broker_id in (1, 2, 3)] == [False, True, False]
+    world.loop.close()
+
+
 @pytest.mark.parametrize(
     ("crash", "found"),
     [

@@ -29,10 +29,18 @@ class Excuses:
         self._world = world
         self._disks: dict[int, None] = {}  # brokers whose disk was tampered with
         self._lives: dict[tuple[int, int], None] = {}  # (broker, incarnation) on the disk of somebody else
+        self._owners: dict[int, int] = {}  # of disks that stand in the machine of another broker now, by that broker
 
     def disk(self, broker_id: int) -> None:
-        """This broker's disk was tampered with."""
+        """The disk in this broker's machine was tampered with; if it is another's, he has it back later."""
         self._disks[broker_id] = None
+        if broker_id in self._owners:
+            self._disks[self._owners[broker_id]] = None
+
+    def swap(self, one: int, other: int) -> None:
+        """The disks of two machines change places, or go back to their own."""
+        owners = self._owners
+        owners[one], owners[other] = owners.get(other, other), owners.get(one, one)
 
     def life(self, broker_id: int) -> None:
         """The incarnation that was started just now runs on the disk of another broker."""

@@ -116,3 +116,4 @@ class SwapDisks(Nemesis):
     def _swap(self, one: int, other: int) -> None:
         first, second = self.cluster.machines[one], self.cluster.machines[other]
         first.disk, second.disk = second.disk, first.disk
+        self.world.excuses.swap(one, other)
