@@ -34,8 +34,6 @@ def find(directory: Path) -> LocalCluster:
         if error.__cause__ is None:
             raise
         raise _broken(place, error.__cause__) from error
-    except RecursionError as error:
-        raise _broken(place, error) from error
     if not cluster.nodes or not isinstance(cluster.settings, dict):
         raise _broken(place, None)
     cluster.temporary = cluster.temporary and _was_laid_out(place)

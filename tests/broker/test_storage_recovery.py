@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
@@ -300,31 +301,37 @@ def test_a_bad_index_is_rebuilt(bench: LogBench, suffix: str, how: str, clean: b
     assert bench.log.offset_for_timestamp(START_MS + 11, 30) == (START_MS + 11, 11)
 
 
+def every_flip(bench: LogBench, path: str, entry_bytes: int) -> Iterator[tuple[int, int]]:
+    """Each byte and bit of an index of at least one entry, with that bit turned over while the caller looks."""
+    file = bench.files.open(path)
+    sound = file.pread(0, file.size())
+    assert len(sound) >= entry_bytes
+    for at in range(len(sound)):
+        for bit in range(8):
+            bench.disk.flip(path, at, bit)
+            yield at, bit
+            file = bench.files.open(path)
+            file.truncate(0)
+            file.pwritev([sound], 0)
+
+
 @pytest.mark.parametrize("place", [0, -1], ids=["complete", "active"])
 def test_no_damaged_entry_of_an_index_hides_a_record_or_blames_the_log(bench: LogBench, place: int) -> None:
     """Whichever bit is another one: each offset is found from the disk, after a clean stop that nobody checks."""
     written = bench.fill(16)
     bench.close()
     path = bench.path(f"{bench.names('.log')[place]:020d}.index")
-    file = bench.files.open(path)
-    sound = file.pread(0, file.size())
-    assert len(sound) >= 8
-    for at in range(len(sound)):
-        for bit in range(8):
-            bench.disk.flip(path, at, bit)
-            bench.open(clean=True)
-            bench.cold()
-            for offset, expected in enumerate(written):
-                assert [bytes(piece) for piece in bench.log.read(offset, 1, 16)] == [expected], (at, bit, offset)
-            assert bench.log.max_timestamp(16) == (START_MS, 0)
-            for offset in (15, 2):  # in the segment, and behind it
-                assert bench.truncate(offset) == offset
-                for each in written[offset:]:
-                    bench.append(each)
-            bench.close()
-            file = bench.files.open(path)
-            file.truncate(0)
-            file.pwritev([sound], 0)
+    for at, bit in every_flip(bench, path, entry_bytes=8):
+        bench.open(clean=True)
+        bench.cold()
+        for offset, expected in enumerate(written):
+            assert [bytes(piece) for piece in bench.log.read(offset, 1, 16)] == [expected], (at, bit, offset)
+        assert bench.log.max_timestamp(16) == (START_MS, 0)
+        for offset in (15, 2):  # in the segment, and behind it
+            assert bench.truncate(offset) == offset
+            for each in written[offset:]:
+                bench.append(each)
+        bench.close()
 
 
 TIMES = [*range(0, 9000, 1000), 900_000, *range(10_000, 13_000, 1000), *[11_000, 8000, 11_000, 8000] * 2, 14_000]
@@ -364,24 +371,16 @@ def test_no_damaged_entry_of_a_time_index_hides_a_record_or_keeps_it(
     stamps = [(START_MS + after, offset) for offset, after in enumerate(times)]
     last = max(times[: segments[1].base_offset])
     path = segments[place].path.replace(".log", ".timeindex")
-    file = bench.files.open(path)
-    sound = file.pread(0, file.size())
-    assert len(sound) >= 12
-    for at in range(len(sound)):
-        for bit in range(8):
-            bench.disk.flip(path, at, bit)
-            log = bench.open(clean=True)
-            due_ms = START_MS + last + 3_600_000
-            assert log.retention_start(due_ms, count, 1) is None, (at, bit)
-            assert log.retention_start(due_ms + 1, count, 1) == segments[1].base_offset, (at, bit)
-            assert log.max_timestamp(count) == max(stamps, key=lambda each: (each[0], -each[1])), (at, bit)
-            for wanted in sorted({START_MS + after + around for after in times for around in (0, 1)}):
-                expected = next((each for each in stamps if each[0] >= wanted), None)
-                assert log.offset_for_timestamp(wanted, count) == expected, (at, bit, wanted - START_MS)
-            bench.close(clean=False)
-            file = bench.files.open(path)
-            file.truncate(0)
-            file.pwritev([sound], 0)
+    for at, bit in every_flip(bench, path, entry_bytes=12):
+        log = bench.open(clean=True)
+        due_ms = START_MS + last + 3_600_000
+        assert log.retention_start(due_ms, count, 1) is None, (at, bit)
+        assert log.retention_start(due_ms + 1, count, 1) == segments[1].base_offset, (at, bit)
+        assert log.max_timestamp(count) == max(stamps, key=lambda each: (each[0], -each[1])), (at, bit)
+        for wanted in sorted({START_MS + after + around for after in times for around in (0, 1)}):
+            expected = next((each for each in stamps if each[0] >= wanted), None)
+            assert log.offset_for_timestamp(wanted, count) == expected, (at, bit, wanted - START_MS)
+        bench.close(clean=False)
 
 
 def test_time_index_entries_that_no_batch_agrees_with_are_passed_over(bench: LogBench) -> None:
