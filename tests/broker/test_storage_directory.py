@@ -52,9 +52,9 @@ def open_log(directory: LogDirectory, partition: TopicPartition = ORDERS, topic_
     return directory.open_log(partition, topic_id, SETTINGS, wall_ms=START_MS)
 
 
-def fill(log: Log, count: int) -> None:
+def fill(log: Log, count: int, epoch: int = 0) -> None:
     for _ in range(count):
-        made = batch(log.end_offset)
+        made = batch(log.end_offset, epoch=epoch)
         log.append([read_header(made)], [made])
         log.state.producers.update(read_header(made))
     log.state.log_end_offset = log.end_offset
@@ -324,9 +324,7 @@ def test_a_log_that_begins_anew_owes_nothing_to_a_deleted_one_of_its_name(machin
 
 
 def append(log: Log, count: int, epoch: int) -> None:
-    for _ in range(count):
-        made = batch(log.end_offset, epoch=epoch)
-        log.append([read_header(made)], [made])
+    fill(log, count, epoch)
     log.state.log_end_offset = log.end_offset
 
 
