@@ -323,11 +323,6 @@ def test_a_log_that_begins_anew_owes_nothing_to_a_deleted_one_of_its_name(machin
 # --- What a checkpoint says of a log that was cut or begun anew ------------------------------------------------------
 
 
-def append(log: Log, count: int, epoch: int) -> None:
-    fill(log, count, epoch)
-    log.state.log_end_offset = log.end_offset
-
-
 def cut(log: Log, offset: int) -> None:
     """A truncation with what the core does after it."""
     state = log.state
@@ -339,7 +334,7 @@ def test_a_log_start_above_a_cut_does_not_drop_what_is_appended_then(machine: Ma
     """DeleteRecords, an unclean election, a kill: flushed records below the old log start are all there (R-235)."""
     directory = machine.open()
     log = directory.open_log(ORDERS, ONE, LogSettings(segment_bytes=1 << 20), wall_ms=START_MS)
-    append(log, 120, epoch=0)
+    fill(log, 120, epoch=0)
     log.state.high_watermark = 120
     log.advance_log_start(100)
     log.state.log_start_offset = 100
@@ -347,7 +342,7 @@ def test_a_log_start_above_a_cut_does_not_drop_what_is_appended_then(machine: Ma
     assert machine.offsets("log-start-offset") == {ORDERS: 100}
     cut(log, 50)
     assert machine.offsets("log-start-offset") == {ORDERS: 50}
-    append(log, 30, epoch=1)
+    fill(log, 30, epoch=1)
     log.flush()
     directory.write_recovery_points()
     machine.kill()
@@ -360,12 +355,12 @@ def test_a_high_watermark_above_a_cut_does_not_commit_what_is_appended_then(mach
     """An old checkpoint may cost progress; it says of no record that it is committed when it is not (R-31)."""
     directory = machine.open()
     log = open_log(directory)
-    append(log, 120, epoch=0)
+    fill(log, 120, epoch=0)
     log.state.high_watermark = 120
     directory.write_high_watermarks()
     cut(log, 50)
     assert machine.offsets("replication-offset") == {ORDERS: 50}
-    append(log, 60, epoch=1)
+    fill(log, 60, epoch=1)
     log.state.high_watermark = 60
     machine.kill()
     state = open_log(machine.open()).state
@@ -377,7 +372,7 @@ def test_a_checkpoint_is_lowered_before_the_cut(machine: Machine, name: str) -> 
     """A power loss in the middle of the cut finds what it needs; a cut above what it says writes nothing."""
     directory = machine.open()
     log = open_log(directory)
-    append(log, 40, epoch=0)
+    fill(log, 40, epoch=0)
     log.state.high_watermark = 30
     log.advance_log_start(20)
     directory.write_high_watermarks()
@@ -396,7 +391,7 @@ def test_a_restart_of_a_log_lowers_only_what_lies_above_it(machine: Machine) -> 
     """It ends where it begins (R-231): nothing is committed above; a log start below stays as it is for a crash."""
     directory = machine.open()
     log = open_log(directory)
-    append(log, 40, epoch=0)
+    fill(log, 40, epoch=0)
     log.state.high_watermark = 40
     log.advance_log_start(5)
     directory.write_high_watermarks()
@@ -411,7 +406,7 @@ def test_an_older_checkpoint_does_not_come_back_behind_a_correction(machine: Mac
     """Its name may be renamed and not flushed yet: then both that a start may find are looked at (R-31)."""
     directory = machine.open()
     log = open_log(directory)
-    append(log, 40, epoch=0)
+    fill(log, 40, epoch=0)
     log.state.high_watermark = 40
     directory.write_high_watermarks()
     log.state.high_watermark = 10  # the follower of a new leader (R-27)
@@ -429,7 +424,7 @@ def test_a_draft_from_before_a_cut_gives_way(machine: Machine, below: int) -> No
     """Also when the checkpoint that there is says no more than the cut; what was drafted is removed."""
     directory = machine.open()
     log = open_log(directory)
-    append(log, 50, epoch=0)
+    fill(log, 50, epoch=0)
     log.state.high_watermark = 10
     directory.write_high_watermarks()
     log.state.high_watermark = 45
@@ -444,7 +439,7 @@ def test_a_draft_from_before_a_cut_gives_way(machine: Machine, below: int) -> No
 def test_a_clean_end_leaves_no_draft(machine: Machine) -> None:
     """Somebody may be told to stop between the two steps in threads."""
     directory = machine.open()
-    append(open_log(directory), 5, epoch=0)
+    fill(open_log(directory), 5, epoch=0)
     directory.draft_high_watermarks().write()
     directory.draft_log_starts().write()
     assert [name for name in machine.files.list(PATH) if "draft" in name]
