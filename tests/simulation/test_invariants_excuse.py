@@ -232,6 +232,23 @@ def test_a_vote_is_on_the_disk_before_it_is_granted(state: dict[str, int], flush
     assert len(list(leaders.EpochPersistedBeforeUse().on_vote_granted(now, VoteGranted(1, 3, 2)))) == found
 
 
+@pytest.mark.parametrize(("epoch", "found"), [(2, 1), (3, 0), (4, 1)])
+def test_a_snapshot_is_named_by_the_epoch_of_its_last_record(epoch: int, found: int) -> None:
+    """Of the record as it was committed (M-6); before anybody has told that it was, nothing is said of it."""
+    now, invariant = everything(), quorum.SnapshotAtLogStart()
+    files = SimFiles(now.disks[1], SimLoop(1), random.Random(2))
+    files.makedirs(f"/data/{METADATA}")
+    files.open(f"/data/{METADATA}/{7:020d}-{epoch:010d}.checkpoint", create=True)
+    seen = QuorumSeen(1, 1, 5, 8, 8, False)
+    assert not list(invariant.on_quorum(now, seen, None))
+    history = now.history(METADATA)
+    history.view(1).batches = [
+        Batch(first, end, of_epoch, 0, -1, -1, -1) for first, end, of_epoch in ((0, 5, 2), (5, 7, 3), (7, 8, 4))
+    ]
+    assert history.commit(1, 8) is None
+    assert len(list(invariant.on_quorum(now, seen, None))) == found
+
+
 @pytest.mark.parametrize("start", [8, 9])
 def test_a_snapshot_that_is_being_installed_is_known_by_where_the_log_starts(start: int) -> None:
     """Its event may be missing, of a node whose disk is full. A node's own snapshots end at its high watermark."""

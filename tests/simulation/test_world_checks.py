@@ -10,7 +10,13 @@ from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistrat
 from odradek_broker.settings import BrokerSettings
 from odradek_chaos.workload import PartitionProgress
 from odradek_chaos.worlds.simulated.checks import bounds
-from odradek_chaos.worlds.simulated.checks.bounds import MOST_TASKS, MOST_WAITING, Waiting, queues_beyond_bounds
+from odradek_chaos.worlds.simulated.checks.bounds import (
+    MOST_BYTES,
+    MOST_TASKS,
+    MOST_WAITING,
+    Waiting,
+    queues_beyond_bounds,
+)
 from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
 from odradek_chaos.worlds.simulated.load import Load
 from odradek_chaos.worlds.simulated.loop import SimLoop
@@ -34,22 +40,23 @@ FEW = Waiting("t-0", MOST_WAITING, MOST_WAITING)
 
 
 @pytest.mark.parametrize(
-    ("tasks", "waiting", "found"),
+    ("tasks", "untaken", "waiting", "found"),
     [
-        (MOST_TASKS, FEW, ""),
-        (MOST_TASKS + 1, FEW, "tasks"),
-        (0, FEW._replace(produces=MOST_WAITING + 1), "produce requests wait"),
-        (0, FEW._replace(fetches=MOST_WAITING + 1), "fetches wait"),
+        (MOST_TASKS, MOST_BYTES, FEW, ""),
+        (MOST_TASKS + 1, 0, FEW, "tasks"),
+        (0, MOST_BYTES + 1, FEW, "sent and not taken"),
+        (0, 0, FEW._replace(produces=MOST_WAITING + 1), "produce requests wait"),
+        (0, 0, FEW._replace(fetches=MOST_WAITING + 1), "fetches wait"),
     ],
 )
-def test_a_queue_that_grows_beyond_its_bound_is_named(tasks: int, waiting: Waiting, found: str) -> None:
+def test_a_queue_that_grows_beyond_its_bound_is_named(tasks: int, untaken: int, waiting: Waiting, found: str) -> None:
     """At the bound all is well; one more is a sentence with the number."""
-    sentence = queues_beyond_bounds(tasks, [waiting])
+    sentence = queues_beyond_bounds(tasks, untaken, [waiting])
     assert sentence.endswith(found)
     assert bool(sentence) == bool(found)
 
 
-@pytest.mark.parametrize("bound", ["MOST_TASKS", "MOST_WAITING"])
+@pytest.mark.parametrize("bound", ["MOST_TASKS", "MOST_BYTES", "MOST_WAITING"])
 def test_the_queues_of_a_running_broker_are_looked_at(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a bound of nothing every cluster has a finding."""
     monkeypatch.setattr(bounds, bound, 0)

@@ -140,6 +140,11 @@ class SimNetwork:
         self._servers.append(server)
         return server
 
+    @property
+    def untaken_bytes(self) -> int:
+        """What stands in all streams of this process, on its way or unread, in both directions."""
+        return sum([stream.untaken_bytes for stream in self._streams if not stream.is_over])
+
     async def close(self) -> None:
         for stream in tuple(self._streams):
             if stream.opened_here:

@@ -48,6 +48,11 @@ class SimStream:
     def is_over(self) -> bool:
         return self._closed or self._end is not None or self.is_gone
 
+    @property
+    def untaken_bytes(self) -> int:
+        """What either end has sent and the other's program has not taken yet."""
+        return self._unread_bytes + self.other._unread_bytes
+
     async def send(self, message: bytes) -> None:
         if self._closed or self._end is not None:
             self._check_sendable()

@@ -199,7 +199,9 @@ class World:
         """Look for what no step of a broker shows, every few virtual milliseconds from now on."""
         self.look_for_crashes()
         for broker_id, node in self.cluster.running():
-            problem = queues_beyond_bounds(len(self.cluster.machines[broker_id].tasks), waiting_at(node))
+            machine = self.cluster.machines[broker_id]
+            untaken = machine.ports.network.untaken_bytes
+            problem = queues_beyond_bounds(len(machine.tasks), untaken, waiting_at(node))
             if problem:
                 self.report("queues-bounded", problem, broker_id)
         self.later(LOOK_EVERY_MS, self.watch)

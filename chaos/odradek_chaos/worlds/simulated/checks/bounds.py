@@ -9,6 +9,7 @@ from odradek_broker.node import Node
 
 MOST_TASKS = 2_000  # unfinished tasks of one process; a run's clients and partitions need some dozens
 MOST_WAITING = 1_000  # produces or fetches that wait at one replica
+MOST_BYTES = 8 * 1024 * 1024  # in all streams of one process, sent and not taken; a run writes less in all its time
 
 
 class Waiting(NamedTuple):
@@ -26,10 +27,12 @@ def waiting_at(node: Node) -> Iterator[Waiting]:
             yield Waiting(str(tp), hosted.waiting_produces, hosted.waiting_fetches)
 
 
-def queues_beyond_bounds(tasks: int, queues: Iterable[Waiting]) -> str:
+def queues_beyond_bounds(tasks: int, untaken_bytes: int, queues: Iterable[Waiting]) -> str:
     """What has grown beyond all measure, as a sentence; empty when nothing has."""
     if tasks > MOST_TASKS:
         return f"{tasks} tasks"
+    if untaken_bytes > MOST_BYTES:
+        return f"{untaken_bytes} bytes are in its streams, sent and not taken"
     for partition, produces, fetches in queues:
         if produces > MOST_WAITING:
             return f"{partition}: {produces} produce requests wait"

@@ -268,6 +268,13 @@ class PartitionHistory:
         """Whether this is the batch that was committed at its offset."""
         return self._committed.get(batch.base_offset) == batch[:4]
 
+    def committed_epoch_below(self, offset: int) -> int | None:
+        """The leader epoch of the committed record just below an offset; None when it is not known. A slow search."""
+        for base, end, epoch, _ in self._committed.values():
+            if base < offset <= end:
+                return epoch
+        return None
+
     def _enter(self, batch: Batch) -> str | None:
         known = self._committed.get(batch.base_offset)
         if known is None:

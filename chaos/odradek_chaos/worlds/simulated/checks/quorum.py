@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.core.metadata.image import MetadataImage
+from odradek_proto.metadata_snapshots import parse_snapshot_file_name
 
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen
@@ -76,11 +77,15 @@ class MetadataImagesEqual(Invariant):
 class SnapshotAtLogStart(Invariant):
     """A metadata log that does not begin at 0 has a snapshot that ends where the log begins, or later.
 
-    The epoch in its name is not held against the log, whose records of before are gone.
+    And the epoch that a snapshot is named by is that of its last record, as it was committed; the log may have it no
+    more.
     """
 
     name = "snapshot-at-log-start"
     rules = "M-6"
+
+    def __init__(self) -> None:
+        self._right: dict[str, None] = {}  # names that were held against what was committed
 
     def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
         if before is not None and before.log_end_offset == seen.log_end_offset:
@@ -90,8 +95,15 @@ class SnapshotAtLogStart(Invariant):
             return
         first = min((name for name in directory.entries if name.endswith(".log")), default="0.log")
         start = int(first[:-4])
-        snapshots = [
-            int(name[:20]) for name in directory.entries if name.endswith(".checkpoint") and name[:20].isdigit()
-        ]
-        if start > 0 and not any(offset >= start for offset in snapshots):
+        found = {name: id_ for name in directory.entries if (id_ := parse_snapshot_file_name(name)) is not None}
+        if start > 0 and not any(end >= start for end, _ in found.values()):
+            snapshots = [end for end, _ in found.values()]
             yield seen.broker_id, METADATA, f"begins at {start}, and has snapshots at {snapshots}"
+        for name, (end, epoch) in found.items():
+            committed = epoch if name in self._right else now.history(METADATA).committed_epoch_below(end)
+            if committed is None:
+                continue  # nobody has told yet that this is committed
+            if committed != epoch:
+                yield seen.broker_id, METADATA, f"has {name}, and the record before {end} is of epoch {committed}"
+            else:
+                self._right[name] = None
