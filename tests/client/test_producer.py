@@ -191,11 +191,11 @@ def test_leaving_raises_what_nobody_awaited(peers: Any) -> None:
             with pytest.raises(BrokerError):
                 await awaited
 
-    with pytest.raises(ExceptionGroup, match="1 records were not delivered") as caught:
+    with pytest.raises(ExceptionGroup, match="1 record was not delivered") as caught:
         peers.run(story())
     [error] = caught.value.exceptions
     assert isinstance(error, BrokerError)
-    assert error.__notes__ == ["orders-0: 1 records that nobody awaited"]
+    assert error.__notes__ == ["orders-0: 1 record that nobody awaited"]
 
 
 def test_what_a_callback_raises_goes_to_the_exception_handler(peers: Any) -> None:

@@ -17,6 +17,8 @@ from signal import SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGHUP, SIGINT, SIGTERM,
 from threading import Thread
 from time import monotonic, process_time
 
+from odradek.cli.screen import noun
+
 from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES
 from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
 from odradek_chaos.worlds.simulated.options import Options
@@ -123,7 +125,7 @@ class Campaign:
         }
 
     def lines(self) -> Iterator[str]:
-        yield f"{self.seeds} seeds, {self.virtual_ms / 1000:.0f} virtual seconds, {self.events} events"
+        yield f"{_seeds(self.seeds)}, {self.virtual_ms / 1000:.0f} virtual seconds, {self.events} events"
         for title, counted in self.reach().items():
             named = ", ".join(f"{count} {name}" for name, count in counted.items() if count)
             yield f"{sum(counted.values())} {title}: {named}".removesuffix(": ")
@@ -135,13 +137,18 @@ class Campaign:
             yield f"longest ms without an acknowledgement, p50/p99/max of the seeds: {in_words(self.silences_ms)}"
         yield f"{self.wall_s:.1f} s, {self.cpu_s:.1f} s of CPU, {self.speed:.1f} times real time per core"
         if self.costs:
-            seeds = ", ".join(f"{count} seeds with {name}" for name, count in sorted(self.costs.items()))
+            seeds = ", ".join(f"{_seeds(count)} with {name}" for name, count in sorted(self.costs.items()))
             yield f"{'not counted' if self.options.checks else 'not owed'}: {seeds}"
         if self.failed_seeds:
             found = ", ".join(f"{count} {name}" for name, count in sorted(self.checks.items()))
-            yield f"{len(self.failed_seeds)} seeds with findings ({found}): {', '.join(map(str, self.failed_seeds))}"
+            failed = ", ".join(map(str, self.failed_seeds))
+            yield f"{_seeds(len(self.failed_seeds))} with findings ({found}): {failed}"
         else:
             yield "no finding"
+
+
+def _seeds(count: int) -> str:
+    return f"{count} {noun(count, 'seed')}"
 
 
 def run_one(seed: int, options: Options) -> SeedSummary:
