@@ -1,12 +1,13 @@
 """The commands of a controller's transcript: the core of the controller, with its time and its streams in our hands.
 
-cluster brokers=1,2,3 [early=no] [old=yes] [elr=yes]   registered and unfenced, streams open; `old`: a fast restart
-                                keeps the ISR; `elr`: eligible leader replicas
+cluster brokers=1,2,3 [early=no] [old=yes] [elr=yes] [grace=2000]   registered and unfenced, streams open; `old`: a fast
+                                restart keeps the ISR; `elr`: eligible leader replicas; `grace`: not the default of 300
 topic orders 1,2,3 / 2,3,1 [min=2]      partitions by their replicas, all in sync, the first leads
-end 2 [3 ...]           session streams end        stream 2        one is opened
-dialled 2 refused|listening|silent                 what a dial found
+end 2 [3 ...]           session streams end        stream 2 [older]        one is opened, `older`: by the process before
+dialled 2 refused|listening|silent [older]         what a dial found, `older`: one to the process before
 beat 2 [shutdown] [fence] [epoch=99]   a heartbeat; it has read all metadata
 register 2 [previous=101]       a new process of the broker asks for a registration
+register 2 again [port=9192]    the process that is registered asks once more, with another address if it has one by now
 takeover                another controller takes over: it knows the metadata, and no streams
 isr orders 0 1,2,3 [by=2] [broker_epoch=99] [epoch=0] [version=0] [member_epoch=99]   the leader, or another broker,
                                 proposes an ISR, with these epochs instead of the right ones (of all members the last)
@@ -15,6 +16,7 @@ reassign orders 0 4,5   an administrator wants these replicas; `cancel orders 0`
 allow_unclean orders    unclean.leader.election.enable=true for the topic
 set_min orders 1        an administrator sets the topic's min.insync.replicas
 time 300                so much later; deadlines on the way are kept
+sleep 20000             so much later, and the controller was asleep: it looks at nothing before it wakes up
 """
 
 from __future__ import annotations
@@ -37,6 +39,10 @@ CLUSTER = "c"
 
 def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(",") if part)
+
+
+def endpoints(broker_id: int, port: str = "9092") -> dict[str, str]:
+    return {"GRPC": f"b{broker_id}:{port}"}
 
 
 class ControllerStage:
@@ -67,7 +73,9 @@ class ControllerStage:
         lines = []
         for broker_id, known in sorted(self.image.brokers.items()):
             state = "fenced" if known.fenced else "leaving" if known.in_controlled_shutdown else "unfenced"
-            lines.append((f"b{broker_id}", f"{state} epoch={known.broker_epoch}"))
+            moved = known.endpoints != endpoints(broker_id)
+            at = f" at {known.endpoints['GRPC']}" if moved else ""
+            lines.append((f"b{broker_id}", f"{state} epoch={known.broker_epoch}{at}"))
         for topic in self.image.topics.values():
             for number, partition in topic.partitions.items():
                 leader = "none" if partition.leader < 0 else f"{partition.leader}"
@@ -91,8 +99,11 @@ class ControllerStage:
         known = "".join(f" last_known={each}" for each in partition.last_known_eligible)
         return " eligible=" + (",".join(map(str, partition.eligible)) or "nobody") + known
 
-    def incarnation(self, broker_id: int) -> bytes:
-        return bytes([broker_id, self.lives.setdefault(broker_id, 0)]) * 8
+    def incarnation(self, broker_id: int, whose: str = "") -> bytes:
+        """Of the process that asked for a registration last; `older`: of the one before it."""
+        life = self.lives.setdefault(broker_id, 0) - (whose == "older")
+        assert life >= 0, f"b{broker_id} has had one process only"
+        return bytes([broker_id, life]) * 8
 
     def write(self, records: object) -> None:
         assert isinstance(records, (list, tuple)), records
@@ -127,11 +138,13 @@ class ControllerStage:
             early_fencing=options.get("early") != "no",
             fast_restart_keeps_isr=options.get("old") == "yes",
             elr_enable=options.get("elr") == "yes",
+            session_grace_ms=int(options.get("grace", self.settings.session_grace_ms)),
         )
         for broker_id in numbers(options["brokers"]):
-            endpoints = {"GRPC": f"b{broker_id}:9092"}
-            known = BrokerRegistration(broker_id, 100 + broker_id, self.incarnation(broker_id), endpoints, fenced=False)
-            self.image.brokers[broker_id] = known
+            incarnation, at = self.incarnation(broker_id), endpoints(broker_id)
+            self.image.brokers[broker_id] = BrokerRegistration(
+                broker_id, 100 + broker_id, incarnation, at, fenced=False
+            )
         self.table = SessionTable(self.settings)
         self.table.take_over(self.image, 0)
         for broker_id in self.image.brokers:
@@ -146,15 +159,15 @@ class ControllerStage:
         for number, replicas in enumerate(numbers(word) for word in words if word != "/"):
             topic.partitions[number] = PartitionRegistration(replicas, replicas, replicas[0], 0, 0)
 
-    def do_stream(self, broker: str) -> None:
-        self.table.stream_opened(int(broker), self.incarnation(int(broker)), self.now_ms)
+    def do_stream(self, broker: str, whose: str = "") -> None:
+        self.table.stream_opened(int(broker), self.incarnation(int(broker), whose), self.now_ms)
 
     def do_end(self, *brokers: str) -> None:
         for broker in brokers:
             self.table.stream_ended(int(broker), self.incarnation(int(broker)), self.now_ms)
 
-    def do_dialled(self, broker: str, found: str) -> None:
-        dial = Dial(int(broker), self.incarnation(int(broker)))
+    def do_dialled(self, broker: str, found: str, whose: str = "") -> None:
+        dial = Dial(int(broker), self.incarnation(int(broker), whose))
         self.carry_out(self.table.dial_answered(self.image, dial, found == "refused", self.now_ms))
 
     def do_beat(self, broker: str, *wishes: str) -> None:
@@ -175,22 +188,25 @@ class ControllerStage:
         self._said.append(f"answer to b{broker}: {', '.join(said) or 'fine'}")
         self.write(decision.records)
 
-    def do_register(self, broker: str, previous: str = "previous=-1") -> None:
-        broker_id = int(broker)
+    def do_register(self, broker: str, *words: str) -> None:
+        broker_id, again = int(broker), "again" in words
+        said = dict(word.split("=") for word in words if "=" in word)
         valid = self.table.has_valid_session(broker_id, self.now_ms)
-        self.lives[broker_id] += 1
+        self.lives[broker_id] += not again
         request = controller_pb2.RegisterBrokerRequest(
             broker_id=broker_id,
             cluster_id=CLUSTER,
             incarnation_id=self.incarnation(broker_id),
-            endpoints={"GRPC": f"b{broker_id}:9092"},
-            previous_broker_epoch=int(previous.removeprefix("previous=")),
+            endpoints=endpoints(broker_id, said.get("port", "9092")),
+            previous_broker_epoch=int(said.get("previous", "-1")),
         )
         decision = register_broker(self.image, self.settings, request, session_valid=valid)
         if decision.answer.error_code:
             self._said.append(f"refused: {ErrorCode(decision.answer.error_code).name}")
-            self.lives[broker_id] -= 1
+            self.lives[broker_id] -= not again
             return
+        if again:  # a new epoch is the offset of its record, and stands in the state line
+            self._said.append(f"answer to b{broker}: epoch={decision.answer.broker_epoch}")
         self.write(decision.records)
         self.table.registered(self.image.brokers[broker_id], self.now_ms)
 
@@ -265,3 +281,6 @@ class ControllerStage:
                 self.look()
                 break
         self.now_ms = until_ms
+
+    def do_sleep(self, duration_ms: str) -> None:
+        self.now_ms += int(duration_ms)
