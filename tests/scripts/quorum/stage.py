@@ -15,7 +15,9 @@ run 500           let so many milliseconds pass
 probe 2 3 epoch=1 [Vote Fetch]    node 2 is handed what node 3 would say, with its log, if it believed in that epoch;
                   without names everything that the quorum says. No link has to work, and node 3 hears no answer.
 
-Said is what changes a node (transitions, high watermarks, leaders that it hears of); every time is since the command.
+Said is what changes a node (transitions, high watermarks, leaders that it hears of), and who asks whom for a vote: `->`
+arrives; `-x` is lost. A question that is asked again in the same words, because nothing came back, is
+said once per block. Times are ms since the block began.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ from odradek_broker.core.quorum.messages import (
 )
 
 from tests.broker.quorum_simulation.node import Node
-from tests.broker.quorum_simulation.world import Call, QuorumWorld
+from tests.broker.quorum_simulation.world import Call
+from tests.scripts.quorum.wire import IS_LOST, ToldWorld
 
 CONFIG = {"snapshot": "snapshot_max_bytes", "retention": "retention_bytes", "piece": "fetch_max_bytes"}
 
@@ -51,21 +54,22 @@ class QuorumStage:
     """One story's quorum. `run` executes a command and returns what was said; `states` shows every node."""
 
     def __init__(self) -> None:
-        self._world = QuorumWorld(3)
+        self._world = self._new_world(3, 0, 0, {})
         self._said: list[str] = []
         self._since_ms = 0
+        self._asked: dict[tuple[int, int], str] = {}  # what was last asked from whom to whom, and not answered yet
         self._probe: Call | None = None
         self._answer: Answer | None = None  # to the probe
 
     def run(self, line: str) -> list[str]:
         name, *words = line.split()
         self._said = []
-        self._since_ms = self._world.now_ms
         getattr(self, f"_on_{name}")(*words)
         return self._said
 
     def states(self) -> list[str]:
-        """One line per node: what it is, its epoch, its log."""
+        """One line per node: what it is, its epoch, its log. A block ends with them, and its clock."""
+        self._since_ms, self._asked = self._world.now_ms, {}
         lines = []
         for node_id, node in self._world.nodes.items():
             if node.core is None:
@@ -82,7 +86,7 @@ class QuorumStage:
         return lines
 
     def _saw(self, node: Node, effect: Effect) -> None:
-        who = f"{self._world.now_ms - self._since_ms:>4} n{node.node_id}"
+        who = f"{self._now()} n{node.node_id}"
         match effect:
             case Transition():
                 facts = " ".join(f"{key}={_plain(value)}" for key, value in effect.facts.items() if key != "node")
@@ -94,15 +98,40 @@ class QuorumStage:
             case Reply() | ReplyRecords() if effect.token is self._probe:
                 self._answer = effect.answer
 
+    def _heard(self, call: Call, answer: Answer | None, fate: str) -> None:
+        """Say what concerns votes."""
+        asks, answers = call.sender.node_id, call.send.peer_id
+        request = call.send.request
+        if answer is None:
+            if isinstance(request, Vote):
+                self._ask(asks, answers, request, fate)
+            return
+        self._asked.pop((asks, answers), None)
+        if isinstance(answer, VoteAnswer):
+            self._said.append(f"{self._now()} n{answers} {fate} n{asks} {_name(request)}Reply {_content(answer)}")
+
+    def _ask(self, asks: int, answers: int, vote: Vote, fate: str) -> None:
+        text = f"{_name(vote)} epoch={vote.epoch} last={vote.last_epoch} end={vote.end_offset}"
+        arrow = f"{self._now()} n{asks} {fate} n{answers} "
+        if fate != IS_LOST or self._asked.get((asks, answers)) != text:
+            self._said.append(arrow + text)
+        self._asked[asks, answers] = text
+
+    def _now(self) -> str:
+        return f"{self._world.now_ms - self._since_ms:>4}"
+
+    def _new_world(self, voters: int, observers: int, seed: int, config: dict[str, int]) -> ToldWorld:
+        world = ToldWorld(voters, observers, seed=seed, config=config, listener=self._heard)
+        world.on_effect = self._saw
+        return world
+
     # --- commands ---
 
     def _on_quorum(self, *words: str) -> None:
         options = {"voters": 3, "observers": 0, "seed": 1}
         options |= {name: int(value) for name, value in (word.split("=") for word in words)}
         config = {CONFIG[name]: value for name, value in options.items() if name in CONFIG}
-        self._world = QuorumWorld(options["voters"], options["observers"], seed=options["seed"], config=config)
-        self._world.on_effect = self._saw
-        self._since_ms = 0
+        self._world = self._new_world(options["voters"], options["observers"], options["seed"], config)
 
     def _on_start(self, *node_ids: str) -> None:
         self._world.start(*map(int, node_ids))
@@ -182,6 +211,20 @@ def _requests(sender: Node, epoch: int) -> dict[str, Request]:
         "Fetch": Fetch(who, epoch, end, min(last, epoch), log.high_watermark, 0, 1_048_576),
         "FetchSnapshot": FetchSnapshot(who, epoch, SnapshotId(1, 1), 0, 1_048_576),
     }
+
+
+def _name(request: Request) -> str:
+    """Of a request: a pre-vote is a `Vote` as well."""
+    return "PreVote" if isinstance(request, Vote) and request.pre_vote else type(request).__name__
+
+
+def _content(answer: VoteAnswer) -> str:
+    """A leader that is named is the reason of a refusal, if there is one."""
+    if answer.error:
+        return _told(answer)
+    leader = "" if answer.leader_id < 0 or answer.granted else f" leader=n{answer.leader_id}"
+    said = "granted provisionally" if answer.provisional else "granted" if answer.granted else "refused"
+    return f"{said} epoch={answer.epoch}{leader}"
 
 
 def _told(answer: Answer | None) -> str:
