@@ -3,8 +3,8 @@
 cluster brokers=1,2,3 [early=no] [old=yes] [elr=yes] [grace=2000]   registered and unfenced, streams open; `old`: a fast
                                 restart keeps the ISR; `elr`: eligible leader replicas; `grace`: not the default of 300
 topic orders 1,2,3 / 2,3,1 [min=2]      partitions by their replicas, all in sync, the first leads
-end 2 [3 ...]           session streams end        stream 2 [older]        one is opened, `older`: by the process before
-dialled 2 refused|listening|silent [older]         what a dial found, `older`: one to the process before
+end 2 [3 ...] [older]   session streams end, `older`: of the process before     stream 2 [older]        one is opened
+dialled 2 refused|listening|silent [older]         what a dial found
 beat 2 [shutdown] [fence] [epoch=99]   a heartbeat; it has read all metadata
 register 2 [previous=101]       a new process of the broker asks for a registration
 register 2 again [port=9192]    the process that is registered asks once more, with another address if it has one by now
@@ -162,9 +162,10 @@ class ControllerStage:
     def do_stream(self, broker: str, whose: str = "") -> None:
         self.table.stream_opened(int(broker), self.incarnation(int(broker), whose), self.now_ms)
 
-    def do_end(self, *brokers: str) -> None:
-        for broker in brokers:
-            self.table.stream_ended(int(broker), self.incarnation(int(broker)), self.now_ms)
+    def do_end(self, *words: str) -> None:
+        whose = "older" if words[-1] == "older" else ""
+        for broker in words[: len(words) - bool(whose)]:
+            self.table.stream_ended(int(broker), self.incarnation(int(broker), whose), self.now_ms)
 
     def do_dialled(self, broker: str, found: str, whose: str = "") -> None:
         dial = Dial(int(broker), self.incarnation(int(broker), whose))
