@@ -1,11 +1,19 @@
-"""The network of a transcript: one exchange between a follower and its leader at a time, lost or held on command."""
+"""The network of a transcript: one exchange between a follower and its leader at a time, lost or held on command.
+
+Every answer is the broker's own: that of its replica to a fetch, and that of its services to the other questions. What
+is played here is the stream on which a follower's fetch waits (`runtime.fetch_session`): whom the replica wakes looks
+again and is answered, and an end of the wait comes on command.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import NamedTuple, TypeVar, cast
 
-from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.messages import (
+    Effect,
     EpochRequest,
     FetchAnswer,
     FetchDecision,
@@ -14,12 +22,44 @@ from odradek_broker.core.partition.messages import (
     FollowerRequest,
     OffsetsRequest,
 )
+from odradek_broker.rpc.offsets import EARLIEST, LATEST, OffsetsService
+from odradek_broker.runtime.hosted import HostedReplica
 from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import CallContext, Files
+from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.scripts.in_memory import Brokers
+from tests.scripts.in_memory import ORDERS, Brokers
 from tests.scripts.node import Node
 
-Arrival = Callable[[], None]
+T = TypeVar("T")
+CONTEXT = CallContext("")
+
+
+class Reply(NamedTuple):
+    """An answer on its way: what is said of it, and what its arrival makes the follower do."""
+
+    text: str
+    arrive: Callable[[FollowerPartition], list[Effect]]
+    batches: Sequence[tuple[str, ...]] = ()
+
+
+class Question:
+    """A follower's request on its way, or waiting at the leader. `process` is who asked: another one hears nothing."""
+
+    def __init__(self, node: Node, target: Node, request: FollowerRequest) -> None:
+        self.node = node
+        self.process = node.here
+        self.target = target
+        self.request = request
+        self.fetch = _as_follower_fetch(node, request) if isinstance(request, FetchRequest) else None
+        self.woken = False
+
+    def wake(self, hosted: HostedReplica) -> None:
+        """The replica has something to say."""
+        self.woken = True
+
+    def note_high_watermark(self, hosted: HostedReplica) -> None:
+        """It is told with the next data, or when the wait is over: `expire`."""
 
 
 class Exchange:
@@ -28,142 +68,212 @@ class Exchange:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.brokers = Brokers(0)
-        self.now_ms = 1_000
         self._said: list[str] = []
-        self._held: dict[int, Arrival] = {}
+        self._late: dict[int, Question] = {}
+        self._held: dict[int, tuple[Question, Reply]] = {}
+        self._waiting: dict[int, Question] = {}
 
     def _say(self, text: str) -> None:
         self._said.append(text)
 
+    # --- Commands --------------------------------------------------------------------------------------------------
+
     def do_fetch(self, number: str, *words: str, lose: str = "") -> None:
         """One exchange between a follower and its leader, whatever the follower has to ask."""
         node = self.nodes[int(number)]
-        request = node.follower.next_request(self.now_ms)
+        request = node.follower.next_request(node.clock.now_ms())
         if request is None:
             self._say(f"b{number} asks nothing")
             return
-        target = self.nodes[node.follower.leader]
-        arrow = f"b{number} {'-x' if lose == 'request' else '->'} b{target.number}"
-        self._say(f"{arrow} {_request_text(request)}")
-        if lose == "request" or not target.running:
-            node.step(node.follower.on_transport_error(self.now_ms), self.now_ms)
+        question = Question(node, self.nodes[node.follower.leader], request)
+        if "late" in words:
+            self._late[node.number] = question
+            self._say(f"b{number} .. b{question.target.number} {_text(question)}")
             return
-        if isinstance(request, EpochRequest):
-            self._ask_epoch(node, target, request)
-        elif isinstance(request, OffsetsRequest):
-            self._ask_offsets(node, target, request)
-        else:
-            self._ask_records(node, target, request, words, lose)
-
-    def _ask_records(self, node: Node, target: Node, request: FetchRequest, words: Sequence[str], lose: str) -> None:
-        fetch = self._as_follower_fetch(node, request)
-        if not isinstance(target.role, LeaderPartition):
-            refusal = target.follower.refusal(request.current_leader_epoch)
-            self._reply(node, target, request, FetchDecision(refusal, 0, 0, 0))
-            return
-        decision, effects = target.role.fetch_by_follower(fetch, self.now_ms)
-        target.step(effects, self.now_ms)
-        nothing = (
-            decision.error == ErrorCode.NONE and decision.diverging is None and decision.limit <= request.fetch_offset
-        )
-        if "wait" in words and nothing:
-            target.waiting_fetches[node.number] = request
-            self._say(f"b{node.number}'s fetch waits at b{target.number}")
-            return
-        answer = self._prepare_reply(node, target, request, decision)
-        if lose == "reply":
-            self._say(f"b{target.number} -x b{node.number} {answer[0]}")
-            node.step(node.follower.on_transport_error(self.now_ms), self.now_ms)
-        elif "hold" in words:
-            self._held[node.number] = answer[1]
-            self._say(f"b{target.number} .. b{node.number} {answer[0]}")
-        else:
-            self._say(f"b{target.number} -> b{node.number} {answer[0]}")
-            answer[1]()
-
-    def _reply(self, node: Node, target: Node, request: FetchRequest, decision: FetchDecision) -> None:
-        text, arrive = self._prepare_reply(node, target, request, decision)
-        self._say(f"b{target.number} -> b{node.number} {text}")
-        arrive()
-
-    def _prepare_reply(
-        self, node: Node, target: Node, request: FetchRequest, decision: FetchDecision
-    ) -> tuple[str, Callable[[], None]]:
-        """The answer's text, and what its arrival does. The batches are read now, not then."""
-        fine = decision.error == ErrorCode.NONE and decision.diverging is None
-        batches = target.disk.read(request.fetch_offset, decision.limit) if fine else []
-        answer = FetchAnswer(
-            request.fetch_offset,
-            decision.error,
-            decision.high_watermark,
-            decision.log_start_offset,
-            [each.header for each in batches],
-            decision.diverging,
-            request.current_leader_epoch,
-        )
-
-        def arrive() -> None:
-            if node.running:
-                node.batches = batches
-                node.step(node.follower.on_fetch_answer(answer, self.now_ms), self.now_ms)
-
-        if decision.error != ErrorCode.NONE:
-            return f"FetchReply {decision.error.name}", arrive
-        if decision.diverging is not None:
-            return f"FetchReply diverging epoch={decision.diverging.epoch} end={decision.diverging.offset}", arrive
-        count = sum(len(each.values) for each in batches)
-        return f"FetchReply records={count} hw={decision.high_watermark}", arrive
-
-    def _answer_waiting(self, target: Node) -> None:
-        """The leader appended: its waiting fetches read again, and record nothing a second time (R-122, R-123)."""
-        waiting, target.waiting_fetches = target.waiting_fetches, {}
-        for number, request in waiting.items():
-            self._answer_one(self.nodes[number], target, request)
-
-    def _answer_one(self, node: Node, target: Node, request: FetchRequest) -> None:
-        decision = target.leader.read_for_follower(self._as_follower_fetch(node, request))
-        self._reply(node, target, request, decision)
-
-    def _as_follower_fetch(self, node: Node, request: FetchRequest) -> FollowerFetch:
-        broker = self.brokers.broker(node.number)
-        return FollowerFetch(
-            node.number,
-            -1 if broker is None else broker.broker_epoch,
-            request.fetch_offset,
-            request.current_leader_epoch,
-            request.last_fetched_epoch,
-            request.log_start_offset,
-        )
-
-    def _ask_epoch(self, node: Node, target: Node, request: EpochRequest) -> None:
-        error, end = target.leader.end_offset_for_epoch(request.current_leader_epoch, request.leader_epoch)
-        said = error.name if error else f"epoch={end.epoch} end={end.offset}"
-        self._say(f"b{target.number} -> b{node.number} EpochReply {said}")
-        node.step(node.follower.on_epoch_answer(request, error, end, self.now_ms), self.now_ms)
-
-    def _ask_offsets(self, node: Node, target: Node, request: OffsetsRequest) -> None:
-        error, end = target.leader.offset_bound(request.current_leader_epoch, replica=True, read_committed=False)
-        start = target.open_log.log_start_offset
-        self._say(
-            f"b{target.number} -> b{node.number} OffsetsReply {error.name if error else f'start={start} end={end}'}"
-        )
-        node.step(node.follower.on_offsets_answer(request, error, start, end, self.now_ms), self.now_ms)
+        self._ask(question, words, lose)
 
     def do_deliver(self, number: str) -> None:
-        self._held.pop(int(number))()
+        """What is held arrives: the request, or the answer."""
+        question = self._late.pop(int(number), None)
+        if question is not None:
+            self._ask(question, (), "")
+            return
+        question, reply = self._held.pop(int(number))
+        self._arrive(question, reply)
 
     def do_expire(self, number: str) -> None:
-        node = self.nodes[int(number)]
-        target = self.nodes[node.follower.leader]
-        self._answer_one(node, target, target.waiting_fetches.pop(int(number)))
+        self._look_again(self._waiting.pop(int(number)))
+
+    # --- The leader's side -----------------------------------------------------------------------------------------
+
+    def _ask(self, question: Question, words: Sequence[str], lose: str) -> None:
+        node, target, request = question.node, question.target, question.request
+        lost = lose == "request" or not target.running
+        self._say(f"b{node.number} {'-x' if lost else '->'} b{target.number} {_text(question)}")
+        if lost:
+            self._lost(question)
+            return
+        if isinstance(request, EpochRequest):
+            reply = _epoch_reply(node, target, request)
+        elif isinstance(request, OffsetsRequest):
+            reply = _offsets_reply(node, target, request)
+        else:
+            assert question.fetch is not None
+            decision = target.here.fetch_as_follower(question.fetch)
+            if "wait" in words and _says_nothing(decision, request):
+                self._waiting[node.number] = question
+                target.here.waiters.add(question, follower=True)
+                self._say(f"b{node.number}'s fetch waits at b{target.number}")
+                return
+            reply = _fetch_reply(node, target, request, decision)
+        if lose == "reply":
+            self._say(f"b{target.number} -x b{node.number} {reply.text}")
+            self._lost(question)
+        elif "hold" in words:
+            self._held[node.number] = question, reply
+            self._say(f"b{target.number} .. b{node.number} {reply.text}")
+        else:
+            self._say(f"b{target.number} -> b{node.number} {reply.text}")
+            self._arrive(question, reply)
+
+    def _answer_woken(self) -> None:
+        """Those whom a leader woke read again, and record nothing a second time (R-122, R-123)."""
+        for number, question in list(self._waiting.items()):
+            if question.woken:
+                del self._waiting[number]
+                self._look_again(question)
+
+    def _look_again(self, question: Question) -> None:
+        node, target, request = question.node, question.target, question.request
+        assert question.fetch is not None
+        assert isinstance(request, FetchRequest)
+        target.here.waiters.remove(question)
+        reply = _fetch_reply(node, target, request, target.here.look_as_follower(question.fetch))
+        self._say(f"b{target.number} -> b{node.number} {reply.text}")
+        self._arrive(question, reply)
+
+    def _hang_up(self, gone: Node) -> None:
+        """A process is gone, and its streams with it: nobody waits for it, or at it."""
+        for number, question in list(self._waiting.items()):
+            if gone in (question.node, question.target):
+                del self._waiting[number]
+                if question.target.running:
+                    question.target.here.waiters.remove(question)
+
+    # --- The follower's side ---------------------------------------------------------------------------------------
+
+    def _lost(self, question: Question) -> None:
+        node = question.node
+        if node.hosted is question.process and isinstance(node.role, FollowerPartition):
+            node.here.carry_out(node.follower.on_transport_error(node.clock.now_ms()))
+
+    def _arrive(self, question: Question, reply: Reply) -> None:
+        node = question.node
+        if node.hosted is question.process and node.log is not None and isinstance(node.role, FollowerPartition):
+            node.log.in_hand = reply.batches
+            node.here.carry_out(reply.arrive(node.role))
 
 
-def _request_text(request: FollowerRequest) -> str:
+def finished(work: Coroutine[object, object, T]) -> T:
+    """The result of a handler that has nothing to wait for."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return cast("T", end.value)
+    raise AssertionError(f"{work} waits")
+
+
+def offsets_of(target: Node) -> OffsetsService:
+    """The broker's own answers to ListOffsets and OffsetsForLeaderEpoch."""
+    return OffsetsService(lookup=lambda _: target.here, files=cast("Files", None))
+
+
+def list_offset(target: Node, epoch: int, timestamp_ms: int, replica_id: int) -> tuple[ErrorCode, int]:
+    asked = pb.ListOffsetsPartition(
+        topic=ORDERS.topic, partition=0, current_leader_epoch=epoch, timestamp_ms=timestamp_ms
+    )
+    request = pb.ListOffsetsRequest(replica_id=replica_id, partitions=[asked])
+    said = finished(offsets_of(target).list_offsets(request.SerializeToString(), CONTEXT))
+    (listed,) = pb.ListOffsetsResponse.FromString(said).partitions
+    return ErrorCode(listed.error_code), listed.offset
+
+
+def end_of_epoch(target: Node, believed: int, epoch: int, replica_id: int) -> tuple[ErrorCode, EpochEntry]:
+    asked = pb.OffsetForLeaderEpochPartition(
+        topic=ORDERS.topic, partition=0, current_leader_epoch=believed, leader_epoch=epoch
+    )
+    request = pb.OffsetsForLeaderEpochRequest(replica_id=replica_id, partitions=[asked])
+    said = finished(offsets_of(target).offsets_for_leader_epoch(request.SerializeToString(), CONTEXT))
+    (end,) = pb.OffsetsForLeaderEpochResponse.FromString(said).partitions
+    return ErrorCode(end.error_code), EpochEntry(end.leader_epoch, end.end_offset)
+
+
+def _as_follower_fetch(node: Node, request: FetchRequest) -> FollowerFetch:
+    return FollowerFetch(
+        node.number,
+        node.broker_epoch,
+        request.fetch_offset,
+        request.current_leader_epoch,
+        request.last_fetched_epoch,
+        request.log_start_offset,
+    )
+
+
+def _says_nothing(decision: FetchDecision, request: FetchRequest) -> bool:
+    fine = decision.error == ErrorCode.NONE and decision.diverging is None
+    return fine and decision.limit <= request.fetch_offset
+
+
+def _fetch_reply(node: Node, target: Node, request: FetchRequest, decision: FetchDecision) -> Reply:
+    """The batches are read now, not when the answer arrives."""
+    fine = decision.error == ErrorCode.NONE and decision.diverging is None
+    batches = target.disk.read(request.fetch_offset, decision.limit) if fine else []
+    answer = FetchAnswer(
+        request.fetch_offset,
+        decision.error,
+        decision.high_watermark,
+        decision.log_start_offset,
+        [each.header for each in batches],
+        decision.diverging,
+        request.current_leader_epoch,
+    )
+    if decision.error != ErrorCode.NONE:
+        text = f"FetchReply {decision.error.name}"
+    elif decision.diverging is not None:
+        text = f"FetchReply diverging epoch={decision.diverging.epoch} end={decision.diverging.offset}"
+    else:
+        text = f"FetchReply records={sum(len(each.values) for each in batches)} hw={decision.high_watermark}"
+    clock = node.clock
+    return Reply(text, lambda role: role.on_fetch_answer(answer, clock.now_ms()), [each.values for each in batches])
+
+
+def _epoch_reply(node: Node, target: Node, request: EpochRequest) -> Reply:
+    error, end = end_of_epoch(target, request.current_leader_epoch, request.leader_epoch, node.number)
+    said = error.name if error else f"epoch={end.epoch} end={end.offset}"
+    clock = node.clock
+    return Reply(f"EpochReply {said}", lambda role: role.on_epoch_answer(request, error, end, clock.now_ms()))
+
+
+def _offsets_reply(node: Node, target: Node, request: OffsetsRequest) -> Reply:
+    epoch = request.current_leader_epoch
+    error, end = list_offset(target, epoch, LATEST, node.number)
+    _, start = list_offset(target, epoch, EARLIEST, node.number)
+    said = error.name if error else f"start={start} end={end}"
+    clock = node.clock
+    return Reply(
+        f"OffsetsReply {said}", lambda role: role.on_offsets_answer(request, error, start, end, clock.now_ms())
+    )
+
+
+def _text(question: Question) -> str:
+    request = question.request
     match request:
         case FetchRequest():
             last = f" last={request.last_fetched_epoch}" if request.last_fetched_epoch >= 0 else ""
             epoch = f" epoch={request.current_leader_epoch}" if request.current_leader_epoch >= 0 else ""
-            return f"Fetch offset={request.fetch_offset}{epoch}{last}"
+            late = question.fetch is not None and question.fetch.replica_epoch != question.node.broker_epoch
+            sender = f" broker_epoch={question.fetch.replica_epoch}" if late and question.fetch is not None else ""
+            return f"Fetch offset={request.fetch_offset}{epoch}{last}{sender}"
         case EpochRequest():
             return f"OffsetForLeaderEpoch epoch={request.current_leader_epoch} asked={request.leader_epoch}"
         case OffsetsRequest():

@@ -15,6 +15,7 @@ from odradek_broker.core.partition.messages import ReplicaLog
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_proto.records import BatchHeader
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Buffer
 
 ORDERS = TopicPartition("orders", 0)
 TOPIC_ID = bytes(range(16))
@@ -87,6 +88,14 @@ class Brokers:
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         return self._known.get(broker_id)
+
+    def take(self, others: Brokers) -> None:
+        """Know what `others` know: newer metadata came."""
+        self._known = dict(others.known)
+
+    @property
+    def known(self) -> dict[int, BrokerRegistration]:
+        return self._known
 
     def change(self, broker_id: int, *, epoch: int | None = None, fenced: bool = False, stopping: bool = False) -> None:
         """Replace one broker's registration; without `epoch` it keeps its own."""
@@ -162,3 +171,33 @@ class Disk:
         log.producers.clear()
         for each in self.batches:
             log.producers.update(each.header)
+
+
+class OpenLog:
+    """What a broker's replica asks of its log (`storage.log.Log`), above a `Disk`.
+
+    `in_hand` are the values of the batches that are about to be appended: a story tells them by their names.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.state = disk.open()
+        self.topic_partition = ORDERS
+        self.in_hand: Sequence[tuple[str, ...]] = ()
+
+    def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], wall_ms: int) -> None:
+        self._disk.append([Batch(*each) for each in zip(headers, self.in_hand, strict=True)])
+
+    def truncate(self, offset: int) -> int:
+        end = self._disk.truncate(offset)
+        self._disk.rebuild_producers(self.state)
+        return end
+
+    def restart_at(self, offset: int) -> None:
+        self._disk.restart(offset)
+
+    def advance_log_start(self, offset: int) -> None:
+        self._disk.log_start_offset = offset
+
+    def write_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
+        self._disk.epochs = entries

@@ -1,63 +1,146 @@
-"""One broker of a transcript: a real `LeaderPartition` or `FollowerPartition` above a disk in memory.
+"""One broker of a transcript: the broker's own `HostedReplica` and `IsrChannel` above a disk in memory.
 
-It carries out the core's effects in their order and says each of them in one line.
+It carries out the core's effects as the broker does, and says each of them in one line. What it plays itself is what
+`ReplicaManager` decides: whether new metadata begin a new term. How a request waits on its connection is played by
+`exchange`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import cast
 
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import (
-    AdvanceLogStart,
-    AppendBatches,
     Effect,
-    FetchRequest,
     HighWatermarkAdvanced,
-    IsrChanged,
+    IsrAnswer,
     IsrProposal,
     PartitionFailed,
     PartitionSettings,
-    ProposeIsr,
     ReplicaLog,
-    RequestReady,
-    RestartLog,
-    Transition,
-    Truncate,
-    WriteEpochs,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
-from odradek_broker.core.purgatory import ProducePurgatory
+from odradek_broker.runtime.controller_channel import ControllerChannel
+from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.isr_channel import IsrChannel
+from odradek_broker.storage.log import Log
 from odradek_chaos.lessons.role import Role, goes_on, new_role
-from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import Clock
+from odradek_proto.v1 import controller_pb2
 
-from tests.scripts.in_memory import Batch, Brokers, Disk
+from tests.scripts.in_memory import Brokers, Disk, OpenLog
+
+Say = Callable[[str], None]
+
+
+class Told(EventLog):
+    """The evidence that a broker writes, as lines of the story."""
+
+    def __init__(self, number: int, say: Say) -> None:
+        self._number = number
+        self._say_line = say
+
+    def write(self, event: str, rule: str, facts: Mapping[str, object]) -> None:
+        said = {name: fact for name, fact in facts.items() if name != "partition"}
+        self._say_line(f"b{self._number} {event} ({rule}) {_facts(said)}")
+
+
+class ToldReplica(HostedReplica):
+    """The broker's replica. It says two effects of which there is no other evidence."""
+
+    def __init__(self, number: int, log: OpenLog, node: Node, say: Say) -> None:
+        super().__init__(cast("Log", log), node)
+        self._number = number
+        self._say = say
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, HighWatermarkAdvanced):
+                self._say(f"b{self._number} high watermark {effect.old} => {effect.new}")
+            elif isinstance(effect, PartitionFailed):
+                self._say(f"b{self._number} failed: {effect.reason}")
+            super()._carry_out((effect,))
+
+
+class Controller:
+    """What a broker's `IsrChannel` calls: a request waits here until the story answers it."""
+
+    def __init__(self, number: int, say: Say) -> None:
+        self.requests: list[tuple[controller_pb2.AlterPartitionRequest, asyncio.Future[bytes]]] = []
+        self._number = number
+        self._say = say
+
+    async def call(self, method: str, request_bytes: bytes, timeout_ms: float) -> bytes:
+        request = controller_pb2.AlterPartitionRequest.FromString(request_bytes)
+        (item,) = request.partitions
+        isr = _ids([member.broker_id for member in item.new_isr])
+        self._say(f"b{self._number} -> controller {method} isr={isr} partition_epoch={item.partition_epoch}")
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.requests.append((request, answer))
+        return await answer
+
+    async def confirm(self) -> None:
+        """A heartbeat, which is answered at once."""
 
 
 class Node:
-    """Broker `number`. `log` and `role` are None while it is down; `batches` are those of the answer in hand."""
+    """Broker `number`. `hosted` is None while it is down. Implements `ReplicaServices` for its replica."""
 
-    def __init__(
-        self, number: int, settings: PartitionSettings, policy: ReplicaPolicy, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, number: int, settings: PartitionSettings, policy: ReplicaPolicy, clock: Clock, say: Say) -> None:
         self.number = number
         self.settings = settings
         self.policy = policy
+        self.clock = clock
         self.disk = Disk()
-        self.log: ReplicaLog | None = None
-        self.role: Role | None = None
-        self.purgatory = ProducePurgatory()
-        self.waiting_fetches: dict[int, FetchRequest] = {}
-        self.proposals: list[IsrProposal] = []
-        self.batches: Sequence[Batch] = ()
+        self.hosted: HostedReplica | None = None
+        self.log: OpenLog | None = None
+        self.brokers = Brokers(0)  # as this broker's own metadata have them
+        self.broker_epoch = 100 + number
+        self.events: EventLog = Told(number, say)
+        self.counters = Counters()
+        self.controller = Controller(number, say)
+        self._tasks: list[asyncio.Task[None]] = []
         self._say = say
-        self._now_ms = 0
+        self._channel = self._new_channel()
+
+    def _new_channel(self) -> IsrChannel:
+        return IsrChannel(
+            clock=self.clock,
+            channel=cast("ControllerChannel", self.controller),
+            broker_id=self.number,
+            broker_epoch=lambda: self.broker_epoch,
+            on_answer=self._on_isr_answer,
+            spawn=self._spawn,
+            confirm=self.controller.confirm,
+        )
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks = [each for each in self._tasks if not each.done()] + [task]
+        return task
+
+    def _on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
+        if self.hosted is not None:
+            self.hosted.on_isr_answer(proposal, answer)
 
     @property
     def running(self) -> bool:
-        return self.role is not None
+        return self.hosted is not None
+
+    @property
+    def here(self) -> HostedReplica:
+        assert self.hosted is not None, f"b{self.number} is down"
+        return self.hosted
+
+    @property
+    def role(self) -> Role | None:
+        return None if self.hosted is None else self.hosted.role
 
     @property
     def leader(self) -> LeaderPartition:
@@ -71,101 +154,98 @@ class Node:
 
     @property
     def open_log(self) -> ReplicaLog:
-        assert self.log is not None, f"b{self.number} is down"
-        return self.log
+        return self.here.state
+
+    @property
+    def proposals(self) -> list[controller_pb2.AlterPartitionRequest]:
+        """The AlterPartition requests that wait for an answer: one at most (R-48)."""
+        return [request for request, _ in self.controller.requests]
 
     # --- Life ------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        self.log = self.role = None
-        self.purgatory = ProducePurgatory()
-        self.waiting_fetches = {}
-        self.proposals = []
+        self.here.close()
+        self.hosted = self.log = None
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        self.controller.requests.clear()
+        self._channel = self._new_channel()
 
-    def take(self, registration: PartitionRegistration, brokers: Brokers, now_ms: int) -> None:
-        """Metadata came: the same role goes on, another one is a new object (R-100 to R-104)."""
-        self._now_ms = now_ms
-        if self.log is None:
-            self.log = self.disk.open()
-        role = self.role
-        if role is not None and registration.partition_epoch < role.partition_epoch:
-            return  # R-100
-        if role is not None and goes_on(role, registration, self.number):
-            self.carry_out(role.update(registration, now_ms))
-            return
-        self.answer(self.purgatory.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        self.waiting_fetches = {}
-        self.role = new_role(
-            role,
-            self.log,
+    def take(self, registration: PartitionRegistration, brokers: Brokers) -> None:
+        """Metadata came: the same role goes on, another one is a new object (R-100 to R-104).
+
+        Metadata that were left behind are handed to the role that is there: it has to ignore them, too. The broker asks
+        before that (`ReplicaManager`, tests/broker/test_replica_manager.py).
+        """
+        self.brokers.take(brokers)
+        if self.hosted is None:
+            self.log = OpenLog(self.disk)
+            self.hosted = ToldReplica(self.number, self.log, self, self._say)
+        hosted, known = self.hosted, self.hosted.registration
+        if known is not None and registration.partition_epoch < known.partition_epoch:
+            hosted.update_registration(registration)
+            hosted.registration = known
+        elif known is not None and self._stays_in_role(known, registration):
+            hosted.update_registration(registration)
+        else:
+            hosted.registration = registration
+            hosted.take_role(self._role_in(hosted, registration))
+
+    def _stays_in_role(self, known: PartitionRegistration, registration: PartitionRegistration) -> bool:
+        """As the broker: the same epoch, or a leader that leads on in the very next one (tests/broker, leads_on)."""
+        if registration.leader_epoch == known.leader_epoch:
+            return True
+        changes = registration.partition_epoch - known.partition_epoch
+        leads_on = known.leader == self.number and goes_on(self.role, registration, self.number)
+        return leads_on and changes == 1
+
+    def _role_in(self, hosted: HostedReplica, registration: PartitionRegistration) -> Role:
+        return new_role(
+            hosted.role,
+            hosted.state,
             registration,
             broker_id=self.number,
             settings=self.settings,
             policy=self.policy,
-            brokers=brokers,
-            now_ms=now_ms,
+            brokers=self.brokers,
+            now_ms=self.clock.now_ms(),
         )
-        self.carry_out(self.role.start(now_ms))
 
-    # --- Effects ---------------------------------------------------------------------------------------------------
+    # --- What a replica needs of its broker ------------------------------------------------------------------------
 
-    def step(self, effects: list[Effect], now_ms: int) -> None:
-        self._now_ms = now_ms
-        self.carry_out(effects)
+    def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None:
+        self._channel.submit(proposal)
 
-    def carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Transition(event, rule, facts):
-                    self._say(f"b{self.number} {event} ({rule}) {_facts(facts)}")
-                case WriteEpochs(entries):
-                    self.disk.epochs = entries
-                case AppendBatches(headers):
-                    self.disk.append(self.batches)
-                    self.carry_out(self.follower.on_appended(headers, self._now_ms))
-                case Truncate(offset, _):
-                    end = self.disk.truncate(offset)
-                    self.disk.rebuild_producers(self.open_log)
-                    self.carry_out(self.follower.on_truncated(end, self._now_ms))
-                case RestartLog(offset, _):
-                    self.disk.restart(offset)
-                    self.carry_out(self.follower.on_restarted(offset, self._now_ms))
-                case AdvanceLogStart(offset):
-                    self.disk.log_start_offset = offset
-                case HighWatermarkAdvanced(old, new):
-                    self._say(f"b{self.number} high watermark {old} => {new}")
-                    self._complete_produce()
-                case IsrChanged():
-                    self._complete_produce()
-                case ProposeIsr(proposal):
-                    self.proposals.append(proposal)
-                case PartitionFailed(reason):
-                    self._say(f"b{self.number} failed: {reason}")
-                case RequestReady():
-                    pass
+    def request_ready(self, hosted: HostedReplica) -> None:
+        """The story says when a follower asks."""
 
-    def _complete_produce(self) -> None:
-        if isinstance(self.role, LeaderPartition):
-            self.answer(self.purgatory.on_progress(self.role))
+    def after_append(self, hosted: HostedReplica) -> None:
+        """The story says what is flushed."""
 
-    def answer(self, outcomes: list[tuple[object, ErrorCode]]) -> None:
-        for token, error in outcomes:
-            self._say(f"{token} acknowledged" if error == ErrorCode.NONE else f"{token} {error.name}")
+    def may_acknowledge_alone(self) -> bool:
+        return True
+
+    def storage_failed(self, hosted: HostedReplica, error: Exception) -> None:
+        raise error
 
     # --- Views -----------------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
         """The state line: role, epoch, offsets, for a leader also ISR and remote log end offsets, then the records."""
-        if self.role is None or self.log is None:
+        if self.hosted is None or self.role is None:
             return f"b{self.number} down"
-        log = self.log
+        log = self.hosted.state
         words = [f"b{self.number}", "leader" if isinstance(self.role, LeaderPartition) else "follower"]
-        words += [f"epoch={self.role.leader_epoch}", f"leo={log.log_end_offset}", f"hw={log.high_watermark}"]
+        words += [f"epoch={self.role.leader_epoch}"]
+        if log.log_start_offset:
+            words.append(f"start={log.log_start_offset}")
+        words += [f"leo={log.log_end_offset}", f"hw={log.high_watermark}"]
         if isinstance(self.role, LeaderPartition):
             words.append(f"isr={_ids(self.role.isr)}")
             if self.role.maximal_isr != self.role.isr:
                 words.append(f"maximal={_ids(self.role.maximal_isr)}")
-            known = self.role.remote_replicas(self._now_ms)
+            known = self.role.remote_replicas(self.clock.now_ms())
             words.append(
                 "remote=" + (",".join(f"{each.broker_id}:{_end(each.log_end_offset)}" for each in known) or "-")
             )
@@ -183,6 +263,5 @@ def _ids(ids: Sequence[int]) -> str:
     return ",".join(str(each) for each in ids)
 
 
-def _facts(facts: object) -> str:
-    assert isinstance(facts, dict), facts
+def _facts(facts: Mapping[str, object]) -> str:
     return " ".join(f"{name}={_ids(value) if isinstance(value, tuple) else value}" for name, value in facts.items())

@@ -3,46 +3,68 @@
 cluster brokers=2 mode=fetch min_isr=1 lag=10000 isr=0,1   a new cluster; b0 leads in epoch 0
 produce 0 m1 m2+m3 acks=all timeout=30000    batches of one or more records, to broker 0
 produce 0 m1 producer=7 epoch=1 sequence=4   of an idempotent producer, whose batches follow from that sequence on
-fetch 1 [lose=request|reply] [hold] [wait]   one question of broker 1 and its answer; `wait` lets it wait for data
-deliver 1                                    the held answer arrives
+fetch 1 [lose=request|reply] [hold|late] [wait]   one question of broker 1 and its answer; `hold`: the answer is held
+                                             on the way, `late`: the question is; `wait` lets it wait for data
+deliver 1                                    what is held arrives
 expire 1                                     the waiting fetch of broker 1 runs out
 settle                                       fetches and ISR changes until nothing moves
-controller [error=NAME] [lose=answer] [keep] the controller answers the next AlterPartition; `keep`: unseen by others
+controller [0] [error=NAME] [lose=answer] [keep]   the controller answers broker 0 (the leader), whose AlterPartition
+                                             waits; `keep`: the others do not see the change
+controller whole=NAME                        it refuses the request as a whole
 controller version=1 [leader_epoch=1]        it says yes, of these epochs, and changes nothing
 publish                                      every running broker sees the metadata
 touch                                        a change of the metadata that leaves leader and ISR, seen by all
 crash 1 [power]                              kill; with `power` what was not flushed is lost
-start 1 [keep]                               boot and unfence; with `keep` it never left the ISR (L-12)
+start 1 [keep] [only=1]                      boot and unfence; with `keep` it never left the ISR (L-12)
 fence 0, unfence 0                           the controller's view of a broker
 elect 1 [only=0,2], unclean 1                elections; with `only`, just these brokers hear of it
 flush 1, checkpoint 1                        the log to the disk; the high watermark to its file
 time 5000                                    the clock goes on, timers run
 read 0 from=2 [epoch=1], latest 0            a consumer's fetch; ListOffsets
-probe 0 [epoch=1]                            every request that names a leader epoch, as of a reader who believes in it
+delete 0 2 [timeout=30000]                   DeleteRecords up to offset 2
+probe 0 [fetches] [replica=2] [epoch=1]      each request (or fetch) with a leader epoch, of one who believes in it
 stale 0                                      the metadata from before the last change arrive once more
+
+What brokers say and do comes from their own code (`node`, `exchange`), and so does the controller's judgement of an
+AlterPartition. Elections and the fencing of a broker are played here; controller/ has the stories of the real ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import inspect
+import random
+from collections.abc import Awaitable, Sequence
+from typing import cast
 
-from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.core.controller.alter_partition import alter_partition
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.core.partition.messages import (
-    FollowerFetch,
-    IsrAnswer,
-    IsrMember,
-    PartitionSettings,
-    TruncationMode,
-)
+from odradek_broker.core.partition.messages import FollowerFetch, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.rpc.offsets import LATEST
+from odradek_broker.rpc.replicas import ReplicaService
+from odradek_broker.runtime.controller_channel import ControllerUnavailable
+from odradek_broker.runtime.replicas import ReplicaManager
+from odradek_broker.runtime.waiting_produces import AnswerCallback, ProduceAnswer
+from odradek_chaos.worlds.simulated.clock import SimClock
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
+from odradek_proto.records import check_batch
+from odradek_proto.topics import TopicPartition
+from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.v1 import controller_pb2
 from odradek_proto.values import replace
 
-from tests.scripts.exchange import Exchange
-from tests.scripts.in_memory import WALL_MS, Batch, Brokers, header
+from tests.scripts.exchange import CONTEXT, Exchange, end_of_epoch, list_offset
+from tests.scripts.in_memory import ORDERS, TOPIC_ID, Brokers
 from tests.scripts.node import Node
 
+START_MS = 1_000  # the time at which a story begins
+TURNS = 8  # of the loop, after which what was said by a step has been heard
+SETTINGS = ControllerSettings(node_id=0, cluster_id="", elr_enable=False)
 LONGEST_SETTLE = 200  # rounds; a story that needs more is stuck
 
 
@@ -54,16 +76,33 @@ class Stage(Exchange):
         self._shown: dict[int, str] = {}
         self._next_broker_epoch = 200
         self._before: PartitionRegistration | None = None
+        self._loop = SimLoop()
+        self._clock = SimClock(self._loop, random.Random(0))
+        self._deletes: list[asyncio.Task[None]] = []
+        self._loop.run(self._clock.sleep(START_MS))
 
     def run(self, line: str) -> list[str]:
         """Execute one command; afterwards every broker whose state line is new is shown."""
+        self._said = []
+        self._loop.run(self._execute(line))
+        assert not self._loop.unhandled, self._loop.unhandled
+        self._show()
+        return self._said
+
+    async def _execute(self, line: str) -> None:
         name, *words = line.split()
         plain = [word for word in words if "=" not in word]
         named = dict(word.split("=", 1) for word in words if "=" in word)
-        self._said = []
-        getattr(self, f"do_{name}")(*plain, **named)
-        self._show()
-        return self._said
+        done: Awaitable[None] | None = getattr(self, f"do_{name}")(*plain, **named)
+        if inspect.isawaitable(done):
+            await done
+        await self._turn()
+
+    async def _turn(self) -> None:
+        """Let everybody hear what has been said."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        self._answer_woken()
 
     def _show(self) -> None:
         for node in self.nodes:
@@ -83,7 +122,7 @@ class Stage(Exchange):
         policy = policy_for(TruncationMode(mode))
         self.brokers = Brokers(len(ids))
         self.registration = PartitionRegistration(ids, members, 0, 0, 0)
-        self.nodes = [Node(number, settings, policy, self._say) for number in ids]
+        self.nodes = [Node(number, settings, policy, self._clock, self._say) for number in ids]
         self._publish()
 
     def _publish(self, *, only: Sequence[int] | None = None) -> None:
@@ -91,10 +130,10 @@ class Stage(Exchange):
         first = not self._shown
         for node in self.nodes:
             if (node.running or first) and (only is None or node.number in only):
-                node.take(self.registration, self.brokers, self.now_ms)
+                node.take(self.registration, self.brokers)
         for node in self.nodes:
-            if isinstance(node.role, LeaderPartition):
-                node.step(node.role.on_brokers_changed(self.now_ms), self.now_ms)
+            if node.running and (only is None or node.number in only):
+                node.here.on_brokers_changed()
 
     def _change(self, **changes: object) -> None:
         """One change of the metadata: partition epoch + 1, and leader epoch + 1 with a new leader (R-55, R-56)."""
@@ -111,28 +150,25 @@ class Stage(Exchange):
         broker = self.brokers.broker(number)
         return broker is not None and broker.active
 
-    def _may_join(self, member: IsrMember) -> bool:
-        """Active, and the incarnation that the leader heard (KIP-903)."""
-        broker = self.brokers.broker(member.broker_id)
-        return broker is not None and broker.active and member.broker_epoch in (broker.broker_epoch, -1)
-
     def do_crash(self, number: str, power: str = "") -> None:
         node = self.nodes[int(number)]
+        self._hang_up(node)
         node.stop()
         if power:
             node.disk.lose_power()
 
-    def do_start(self, number: str, keep: str = "") -> None:
+    def do_start(self, number: str, keep: str = "", *, only: str = "") -> None:
         """A new process with a new broker epoch. Without `keep` it leaves the ISR first (R-152)."""
         who = int(number)
         self._next_broker_epoch += 1
         if not keep and self._active(who):
             self.do_fence(number)
         self.brokers.change(who, epoch=self._next_broker_epoch, fenced=False)
-        self.nodes[who].take(self.registration, self.brokers, self.now_ms)
+        self.nodes[who].broker_epoch = self._next_broker_epoch
+        self.nodes[who].take(self.registration, self.brokers)
         if self.registration.leader < 0 and who in self.registration.isr:
             self._change(leader=who)
-        self._publish()
+        self._publish(only=_numbers(only))
 
     def do_fence(self, number: str) -> None:
         """It leaves the ISR unless it is the last one; leaders come from the ISR, in replica order (R-134)."""
@@ -155,7 +191,7 @@ class Stage(Exchange):
         """A clean election; with `only`, just these brokers hear of it."""
         assert int(number) in self.registration.isr, (number, self.registration)
         self._change(leader=int(number))
-        self._publish(only=[int(each) for each in only.split(",")] if only else None)
+        self._publish(only=_numbers(only))
 
     def do_unclean(self, number: str) -> None:
         """R-133: the new leader is the whole ISR."""
@@ -173,55 +209,75 @@ class Stage(Exchange):
     def do_stale(self, number: str) -> None:
         """A broker is shown metadata that it has left behind (R-100)."""
         assert self._before is not None, "nothing has changed yet"
-        self.nodes[int(number)].take(self._before, self.brokers, self.now_ms)
+        self.nodes[int(number)].take(self._before, self.brokers)
 
-    def do_controller(
-        self, keep: str = "", *, error: str = "", lose: str = "", version: str = "", leader_epoch: str = ""
+    # --- AlterPartition --------------------------------------------------------------------------------------------
+
+    async def do_controller(
+        self,
+        *words: str,
+        error: str = "",
+        whole: str = "",
+        lose: str = "",
+        version: str = "",
+        leader_epoch: str = "",
     ) -> None:
-        """Answer the oldest proposal of the leader: with an error, or by the record that it asks for (R-54, R-55)."""
-        node = self._leader()
-        proposal = node.proposals.pop(0)
-        if error:
-            answer = IsrAnswer(ErrorCode[error])
-        elif version:
-            epoch = int(leader_epoch) if leader_epoch else proposal.leader_epoch
-            wished = tuple(member.broker_id for member in proposal.new_isr)
-            isr = self.registration.isr if int(version) == proposal.partition_epoch else wished
-            answer = IsrAnswer(ErrorCode.NONE, node.number, epoch, int(version), isr)
-        elif proposal.partition_epoch < self.registration.partition_epoch:
-            answer = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
-        elif not all(self._may_join(member) for member in proposal.new_isr):
-            answer = IsrAnswer(ErrorCode.INELIGIBLE_REPLICA)
+        """Answer the AlterPartition of a broker: as the controller decides, or as the story wants it."""
+        node = self._asking(next((int(word) for word in words if word.isdigit()), None))
+        request, answer = node.controller.requests.pop(0)
+        if whole:
+            response = controller_pb2.AlterPartitionResponse(error_code=ErrorCode[whole])
+        elif error or version:
+            response = self._forced(request.partitions[0], error, version, leader_epoch)
         else:
-            self._change(isr=tuple(member.broker_id for member in proposal.new_isr))
-            new = self.registration
-            answer = IsrAnswer(ErrorCode.NONE, new.leader, new.leader_epoch, new.partition_epoch, new.isr)
-        said = f"{answer.error.name}" if answer.error else f"isr={','.join(map(str, answer.isr))}"
-        if version:
-            said += f" leader_epoch={answer.leader_epoch} partition_epoch={answer.partition_epoch}"
+            response = self._decide(request)
+        said = _answer_text(response, epochs=bool(version))
         self._say(f"controller {'-x' if lose else '->'} b{node.number} AlterPartition {said}")
         if lose:
-            node.proposals.insert(0, proposal)  # it is sent again (R-50)
+            answer.set_exception(ControllerUnavailable("the answer is lost"))
         else:
-            node.step(node.leader.on_isr_answer(proposal, answer, self.now_ms), self.now_ms)
-        if not keep:
+            answer.set_result(response.SerializeToString())
+        await self._turn()
+        if "keep" not in words:
             self._publish()
 
-    def do_time(self, passed: str) -> None:
-        self.now_ms += int(passed)
-        for node in self.nodes:
-            if isinstance(node.role, LeaderPartition):
-                node.step(node.role.on_time(self.now_ms), self.now_ms)
-                node.answer(node.purgatory.on_time(self.now_ms))
+    def _asking(self, number: int | None) -> Node:
+        """Who is to be answered: the broker of that number, or the leader, or whoever asks."""
+        asking = [node for node in self.nodes if node.controller.requests]
+        wanted = self.registration.leader if number is None else number
+        found = next((node for node in asking if node.number == wanted), None)
+        if found is None and number is None and asking:
+            found = asking[0]
+        assert found is not None, f"no AlterPartition waits; asking are {[node.number for node in asking]}"
+        return found
+
+    def _decide(self, request: controller_pb2.AlterPartitionRequest) -> controller_pb2.AlterPartitionResponse:
+        """What the controller of today's metadata says (R-54, R-55). A yes that changes something is applied."""
+        topic = TopicImage(ORDERS.topic, TOPIC_ID, {ORDERS.partition: self.registration})
+        image = MetadataImage(
+            brokers=self.brokers.known, topics={ORDERS.topic: topic}, topic_names={TOPIC_ID: ORDERS.topic}
+        )
+        decision = alter_partition(image, SETTINGS, request)
+        if decision.records:
+            (altered,) = decision.answer.partitions
+            self._change(isr=tuple(altered.isr))
+            assert self.registration.partition_epoch == altered.partition_epoch, (self.registration, altered)
+        return decision.answer
+
+    def _forced(
+        self, item: controller_pb2.AlterPartitionItem, error: str, version: str, leader_epoch: str
+    ) -> controller_pb2.AlterPartitionResponse:
+        altered = controller_pb2.AlteredPartition(topic_id=item.topic_id, partition=item.partition)
+        if error:
+            altered.error_code = ErrorCode[error]
+        else:
+            wished = [member.broker_id for member in item.new_isr]
+            altered.leader_epoch = int(leader_epoch) if leader_epoch else item.leader_epoch
+            altered.partition_epoch = int(version)
+            altered.isr.extend(self.registration.isr if int(version) == item.partition_epoch else wished)
+        return controller_pb2.AlterPartitionResponse(partitions=[altered])
 
     # --- Clients ---------------------------------------------------------------------------------------------------
-
-    def _leader(self) -> Node:
-        return next(
-            node
-            for node in self.nodes
-            if isinstance(node.role, LeaderPartition) and node.number == self.registration.leader
-        )
 
     def do_produce(
         self,
@@ -234,37 +290,48 @@ class Stage(Exchange):
         sequence: str = "-1",
     ) -> None:
         node = self.nodes[int(number)]
-        leader = node.leader
         following = int(sequence)
         for value in values:
             records = tuple(value.split("+"))
-            sent = header(count=len(records), producer_id=int(producer), producer_epoch=int(epoch), sequence=following)
+            batch = encode_batch(
+                [(self._clock.wall_ms(), None, each.encode(), ()) for each in records],
+                producer_id=int(producer),
+                producer_epoch=int(epoch),
+                base_sequence=following,
+            )
             following += len(records) if int(producer) >= 0 else 0
             wanted = -1 if acks == "all" else int(acks)
-            decision = leader.prepare_append(sent, wanted, self.now_ms, WALL_MS)
-            if decision.error != ErrorCode.NONE:
-                self._say(f"{value} {decision.error.name}: {decision.message}")
-                continue
-            effects = []
-            if decision.header is None:
+            self._note_repetition(node, value, batch, wanted)
+            assert node.log is not None, f"b{number} is down"
+            node.log.in_hand = [records]
+            node.here.produce(memoryview(batch), wanted, int(timeout), self._answered(value))
+            self._answer_woken()
+
+    def _note_repetition(self, node: Node, value: str, batch: bytes, acks: int) -> None:
+        """A repeated batch is not written and waits as the first one did (R-16): there is nothing to see but this."""
+        if isinstance(node.role, LeaderPartition):
+            header = check_batch(memoryview(batch))
+            decision = node.leader.prepare_append(header, acks, self._clock.now_ms(), self._clock.wall_ms())
+            if decision.duplicate:
                 self._say(f"{value} repeats offset {decision.base_offset}")
-            else:
-                node.disk.append([Batch(decision.header, records)])
-                effects = leader.on_appended([decision.header], self.now_ms)
-            if wanted == -1:
-                node.purgatory.add(decision.required_offset, self.now_ms + int(timeout), value)
-            elif wanted == 1:
+
+    def _answered(self, value: str) -> AnswerCallback:
+        def say(answer: ProduceAnswer) -> None:
+            if answer.error is ErrorCode.NONE:
                 self._say(f"{value} acknowledged")
-            node.step(effects, self.now_ms)
-            node.answer(node.purgatory.on_progress(leader))
-            self._answer_waiting(node)
+            elif answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                who = f"leader=b{answer.leader_id}" if answer.leader_id >= 0 else "leader=none"
+                self._say(f"{value} {answer.error.name} {who} epoch={answer.leader_epoch}")
+            else:
+                self._say(f"{value} {answer.error.name}" + (f": {answer.message}" if answer.message else ""))
+
+        return say
 
     def do_read(self, number: str, *, epoch: str = "-1", **named: str) -> None:
         """A consumer's fetch from an offset (`from=2`)."""
         node = self.nodes[int(number)]
-        assert node.role is not None, f"b{number} is down"
         offset = int(named["from"])
-        decision = node.role.fetch_by_consumer(offset, int(epoch), -1, False, self.now_ms)
+        decision = node.here.fetch_as_consumer(offset, int(epoch), -1, False)
         if decision.error != ErrorCode.NONE:
             self._say(f"consumer at {offset}: {decision.error.name}")
             return
@@ -272,41 +339,63 @@ class Stage(Exchange):
         self._say(f"consumer at {offset}: {' '.join(map(str, batches)) or 'nothing yet'}")
 
     def do_latest(self, number: str) -> None:
-        error, offset = self.nodes[int(number)].leader.offset_bound(-1, replica=False, read_committed=False)
+        error, offset = list_offset(self.nodes[int(number)], -1, LATEST, -1)
         self._say(f"latest: {offset if error == ErrorCode.NONE else error.name}")
 
-    def do_probe(self, number: str, *, epoch: str = "-1") -> None:
-        """Fetch of a replica and of a consumer, ListOffsets and OffsetsForLeaderEpoch, one line each (R-111)."""
+    def do_delete(self, number: str, offset: str, *, timeout: str = "30000") -> None:
+        """DeleteRecords: everything below the offset goes. Its answer may come later (R-125)."""
+        self._deletes = [each for each in self._deletes if not each.done()]
+        self._deletes.append(self._loop.create_task(self._delete(self.nodes[int(number)], int(offset), int(timeout))))
+
+    async def _delete(self, node: Node, offset: int, timeout_ms: int) -> None:
+        service = ReplicaService(replicas=cast("ReplicaManager", _Replicas(node)), broker_id=node.number)
+        asked = pb.DeleteRecordsPartition(topic=ORDERS.topic, partition=ORDERS.partition, offset=offset)
+        request = pb.DeleteRecordsRequest(timeout_ms=timeout_ms, partitions=[asked])
+        said = await service.delete_records(request.SerializeToString(), CONTEXT)
+        (deleted,) = pb.DeleteRecordsResponse.FromString(said).partitions
+        error = ErrorCode(deleted.error_code)
+        self._say(f"delete below {offset}: {'done' if error is ErrorCode.NONE else error.name}")
+
+    def do_probe(self, number: str, fetches: str = "", *, epoch: str = "-1", replica: str = "") -> None:
+        """Fetch of a replica and of a consumer, ListOffsets and OffsetsForLeaderEpoch, one line each (R-111).
+
+        The replica stands at the end of the log and says nothing of its epochs. Its position is not recorded.
+        """
         node, believed = self.nodes[int(number)], int(epoch)
-        role, replica = node.role, next(each.number for each in self.nodes if each is not node)
-        assert role is not None, f"b{number} is down"
-        if isinstance(role, LeaderPartition):
-            fetch = FollowerFetch(replica, -1, role.log.log_end_offset, believed, -1, 0)
-            answers = {
-                f"fetch of b{replica}": role.read_for_follower(fetch).error,
-                "fetch of a consumer": role.fetch_by_consumer(0, believed, -1, False, self.now_ms).error,
-                "ListOffsets": role.offset_bound(believed, replica=True, read_committed=False)[0],
-                "OffsetsForLeaderEpoch": role.end_offset_for_epoch(believed, 0)[0],
-            }
-        else:
-            answers = dict.fromkeys(("fetch of a consumer", "every other"), role.refusal(believed))
+        other = int(replica) if replica else next(each.number for each in self.nodes if each is not node)
+        fetch = FollowerFetch(other, -1, node.open_log.log_end_offset, believed, -1, 0)
+        answers = {
+            f"fetch of b{other}": node.here.look_as_follower(fetch).error,
+            "fetch of a consumer": node.here.fetch_as_consumer(0, believed, -1, False).error,
+        }
+        if not fetches:
+            answers["ListOffsets"] = list_offset(node, believed, LATEST, other)[0]
+            answers["OffsetsForLeaderEpoch"] = end_of_epoch(node, believed, 0, other)[0]
         for request, error in answers.items():
             self._say(f"b{number} answers {request}: {error.name}")
 
     # --- Disks and time --------------------------------------------------------------------------------------------
 
-    def do_settle(self) -> None:
+    async def do_time(self, passed: str) -> None:
+        """Timers run when their time comes, and then every leader looks at its ISR once."""
+        await self._clock.sleep(int(passed))
+        for node in self.nodes:
+            if node.running:
+                node.here.on_time()
+
+    async def do_settle(self) -> None:
         """Let everything run until nothing moves; only the end is told, not the way."""
         said, self._said[:] = list(self._said), []
         quiet = 0
         for _ in range(LONGEST_SETTLE):
             before = [node.describe() for node in self.nodes]
-            self.now_ms += 1_000
+            await self._clock.sleep(1_000)
             for node in self.nodes:
                 if node.running and not isinstance(node.role, LeaderPartition) and node.follower.in_flight is None:
                     self.do_fetch(str(node.number))
-            while self._leader().proposals:
-                self.do_controller()
+            await self._turn()
+            while any(node.proposals for node in self.nodes):
+                await self.do_controller()
             quiet = quiet + 1 if before == [node.describe() for node in self.nodes] else 0
             if quiet == 3:  # a question about epochs and one about offsets change nothing by themselves
                 break
@@ -322,3 +411,27 @@ class Stage(Exchange):
     def do_checkpoint(self, number: str) -> None:
         node = self.nodes[int(number)]
         node.disk.high_watermark_checkpoint = node.open_log.high_watermark
+
+
+class _Replicas:
+    """What `ReplicaService` asks of a broker's `ReplicaManager`: its one replica."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def lookup(self, tp: TopicPartition) -> object:
+        return self._node.here
+
+
+def _numbers(only: str) -> list[int] | None:
+    return [int(each) for each in only.split(",")] if only else None
+
+
+def _answer_text(response: controller_pb2.AlterPartitionResponse, *, epochs: bool) -> str:
+    if response.error_code:
+        return f"{ErrorCode(response.error_code).name}, the whole request"
+    (item,) = response.partitions
+    if item.error_code:
+        return ErrorCode(item.error_code).name
+    said = f"isr={','.join(map(str, item.isr))}"
+    return said + (f" leader_epoch={item.leader_epoch} partition_epoch={item.partition_epoch}" if epochs else "")
