@@ -12,16 +12,20 @@ damage            the next piece of a snapshot arrives with a bit turned over
 installs 2        run until node 2 has got a snapshot
 fetches 2         run until node 2 has got the first piece of one
 run 500           let so many milliseconds pass
+stands 2          run until node 2 opens an epoch             fails 2       run until node 2 stops for good, by itself
+hold 3 2 Vote     node 3's next answer to node 2 of this kind (PreVote, Vote, Fetch) stays on its way
+deliver           it arrives, late
 probe 2 3 epoch=1 [Vote Fetch]    node 2 is handed what node 3 would say, with its log, if it believed in that epoch;
                   without names everything that the quorum says. No link has to work, and node 3 hears no answer.
 
 Said is what changes a node (transitions, high watermarks, leaders that it hears of), and who asks whom for a vote: `->`
-arrives; `-x` is lost. A question that is asked again in the same words, because nothing came back, is
+arrives, `-x` is lost, `..` is held. A question that is asked again in the same words, because nothing came back, is
 said once per block. Times are ms since the block began.
 """
 
 from __future__ import annotations
 
+import pytest
 from odradek_broker.core.partition.messages import Transition
 from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import (
@@ -30,6 +34,7 @@ from odradek_broker.core.quorum.messages import (
     Effect,
     EndEpoch,
     Fetch,
+    FetchAnswer,
     FetchSnapshot,
     HighWatermarkAdvanced,
     LeaderChanged,
@@ -42,10 +47,11 @@ from odradek_broker.core.quorum.messages import (
     Vote,
     VoteAnswer,
 )
+from odradek_broker.core.quorum.roles import Candidate
 
-from tests.broker.quorum_simulation.node import Node
+from tests.broker.quorum_simulation.node import Node, QuorumFault
 from tests.broker.quorum_simulation.world import Call
-from tests.scripts.quorum.wire import IS_LOST, ToldWorld
+from tests.scripts.quorum.wire import ARRIVES, IS_HELD, IS_LATE, IS_LOST, ToldWorld, name_of
 
 CONFIG = {"snapshot": "snapshot_max_bytes", "retention": "retention_bytes", "piece": "fetch_max_bytes"}
 
@@ -99,7 +105,7 @@ class QuorumStage:
                 self._answer = effect.answer
 
     def _heard(self, call: Call, answer: Answer | None, fate: str) -> None:
-        """Say what concerns votes."""
+        """Say what concerns votes, and an answer that is held or late."""
         asks, answers = call.sender.node_id, call.send.peer_id
         request = call.send.request
         if answer is None:
@@ -107,11 +113,13 @@ class QuorumStage:
                 self._ask(asks, answers, request, fate)
             return
         self._asked.pop((asks, answers), None)
-        if isinstance(answer, VoteAnswer):
-            self._said.append(f"{self._now()} n{answers} {fate} n{asks} {_name(request)}Reply {_content(answer)}")
+        if isinstance(answer, VoteAnswer) or fate in (IS_HELD, IS_LATE):
+            arrow, late = (ARRIVES, "late ") if fate == IS_LATE else (fate, "")
+            text = f"{late}{name_of(request)}Reply {_content(answer)}"
+            self._said.append(f"{self._now()} n{answers} {arrow} n{asks} {text}")
 
     def _ask(self, asks: int, answers: int, vote: Vote, fate: str) -> None:
-        text = f"{_name(vote)} epoch={vote.epoch} last={vote.last_epoch} end={vote.end_offset}"
+        text = f"{name_of(vote)} epoch={vote.epoch} last={vote.last_epoch} end={vote.end_offset}"
         arrow = f"{self._now()} n{asks} {fate} n{answers} "
         if fate != IS_LOST or self._asked.get((asks, answers)) != text:
             self._said.append(arrow + text)
@@ -184,6 +192,25 @@ class QuorumStage:
     def _on_run(self, duration_ms: str) -> None:
         self._world.run_for(int(duration_ms))
 
+    def _on_stands(self, node_id: str) -> None:
+        core = self._world.nodes[int(node_id)].core
+        assert core is not None, f"n{node_id} is down"
+        before = core.role
+        self._world.run_until(lambda: isinstance(core.role, Candidate) and core.role is not before)
+
+    def _on_fails(self, node_id: str) -> None:
+        with pytest.raises(QuorumFault, match=f"^node {node_id}: ") as found:
+            self._world.run_until(lambda: False)
+        reason = str(found.value).removeprefix(f"node {node_id}: ")
+        self._said.append(f"{self._now()} n{node_id} stops for good: {reason}")
+        self._world.crash(int(node_id))
+
+    def _on_hold(self, sender: str, receiver: str, name: str) -> None:
+        self._world.hold(int(sender), int(receiver), name)
+
+    def _on_deliver(self) -> None:
+        self._world.deliver()
+
     def _on_probe(self, receiver: str, sender: str, epoch: str, *names: str) -> None:
         node, other = self._world.nodes[int(receiver)], self._world.nodes[int(sender)]
         requests = _requests(other, int(epoch.removeprefix("epoch=")))
@@ -213,18 +240,15 @@ def _requests(sender: Node, epoch: int) -> dict[str, Request]:
     }
 
 
-def _name(request: Request) -> str:
-    """Of a request: a pre-vote is a `Vote` as well."""
-    return "PreVote" if isinstance(request, Vote) and request.pre_vote else type(request).__name__
-
-
-def _content(answer: VoteAnswer) -> str:
-    """A leader that is named is the reason of a refusal, if there is one."""
-    if answer.error:
-        return _told(answer)
-    leader = "" if answer.leader_id < 0 or answer.granted else f" leader=n{answer.leader_id}"
-    said = "granted provisionally" if answer.provisional else "granted" if answer.granted else "refused"
-    return f"{said} epoch={answer.epoch}{leader}"
+def _content(answer: Answer) -> str:
+    """An answer on its way. A leader that is named is the reason of a refusal, if there is one."""
+    if isinstance(answer, VoteAnswer) and not answer.error:
+        leader = "" if answer.leader_id < 0 or answer.granted else f" leader=n{answer.leader_id}"
+        said = "granted provisionally" if answer.provisional else "granted" if answer.granted else "refused"
+        return f"{said} epoch={answer.epoch}{leader}"
+    if isinstance(answer, FetchAnswer) and not answer.error:
+        return f"batches={len(answer.headers)} hw={answer.high_watermark} epoch={answer.epoch}"
+    return _told(answer)
 
 
 def _told(answer: Answer | None) -> str:

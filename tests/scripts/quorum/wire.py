@@ -1,4 +1,4 @@
-"""The simulated world of a quorum's transcript: it says what becomes of each message.
+"""The simulated world of a quorum's transcript: it says what becomes of each message, and keeps an answer on its way.
 
 Stories have no loss by chance, so a message is lost for one of two reasons: its link was cut, or nobody listens.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from odradek_broker.core.quorum.messages import Answer, Token
+from odradek_broker.core.quorum.messages import Answer, Request, Token, Vote
 
 from tests.broker.quorum_simulation.node import Node, StoredBatch
 from tests.broker.quorum_simulation.world import Call, QuorumWorld
 
-ARRIVES, IS_LOST = "->", "-x"
+ARRIVES, IS_LOST, IS_HELD, IS_LATE = "->", "-x", "..", "late"
 
 Listener = Callable[[Call, Answer | None, str], None]  # a request or its answer, and what becomes of it
+
+
+def name_of(request: Request) -> str:
+    """A pre-vote is a `Vote` as well."""
+    return "PreVote" if isinstance(request, Vote) and request.pre_vote else type(request).__name__
 
 
 class ToldWorld(QuorumWorld):
@@ -25,6 +30,20 @@ class ToldWorld(QuorumWorld):
     ) -> None:
         super().__init__(voters, observers, seed=seed, config=config)
         self._listener = listener
+        self._to_hold: tuple[int, int, str] | None = None
+        self._held: tuple[Call, Answer] | None = None
+
+    def hold(self, sender: int, receiver: int, name: str) -> None:
+        """Keep one node's next answer to such a request of another one on its way, until it is delivered."""
+        self._to_hold = sender, receiver, name
+
+    def deliver(self) -> None:
+        """The held answer arrives, whatever has become of the link since."""
+        assert self._held is not None, "no answer is held"
+        (call, answer), self._held = self._held, None
+        assert self._is_waited_for(call), "whoever asked has given up or died"
+        self._listener(call, answer, IS_LATE)
+        super()._answered(call, answer)
 
     def reply(self, node: Node, token: Token, answer: Answer, batches: Sequence[StoredBatch]) -> None:
         assert isinstance(token, Call)
@@ -41,6 +60,10 @@ class ToldWorld(QuorumWorld):
 
     def _answered(self, call: Call, answer: Answer) -> None:
         if self._is_waited_for(call):
+            if (call.send.peer_id, call.sender.node_id, name_of(call.send.request)) == self._to_hold:
+                self._to_hold, self._held = None, (call, answer)
+                self._listener(call, answer, IS_HELD)
+                return
             self._listener(call, answer, ARRIVES)
         super()._answered(call, answer)
 
