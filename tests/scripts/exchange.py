@@ -27,6 +27,7 @@ from odradek_broker.runtime.hosted import HostedReplica
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext, Files
 from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.values import replace
 
 from tests.scripts.in_memory import ORDERS, Brokers
 from tests.scripts.node import Node
@@ -78,13 +79,16 @@ class Exchange:
 
     # --- Commands --------------------------------------------------------------------------------------------------
 
-    def do_fetch(self, number: str, *words: str, lose: str = "") -> None:
+    def do_fetch(self, number: str, *words: str, lose: str = "", last: str = "") -> None:
         """One exchange between a follower and its leader, whatever the follower has to ask."""
         node = self.nodes[int(number)]
         request = node.follower.next_request(node.clock.now_ms())
         if request is None:
             self._say(f"b{number} asks nothing")
             return
+        if last:
+            assert isinstance(request, FetchRequest), request
+            request = replace(request, last_fetched_epoch=int(last))
         question = Question(node, self.nodes[node.follower.leader], request)
         if "late" in words:
             self._late[node.number] = question
@@ -271,10 +275,16 @@ def _text(question: Question) -> str:
         case FetchRequest():
             last = f" last={request.last_fetched_epoch}" if request.last_fetched_epoch >= 0 else ""
             epoch = f" epoch={request.current_leader_epoch}" if request.current_leader_epoch >= 0 else ""
-            late = question.fetch is not None and question.fetch.replica_epoch != question.node.broker_epoch
-            sender = f" broker_epoch={question.fetch.replica_epoch}" if late and question.fetch is not None else ""
-            return f"Fetch offset={request.fetch_offset}{epoch}{last}{sender}"
+            return f"Fetch offset={request.fetch_offset}{epoch}{last}{_sender(question)}"
         case EpochRequest():
             return f"OffsetForLeaderEpoch epoch={request.current_leader_epoch} asked={request.leader_epoch}"
         case OffsetsRequest():
             return "ListOffsets"
+
+
+def _sender(question: Question) -> str:
+    """The process that asks, when it is not the one that the leader's metadata know."""
+    assert question.fetch is not None
+    known = question.target.brokers.broker(question.node.number)
+    mine = question.fetch.replica_epoch
+    return f" broker_epoch={mine}" if known is not None and known.broker_epoch != mine else ""

@@ -122,6 +122,7 @@ class Node:
 
     def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # a story may end before its answer
         self._tasks = [each for each in self._tasks if not each.done()] + [task]
         return task
 

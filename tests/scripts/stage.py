@@ -5,6 +5,7 @@ produce 0 m1 m2+m3 acks=all timeout=30000    batches of one or more records, to 
 produce 0 m1 producer=7 epoch=1 sequence=4   of an idempotent producer, whose batches follow from that sequence on
 fetch 1 [lose=request|reply] [hold|late] [wait]   one question of broker 1 and its answer; `hold`: the answer is held
                                              on the way, `late`: the question is; `wait` lets it wait for data
+fetch 1 last=9                               the same, and it says that its newest epoch is 9
 deliver 1                                    what is held arrives
 expire 1                                     the waiting fetch of broker 1 runs out
 settle                                       fetches and ISR changes until nothing moves
@@ -18,7 +19,7 @@ crash 1 [power]                              kill; with `power` what was not flu
 start 1 [keep] [only=1]                      boot and unfence; with `keep` it never left the ISR (L-12)
 fence 0, unfence 0                           the controller's view of a broker
 elect 1 [only=0,2], unclean 1                elections; with `only`, just these brokers hear of it
-flush 1, checkpoint 1                        the log to the disk; the high watermark to its file
+flush 1, checkpoint 1 [lost]                 the log to the disk; the high watermark to its file, or the file is lost
 time 5000                                    the clock goes on, timers run
 read 0 from=2 [epoch=1], latest 0            a consumer's fetch; ListOffsets
 delete 0 2 [timeout=30000]                   DeleteRecords up to offset 2
@@ -408,9 +409,9 @@ class Stage(Exchange):
         disk = self.nodes[int(number)].disk
         disk.flushed = len(disk.batches)
 
-    def do_checkpoint(self, number: str) -> None:
+    def do_checkpoint(self, number: str, lost: str = "") -> None:
         node = self.nodes[int(number)]
-        node.disk.high_watermark_checkpoint = node.open_log.high_watermark
+        node.disk.high_watermark_checkpoint = 0 if lost else node.open_log.high_watermark
 
 
 class _Replicas:
