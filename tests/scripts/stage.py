@@ -1,6 +1,6 @@
 """The commands of a transcript: a small cluster, a controller that follows A11, and a network that loses on command.
 
-cluster brokers=2 mode=fetch min_isr=1 lag=10000 isr=0,1   a new cluster; b0 leads in epoch 0
+cluster brokers=2 mode=fetch min_isr=1 lag=10000 isr=0,1 elr=off   a new cluster; b0 leads in epoch 0
 produce 0 m1 m2+m3 acks=all timeout=30000    batches of one or more records, to broker 0
 produce 0 m1 producer=7 epoch=1 sequence=4   of an idempotent producer, whose batches follow from that sequence on
 fetch 1 [lose=request|reply] [hold|late] [wait]   one question of broker 1 and its answer; `hold`: the answer is held
@@ -16,9 +16,10 @@ controller version=1 [leader_epoch=1]        it says yes, of these epochs, and c
 publish                                      every running broker sees the metadata
 touch                                        a change of the metadata that leaves leader and ISR, seen by all
 crash 1 [power]                              kill; with `power` what was not flushed is lost
-start 1 [keep] [only=1]                      boot and unfence; with `keep` it never left the ISR (L-12)
-fence 0, unfence 0                           the controller's view of a broker
-elect 1 [only=0,2], unclean 1                elections; with `only`, just these brokers hear of it
+start 1 [keep|clean] [only=1]                boot and unfence; with `keep` it never left the ISR (L-12), with `clean` it
+                                             was stopped in peace (R-141)
+fence 0, unfence 0                           the controller believes that a broker is dead, or alive again
+elect 1 [only=0,2], unclean 1                who is to lead; with `only`, just these brokers hear of it
 flush 1, checkpoint 1 [lost]                 the log to the disk; the high watermark to its file, or the file is lost
 time 5000                                    the clock goes on, timers run
 read 0 from=2 [epoch=1], latest 0            a consumer's fetch; ListOffsets
@@ -26,8 +27,9 @@ delete 0 2 [timeout=30000]                   DeleteRecords up to offset 2
 probe 0 [fetches] [replica=2] [epoch=1]      each request (or fetch) with a leader epoch, of one who believes in it
 stale 0                                      the metadata from before the last change arrive once more
 
-What brokers say and do comes from their own code (`node`, `exchange`), and so does the controller's judgement of an
-AlterPartition. Elections and the fencing of a broker are played here; controller/ has the stories of the real ones.
+What brokers say and do comes from their own code (`node`, `exchange`), and so does what the controller makes of an
+AlterPartition and of a broker that comes or goes. When it does so, and `elect` and `unclean`, are up to the story;
+controller/ has the stories of the real ones.
 """
 
 from __future__ import annotations
@@ -39,8 +41,10 @@ from collections.abc import Awaitable, Sequence
 from typing import cast
 
 from odradek_broker.core.controller.alter_partition import alter_partition
+from odradek_broker.core.controller.partitions import elect_leaderless, remove_broker
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
+from odradek_broker.core.metadata.records import MetadataRecord, apply
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import FollowerFetch, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
@@ -65,7 +69,6 @@ from tests.scripts.node import Node
 
 START_MS = 1_000  # the time at which a story begins
 TURNS = 8  # of the loop, after which what was said by a step has been heard
-SETTINGS = ControllerSettings(node_id=0, cluster_id="", elr_enable=False)
 LONGEST_SETTLE = 200  # rounds; a story that needs more is stuck
 
 
@@ -80,6 +83,7 @@ class Stage(Exchange):
         self._loop = SimLoop()
         self._clock = SimClock(self._loop, random.Random(0))
         self._deletes: list[asyncio.Task[None]] = []
+        self._settings = ControllerSettings(node_id=0, cluster_id="", elr_enable=False)
         self._loop.run(self._clock.sleep(START_MS))
 
     def run(self, line: str) -> list[str]:
@@ -115,12 +119,20 @@ class Stage(Exchange):
     # --- Cluster ---------------------------------------------------------------------------------------------------
 
     def do_cluster(
-        self, *, brokers: str = "2", mode: str = "fetch", min_isr: str = "1", lag: str = "10000", isr: str = ""
+        self,
+        *,
+        brokers: str = "2",
+        mode: str = "fetch",
+        min_isr: str = "1",
+        lag: str = "10000",
+        isr: str = "",
+        elr: str = "off",
     ) -> None:
         ids = tuple(range(int(brokers)))
         members = tuple(int(each) for each in isr.split(",")) if isr else ids
         settings = PartitionSettings(min_insync_replicas=int(min_isr), replica_lag_time_max_ms=int(lag))
         policy = policy_for(TruncationMode(mode))
+        self._settings = replace(self._settings, elr_enable=elr == "on", min_insync_replicas=int(min_isr))
         self.brokers = Brokers(len(ids))
         self.registration = PartitionRegistration(ids, members, 0, 0, 0)
         self.nodes = [Node(number, settings, policy, self._clock, self._say) for number in ids]
@@ -142,14 +154,31 @@ class Stage(Exchange):
         new = replace(old, partition_epoch=old.partition_epoch + 1, **changes)
         if new.leader != old.leader:
             new = replace(new, leader_epoch=old.leader_epoch + 1)
-            who = "no leader" if new.leader < 0 else f"leader b{new.leader}"
-            isr = ",".join(str(each) for each in new.isr)
-            self._say(f"controller: {who} epoch={new.leader_epoch} isr={isr}")
-        self.registration, self._before = new, old
+        self._become(new)
 
-    def _active(self, number: int) -> bool:
-        broker = self.brokers.broker(number)
-        return broker is not None and broker.active
+    def _image(self) -> MetadataImage:
+        """The controller's metadata, for its own code to decide by."""
+        topic = TopicImage(ORDERS.topic, TOPIC_ID, {ORDERS.partition: self.registration})
+        brokers, names = dict(self.brokers.known), {TOPIC_ID: ORDERS.topic}
+        return MetadataImage(brokers=brokers, topics={ORDERS.topic: topic}, topic_names=names)
+
+    def _apply(self, records: Sequence[MetadataRecord]) -> None:
+        """The controller's records are committed; nobody has seen them yet."""
+        image = self._image()
+        for record in records:
+            apply(image, record, image.offset, image.epoch)
+        new = image.partition(ORDERS)
+        assert new is not None, records
+        if new != self.registration:
+            self._become(new)
+
+    def _become(self, new: PartitionRegistration) -> None:
+        old = self.registration
+        if (new.leader, new.eligible) != (old.leader, old.eligible):
+            who = "no leader" if new.leader < 0 else f"leader b{new.leader}"
+            eligible = f" eligible={_ids(new.eligible) or 'nobody'}" if self._settings.elr_enable else ""
+            self._say(f"controller: {who} epoch={new.leader_epoch} isr={_ids(new.isr) or 'nobody'}{eligible}")
+        self.registration, self._before = new, old
 
     def do_crash(self, number: str, power: str = "") -> None:
         node = self.nodes[int(number)]
@@ -158,34 +187,33 @@ class Stage(Exchange):
         if power:
             node.disk.lose_power()
 
-    def do_start(self, number: str, keep: str = "", *, only: str = "") -> None:
+    def do_start(self, number: str, *words: str, only: str = "") -> None:
         """A new process with a new broker epoch. Without `keep` it leaves the ISR first (R-152)."""
         who = int(number)
         self._next_broker_epoch += 1
-        if not keep and self._active(who):
-            self.do_fence(number)
+        if "keep" not in words:
+            unclean = () if "clean" in words else (who,)  # R-141
+            self._apply(remove_broker(self._image(), self._settings, who, unclean))
+            self.brokers.change(who, fenced=True)
+            self._publish()
         self.brokers.change(who, epoch=self._next_broker_epoch, fenced=False)
         self.nodes[who].broker_epoch = self._next_broker_epoch
         self.nodes[who].take(self.registration, self.brokers)
-        if self.registration.leader < 0 and who in self.registration.isr:
-            self._change(leader=who)
+        self._apply(elect_leaderless(self._image(), self._settings, unfenced=who))
         self._publish(only=_numbers(only))
 
     def do_fence(self, number: str) -> None:
-        """It leaves the ISR unless it is the last one; leaders come from the ISR, in replica order (R-134)."""
+        """R-134, R-135."""
         who = int(number)
+        self._apply(remove_broker(self._image(), self._settings, who))
         self.brokers.change(who, fenced=True)
-        old = self.registration
-        isr = tuple(each for each in old.isr if each != who) or old.isr
-        leader = old.leader
-        if leader == who:
-            leader = next((each for each in old.replicas if each in isr and self._active(each)), -1)
-        if (isr, leader) != (old.isr, old.leader):
-            self._change(isr=isr, leader=leader)
         self._publish()
 
     def do_unfence(self, number: str) -> None:
-        self.brokers.change(int(number), fenced=False)
+        """R-136."""
+        who = int(number)
+        self._apply(elect_leaderless(self._image(), self._settings, unfenced=who))
+        self.brokers.change(who, fenced=False)
         self._publish()
 
     def do_elect(self, number: str, *, only: str = "") -> None:
@@ -254,15 +282,8 @@ class Stage(Exchange):
 
     def _decide(self, request: controller_pb2.AlterPartitionRequest) -> controller_pb2.AlterPartitionResponse:
         """What the controller of today's metadata says (R-54, R-55). A yes that changes something is applied."""
-        topic = TopicImage(ORDERS.topic, TOPIC_ID, {ORDERS.partition: self.registration})
-        image = MetadataImage(
-            brokers=self.brokers.known, topics={ORDERS.topic: topic}, topic_names={TOPIC_ID: ORDERS.topic}
-        )
-        decision = alter_partition(image, SETTINGS, request)
-        if decision.records:
-            (altered,) = decision.answer.partitions
-            self._change(isr=tuple(altered.isr))
-            assert self.registration.partition_epoch == altered.partition_epoch, (self.registration, altered)
+        decision = alter_partition(self._image(), self._settings, request)
+        self._apply(decision.records)
         return decision.answer
 
     def _forced(
@@ -424,6 +445,10 @@ class _Replicas:
         return self._node.here
 
 
+def _ids(ids: Sequence[int]) -> str:
+    return ",".join(map(str, ids))
+
+
 def _numbers(only: str) -> list[int] | None:
     return [int(each) for each in only.split(",")] if only else None
 
@@ -434,5 +459,5 @@ def _answer_text(response: controller_pb2.AlterPartitionResponse, *, epochs: boo
     (item,) = response.partitions
     if item.error_code:
         return ErrorCode(item.error_code).name
-    said = f"isr={','.join(map(str, item.isr))}"
+    said = f"isr={_ids(item.isr)}"
     return said + (f" leader_epoch={item.leader_epoch} partition_epoch={item.partition_epoch}" if epochs else "")
