@@ -349,6 +349,28 @@ def test_preferred_leaders_come_back_by_themselves() -> None:
     Cluster(leader_imbalance_check_interval_s=10).run(story)
 
 
+def test_a_refused_write_is_not_tried_again_and_again() -> None:
+    """The quorum leads no more and cannot say so yet: its disk is still busy with it. Its controller waits for that.
+
+    Seed 494 of the simulated world found it: fencings were refused and due again in the same instant, for ever.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        cluster.log.leader_id, cluster.log.epoch = -1, cluster.log.epoch + 1
+        cluster.kill(3)
+        await cluster.sleep(3_000)
+        refused = [facts for _, node_id, event, facts in cluster.events if event == "controller_write_refused"]
+        assert len(refused) == 1
+        assert cluster.members[1].controller.early_fencings == 0
+        cluster.log.nodes[1].tell(cluster.log.nodes[1].resigned)
+        cluster.log.elect(2)
+        await cluster.until(lambda: cluster.fenced(3, seen_by=1))
+        assert cluster.partition(seen_by=2).leader == 2
+
+    Cluster().run(story)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_same_seed_tells_the_same_story(seed: int) -> None:
     """Nothing here asks a wall clock or iterates over what has no order."""

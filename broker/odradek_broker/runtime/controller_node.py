@@ -171,7 +171,7 @@ class ControllerNode:
     def step_sessions(self) -> None:
         """Look at the sessions now: something happened, or a deadline has come."""
         term = self._term
-        if term is None:
+        if term is None or term.refused:
             return
         self._carry_out(term, term.sessions.on_time(term.ahead, self.clock.now_ms()))
         if term.timer is not None:
@@ -204,7 +204,11 @@ class ControllerNode:
 
     def _write(self, term: Term, records: list[MetadataRecord]) -> None:
         """Append one atomic batch and apply it ahead. Raises `NotLeader`."""
-        base = self.quorum.append([encode(record) for record in records], epoch=term.epoch)
+        try:
+            base = self.quorum.append([encode(record) for record in records], epoch=term.epoch)
+        except NotLeader:
+            term.refused = True
+            raise
         for index, record in enumerate(records):
             apply(term.ahead, record, base + index, term.epoch)
             if record.partition_change.unclean:
@@ -215,7 +219,11 @@ class ControllerNode:
                     self._on_event(*described)
 
     def _write_if_leader(self, term: Term, records: list[MetadataRecord]) -> None:
-        """For what nobody waits for: when the leadership is lost, it is for the next controller to decide."""
+        """For what nobody waits for: when the leadership is lost, it is for the next controller to decide.
+
+        The quorum may know that before it can say so: what it says waits for its disk. So nothing is decided any more
+        in a term whose write was refused; the same fencing would be due again at once, and refused again.
+        """
         try:
             self._write(term, records)
         except NotLeader:
@@ -223,15 +231,17 @@ class ControllerNode:
 
     def _carry_out(self, term: Term, effects: list[SessionEffect]) -> None:
         for effect in effects:
+            if term.refused:
+                return
             match effect:
                 case Dial():
                     self._start(term, self._dial(term, effect))
                 case Fence(broker_id, reason):
                     records = list(fence_broker(term.ahead, self.settings, broker_id).records)
                     if records:
-                        self.early_fencings += reason.early
                         self._event("broker_fencing", {"broker_id": broker_id, "reason": reason.value})
                         self._write_if_leader(term, records)
+                        self.early_fencings += reason.early and not term.refused
                 case SuspectSelf(broker_id, silent, unfenced):
                     facts = {"broker_id": broker_id, "silent": silent, "unfenced": unfenced}
                     self._event("controller_suspects_itself", facts)

@@ -25,4 +25,5 @@ class Term:
     waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)  # offset that must be applied
     tasks: dict[asyncio.Task[None], None] = field(default_factory=dict)
     timer: TimerHandle | None = None
+    refused: bool = False  # the quorum took a write no more: the term is over, and will be told so
     unclean: list[int] = field(default_factory=list)  # offsets of unclean elections that are not committed yet
