@@ -64,7 +64,7 @@ class Question:
 
 
 class Exchange:
-    """The brokers and what they say to each other. `Stage` adds the controller, the clients and the disks."""
+    """The brokers and what they say to each other. `Clients` and `Stage` add who else speaks."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []

@@ -27,18 +27,16 @@ delete 0 2 [timeout=30000]                   DeleteRecords up to offset 2
 probe 0 [fetches] [replica=2] [epoch=1]      each request (or fetch) with a leader epoch, of one who believes in it
 stale 0                                      the metadata from before the last change arrive once more
 
-What brokers say and do comes from their own code (`node`, `exchange`), and so does what the controller makes of an
-AlterPartition and of a broker that comes or goes. When it does so, and `elect` and `unclean`, are up to the story;
-controller/ has the stories of the real ones.
+What brokers say and do comes from their own code (`node`, `exchange`, `clients`), and so does what the controller
+makes of an AlterPartition and of a broker that comes or goes. When it does so, and `elect` and `unclean`, are up to the
+story; controller/ has the stories of the real ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import random
 from collections.abc import Awaitable, Sequence
-from typing import cast
 
 from odradek_broker.core.controller.alter_partition import alter_partition
 from odradek_broker.core.controller.partitions import elect_leaderless, remove_broker
@@ -46,24 +44,14 @@ from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.core.partition.messages import FollowerFetch, PartitionSettings, TruncationMode
+from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
-from odradek_broker.rpc.offsets import LATEST
-from odradek_broker.rpc.replicas import ReplicaService
 from odradek_broker.runtime.controller_channel import ControllerUnavailable
-from odradek_broker.runtime.replicas import ReplicaManager
-from odradek_broker.runtime.waiting_produces import AnswerCallback, ProduceAnswer
-from odradek_chaos.worlds.simulated.clock import SimClock
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import check_batch
-from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.v1 import controller_pb2
 from odradek_proto.values import replace
 
-from tests.scripts.exchange import CONTEXT, Exchange, end_of_epoch, list_offset
+from tests.scripts.clients import Clients
 from tests.scripts.in_memory import ORDERS, TOPIC_ID, Brokers
 from tests.scripts.node import Node
 
@@ -72,7 +60,7 @@ TURNS = 8  # of the loop, after which what was said by a step has been heard
 LONGEST_SETTLE = 200  # rounds; a story that needs more is stuck
 
 
-class Stage(Exchange):
+class Stage(Clients):
     """One story's cluster. `run` executes a command and returns what was said."""
 
     def __init__(self) -> None:
@@ -80,9 +68,6 @@ class Stage(Exchange):
         self._shown: dict[int, str] = {}
         self._next_broker_epoch = 200
         self._before: PartitionRegistration | None = None
-        self._loop = SimLoop()
-        self._clock = SimClock(self._loop, random.Random(0))
-        self._deletes: list[asyncio.Task[None]] = []
         self._settings = ControllerSettings(node_id=0, cluster_id="", elr_enable=False)
         self._loop.run(self._clock.sleep(START_MS))
 
@@ -299,103 +284,6 @@ class Stage(Exchange):
             altered.isr.extend(self.registration.isr if int(version) == item.partition_epoch else wished)
         return controller_pb2.AlterPartitionResponse(partitions=[altered])
 
-    # --- Clients ---------------------------------------------------------------------------------------------------
-
-    def do_produce(
-        self,
-        number: str,
-        *values: str,
-        acks: str = "all",
-        timeout: str = "30000",
-        producer: str = "-1",
-        epoch: str = "-1",
-        sequence: str = "-1",
-    ) -> None:
-        node = self.nodes[int(number)]
-        following = int(sequence)
-        for value in values:
-            records = tuple(value.split("+"))
-            batch = encode_batch(
-                [(self._clock.wall_ms(), None, each.encode(), ()) for each in records],
-                producer_id=int(producer),
-                producer_epoch=int(epoch),
-                base_sequence=following,
-            )
-            following += len(records) if int(producer) >= 0 else 0
-            wanted = -1 if acks == "all" else int(acks)
-            self._note_repetition(node, value, batch, wanted)
-            assert node.log is not None, f"b{number} is down"
-            node.log.in_hand = [records]
-            node.here.produce(memoryview(batch), wanted, int(timeout), self._answered(value))
-            self._answer_woken()
-
-    def _note_repetition(self, node: Node, value: str, batch: bytes, acks: int) -> None:
-        """A repeated batch is not written and waits as the first one did (R-16): there is nothing to see but this."""
-        if isinstance(node.role, LeaderPartition):
-            header = check_batch(memoryview(batch))
-            decision = node.leader.prepare_append(header, acks, self._clock.now_ms(), self._clock.wall_ms())
-            if decision.duplicate:
-                self._say(f"{value} repeats offset {decision.base_offset}")
-
-    def _answered(self, value: str) -> AnswerCallback:
-        def say(answer: ProduceAnswer) -> None:
-            if answer.error is ErrorCode.NONE:
-                self._say(f"{value} acknowledged")
-            elif answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                who = f"leader=b{answer.leader_id}" if answer.leader_id >= 0 else "leader=none"
-                self._say(f"{value} {answer.error.name} {who} epoch={answer.leader_epoch}")
-            else:
-                self._say(f"{value} {answer.error.name}" + (f": {answer.message}" if answer.message else ""))
-
-        return say
-
-    def do_read(self, number: str, *, epoch: str = "-1", **named: str) -> None:
-        """A consumer's fetch from an offset (`from=2`)."""
-        node = self.nodes[int(number)]
-        offset = int(named["from"])
-        decision = node.here.fetch_as_consumer(offset, int(epoch), -1, False)
-        if decision.error != ErrorCode.NONE:
-            self._say(f"consumer at {offset}: {decision.error.name}")
-            return
-        batches = node.disk.read(offset, decision.limit)
-        self._say(f"consumer at {offset}: {' '.join(map(str, batches)) or 'nothing yet'}")
-
-    def do_latest(self, number: str) -> None:
-        error, offset = list_offset(self.nodes[int(number)], -1, LATEST, -1)
-        self._say(f"latest: {offset if error == ErrorCode.NONE else error.name}")
-
-    def do_delete(self, number: str, offset: str, *, timeout: str = "30000") -> None:
-        """DeleteRecords: everything below the offset goes. Its answer may come later (R-125)."""
-        self._deletes = [each for each in self._deletes if not each.done()]
-        self._deletes.append(self._loop.create_task(self._delete(self.nodes[int(number)], int(offset), int(timeout))))
-
-    async def _delete(self, node: Node, offset: int, timeout_ms: int) -> None:
-        service = ReplicaService(replicas=cast("ReplicaManager", _Replicas(node)), broker_id=node.number)
-        asked = pb.DeleteRecordsPartition(topic=ORDERS.topic, partition=ORDERS.partition, offset=offset)
-        request = pb.DeleteRecordsRequest(timeout_ms=timeout_ms, partitions=[asked])
-        said = await service.delete_records(request.SerializeToString(), CONTEXT)
-        (deleted,) = pb.DeleteRecordsResponse.FromString(said).partitions
-        error = ErrorCode(deleted.error_code)
-        self._say(f"delete below {offset}: {'done' if error is ErrorCode.NONE else error.name}")
-
-    def do_probe(self, number: str, fetches: str = "", *, epoch: str = "-1", replica: str = "") -> None:
-        """Fetch of a replica and of a consumer, ListOffsets and OffsetsForLeaderEpoch, one line each (R-111).
-
-        The replica stands at the end of the log and says nothing of its epochs. Its position is not recorded.
-        """
-        node, believed = self.nodes[int(number)], int(epoch)
-        other = int(replica) if replica else next(each.number for each in self.nodes if each is not node)
-        fetch = FollowerFetch(other, -1, node.open_log.log_end_offset, believed, -1, 0)
-        answers = {
-            f"fetch of b{other}": node.here.look_as_follower(fetch).error,
-            "fetch of a consumer": node.here.fetch_as_consumer(0, believed, -1, False).error,
-        }
-        if not fetches:
-            answers["ListOffsets"] = list_offset(node, believed, LATEST, other)[0]
-            answers["OffsetsForLeaderEpoch"] = end_of_epoch(node, believed, 0, other)[0]
-        for request, error in answers.items():
-            self._say(f"b{number} answers {request}: {error.name}")
-
     # --- Disks and time --------------------------------------------------------------------------------------------
 
     async def do_time(self, passed: str) -> None:
@@ -433,16 +321,6 @@ class Stage(Exchange):
     def do_checkpoint(self, number: str, lost: str = "") -> None:
         node = self.nodes[int(number)]
         node.disk.high_watermark_checkpoint = 0 if lost else node.open_log.high_watermark
-
-
-class _Replicas:
-    """What `ReplicaService` asks of a broker's `ReplicaManager`: its one replica."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def lookup(self, tp: TopicPartition) -> object:
-        return self._node.here
 
 
 def _ids(ids: Sequence[int]) -> str:
