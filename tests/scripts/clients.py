@@ -114,7 +114,7 @@ class Clients(Exchange):
         error = ErrorCode(deleted.error_code)
         self._say(f"delete below {offset}: {'done' if error is ErrorCode.NONE else error.name}")
 
-    def do_probe(self, number: str, fetches: str = "", *, epoch: str = "-1", replica: str = "") -> None:
+    def do_probe(self, number: str, *, epoch: str = "-1", replica: str = "") -> None:
         """Fetch of a replica and of a consumer, ListOffsets and OffsetsForLeaderEpoch, one line each (R-111).
 
         The replica stands at the end of the log and says nothing of its epochs. Its position is not recorded.
@@ -125,10 +125,9 @@ class Clients(Exchange):
         answers = {
             f"fetch of b{other}": node.here.look_as_follower(fetch).error,
             "fetch of a consumer": node.here.fetch_as_consumer(0, believed, -1, False).error,
+            "ListOffsets": list_offset(node, believed, LATEST, other)[0],
+            "OffsetsForLeaderEpoch": end_of_epoch(node, believed, 0, other)[0],
         }
-        if not fetches:
-            answers["ListOffsets"] = list_offset(node, believed, LATEST, other)[0]
-            answers["OffsetsForLeaderEpoch"] = end_of_epoch(node, believed, 0, other)[0]
         for request, error in answers.items():
             self._say(f"b{number} answers {request}: {error.name}")
 

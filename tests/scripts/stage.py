@@ -24,7 +24,7 @@ flush 1, checkpoint 1 [lost]                 the log to the disk; the high water
 time 5000                                    the clock goes on, timers run
 read 0 from=2 [epoch=1], latest 0            a consumer's fetch; ListOffsets
 delete 0 2 [timeout=30000]                   DeleteRecords up to offset 2
-probe 0 [fetches] [replica=2] [epoch=1]      each request (or fetch) with a leader epoch, of one who believes in it
+probe 0 [replica=2] [epoch=1]                each request with a leader epoch, of one who believes in it
 stale 0                                      the metadata from before the last change arrive once more
 
 What brokers say and do comes from their own code (`node`, `exchange`, `clients`), and so does what the controller

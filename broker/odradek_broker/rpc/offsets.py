@@ -4,6 +4,8 @@
   record with the largest timestamp, anything else the first record at or after that time. After an election a leader
   answers OFFSET_NOT_AVAILABLE until its high watermark has reached its epoch's start (KIP-207, R-26).
 - OffsetsForLeaderEpoch: answered by the leader only, fenced by the sender's epoch (R-69).
+
+In both the epoch that the sender believes in is compared before anybody asks who leads, as for a fetch (R-110).
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class OffsetsService:
     async def _list_one(
         self, item: pb.ListOffsetsPartition, listed: pb.ListedOffset, replica: bool, read_committed: bool
     ) -> None:
-        hosted, leader = self._leader(item.topic, item.partition, listed)
+        hosted, leader = self._leader(item, listed)
         if hosted is None or leader is None:
             return
         error, bound = leader.offset_bound(item.current_leader_epoch, replica=replica, read_committed=read_committed)
@@ -106,7 +108,7 @@ class OffsetsService:
         response = pb.OffsetsForLeaderEpochResponse()
         for item in message.partitions:
             answer = response.partitions.add(topic=item.topic, partition=item.partition, leader_epoch=-1, end_offset=-1)
-            _hosted, leader = self._leader(item.topic, item.partition, answer)
+            _hosted, leader = self._leader(item, answer)
             if leader is not None:
                 error, end = leader.end_offset_for_epoch(item.current_leader_epoch, item.leader_epoch)
                 answer.error_code = int(error)
@@ -115,18 +117,18 @@ class OffsetsService:
         return response.SerializeToString()
 
     def _leader(
-        self, topic: str, partition: int, answer: pb.ListedOffset | pb.EpochEndOffset
+        self,
+        item: pb.ListOffsetsPartition | pb.OffsetForLeaderEpochPartition,
+        answer: pb.ListedOffset | pb.EpochEndOffset,
     ) -> tuple[HostedReplica | None, LeaderPartition | None]:
-        hosted = self._lookup(TopicPartition(topic, partition))
+        hosted = self._lookup(TopicPartition(item.topic, item.partition))
         if isinstance(hosted, ErrorCode):
             answer.error_code = int(hosted)
             return None, None
-        if hosted.offline is not None:
-            answer.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
-            return None, None
         leader = hosted.leader
-        if leader is None:
-            answer.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if leader is None or hosted.offline is not None:
+            answer.error_code = int(hosted.refusal(item.current_leader_epoch).error)
+            return hosted, None
         return hosted, leader
 
 

@@ -223,7 +223,7 @@ class HostedReplica:
         """A follower named its position: that is an acknowledgement (R-6), and may move the high watermark."""
         leader = self.leader
         if leader is None or self.offline is not None:
-            return self._refusal(fetch.current_leader_epoch)
+            return self.refusal(fetch.current_leader_epoch)
         decision, effects = leader.fetch_by_follower(fetch, self._services.clock.now_ms())
         if self.deletes:
             self.deletes.on_low_watermark(leader.low_watermark())
@@ -235,19 +235,20 @@ class HostedReplica:
         """The same question again when a fetch that waited completes; nothing is recorded (R-122)."""
         leader = self.leader
         if leader is None or self.offline is not None:
-            return self._refusal(fetch.current_leader_epoch)
+            return self.refusal(fetch.current_leader_epoch)
         return leader.read_for_follower(fetch)
 
     def fetch_as_consumer(
         self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool
     ) -> FetchDecision:
         if self.role is None or self.offline is not None:
-            return self._refusal(current_leader_epoch)
+            return self.refusal(current_leader_epoch)
         return self.role.fetch_by_consumer(
             fetch_offset, current_leader_epoch, last_fetched_epoch, read_committed, self._services.clock.now_ms()
         )
 
-    def _refusal(self, current_leader_epoch: int) -> FetchDecision:
+    def refusal(self, current_leader_epoch: int) -> FetchDecision:
+        """Why this replica, which does not lead or whose disk failed, does not serve who believes in this epoch."""
         return fetch_refusal(self.state, self.registration, current_leader_epoch, offline=self.offline is not None)
 
     def storage_failed(self, error: Exception) -> None:
