@@ -285,8 +285,9 @@ class HostedReplica:
             self.carry_out(leader.on_time(self._services.clock.now_ms()))
 
     def _look_at_isr(self) -> LeaderPartition | None:
+        """For a proposal that is due again; an offline replica makes none, and its deadline would stay in the past."""
         self.on_time()
-        return self.leader
+        return self.leader if self.offline is None else None
 
     def on_flushed(self, offset: int) -> None:
         """Everything below `offset` is on the disk now."""

@@ -10,7 +10,7 @@ from odradek_broker.core.partition.leader import LeaderPartition
 
 
 class IsrRetry:
-    """`look` lets the leader of the time look at its ISR, and returns it; None when nobody leads here any more."""
+    """`look` lets the leader of the time look at its ISR, and returns it; None when nobody can lead here any more."""
 
     __slots__ = ("_clock", "_look", "_timer")
 
