@@ -75,7 +75,7 @@ def test_the_broker_that_was_silent_longest_is_fenced_first_and_alone() -> None:
         watch.now_ms = at_ms
         watch.beat(broker_id)
     assert watch.table.on_time(watch.image, 900) == []
-    for now_ms in range(1_000, 9_000, 1_000):
+    for now_ms in range(1_000, 10_000, 1_000):
         assert watch.table.on_time(watch.image, now_ms) == []
     assert watch.table.on_time(watch.image, 9_600) == []
     assert watch.table.on_time(watch.image, 9_601) == [Fence(2, FenceReason.SESSION_TIMEOUT)]
@@ -231,6 +231,65 @@ def test_a_controller_that_slept_gives_everybody_their_time_back() -> None:
     assert [type(effect) for effect in watch.at(30_000)] == [Fence, Fence, Fence]
 
 
+def test_no_grace_ends_while_the_controller_sleeps() -> None:
+    """A new stream may wait to be read when it wakes: 50 ms were left of the grace, and still are."""
+    watch = Watch((1, 2, 3))
+    watch.at(950)
+    watch.end(2)
+    watch.at(1_200)
+    watch.beat(1)
+    watch.now_ms = 21_000
+    assert watch.at(21_049) == []
+    assert watch.at(21_050) == [Fence(2, FenceReason.STREAM_GONE)]
+
+
+def test_a_pause_that_is_longer_than_the_grace_leaves_silences_together() -> None:
+    """Two of three fell silent at once, and that is what they did, however late it is looked at."""
+    watch = Watch((1, 2, 3))
+    watch.at(950)
+    watch.end(2, 3)
+    watch.now_ms = 3_050
+    assert [effect for effect in watch.at(4_000) if not isinstance(effect, Dial)] == [
+        SuspectSelf(2, silent=2, unfenced=3),
+        SuspectSelf(3, silent=2, unfenced=3),
+    ]
+
+
+def test_what_is_read_before_the_first_look_at_the_clock_is_from_after_the_pause() -> None:
+    """An ended stream and a heartbeat, both found on waking: their times run from now, not from a pause later."""
+    watch = Watch((1, 2, 3))
+    watch.at(950)
+    watch.now_ms = 21_000
+    watch.beat(1)
+    assert watch.end(2) == [dial(2)]
+    assert watch.at(21_299) == []
+    assert watch.at(21_300) == [Fence(2, FenceReason.STREAM_GONE)]
+    watch.at(29_000)
+    watch.beat(3)
+    assert watch.at(30_000) == []
+    assert watch.at(30_001) == [Fence(1, FenceReason.SESSION_TIMEOUT)]
+
+
+def test_a_session_is_not_over_because_the_controller_slept() -> None:
+    """R-151: the first that it reads on waking is another process that wants the broker's id."""
+    watch = Watch((1, 2))
+    watch.at(1_000)
+    assert watch.table.has_valid_session(2, 21_000)
+
+
+def test_a_controller_that_is_always_late_still_fences_the_silent() -> None:
+    """Each look is half a second late: nobody's session lasts for ever because of it."""
+    watch = Watch((1, 2, 3))
+    fenced: list[SessionEffect] = []
+    while not fenced and watch.now_ms < 60_000:
+        watch.now_ms = watch.table.next_deadline_ms(watch.image, watch.now_ms) + 500
+        watch.beat(1)
+        watch.beat(3)
+        fenced = watch.table.on_time(watch.image, watch.now_ms)
+    assert fenced == [Fence(2, FenceReason.SESSION_TIMEOUT)]
+    assert watch.now_ms < 20_000
+
+
 def test_a_fenced_broker_is_not_watched() -> None:
     """Its stream may come and go."""
     watch = Watch((1, 2, 3))
@@ -244,6 +303,7 @@ def test_a_fenced_broker_is_not_watched() -> None:
 def test_a_session_is_valid_while_its_stream_stands_and_speaks() -> None:
     """R-151: an ended stream, or one that was silent for the session timeout, is no session."""
     watch = Watch((1, 2))
+    watch.at(9_000)
     assert watch.table.has_valid_session(1, 9_000)
     assert not watch.table.has_valid_session(1, 9_001)
     assert not watch.table.has_valid_session(7, 0)

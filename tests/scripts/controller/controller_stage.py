@@ -116,6 +116,7 @@ class ControllerStage:
         """What the session table has to say at this moment, until it has nothing more."""
         while effects := self.table.on_time(self.image, self.now_ms):
             self.carry_out(effects)
+        self.table.next_deadline_ms(self.image, self.now_ms)
 
     def carry_out(self, effects: list[SessionEffect]) -> None:
         for effect in effects:

@@ -10,7 +10,10 @@ proof. The grace counts from the end of the session stream, which a killed proce
 - a controller that has just taken over knows of no streams: it dials everybody, and only a refusal fences early;
 - a refusal that is heard after the grace is a proof still, as long as the broker has no stream.
 
-And a controller that was itself asleep has no right to call others late: their time is extended by its pause.
+And a controller that was itself asleep has no right to call others late. What came meanwhile still waits to be read,
+in no order with the timers, so whatever is said to the table first finds the pause. The session timeouts are extended
+by as much as the controller was late: so they end even at one that is always late. The grace stands still from the last
+look on: whoever had time left has it still, to be heard.
 The core says what to do; the runtime dials, and appends the records of a fencing.
 """
 
@@ -26,7 +29,7 @@ from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 
 REDIAL_MS = 25  # a dying process may still listen for a moment
 MAX_TICK_MS = 1_000  # `on_time` is called at least this often
-PAUSE_MS = 1_000  # a tick that comes later than this was not the broker's fault
+PAUSE_MS = 100  # a step so much later than `next_deadline_ms` said was not the brokers' fault; less is a busy loop
 
 
 class FenceReason(Enum):
@@ -85,11 +88,12 @@ class SessionTable:
         self._grace_ms = settings.session_grace_ms
         self._early = settings.fences_early
         self._sessions: dict[int, Session] = {}
-        self._last_time_ms: int | None = None
+        self._looked_ms = 0  # when something was done here last
+        self._due_ms = 0  # by when `on_time` is called, unless this node sleeps
 
     def take_over(self, image: MetadataImage, now_ms: int) -> None:
         """This node became the active controller: all sessions start afresh (R-154), and everybody is dialled."""
-        self._last_time_ms = now_ms
+        self._looked_ms, self._due_ms = now_ms, now_ms + MAX_TICK_MS
         self._sessions = {
             broker_id: Session(
                 registration.incarnation_id,
@@ -105,6 +109,7 @@ class SessionTable:
 
     def registered(self, registration: BrokerRegistration, now_ms: int) -> None:
         """A registration was written. The state of an older incarnation is dropped (R-152)."""
+        self._forgive_own_pause(now_ms)
         session = self._sessions.get(registration.broker_id)
         if session is None or session.incarnation_id != registration.incarnation_id:
             self._sessions[registration.broker_id] = Session(registration.incarnation_id, now_ms)
@@ -113,11 +118,13 @@ class SessionTable:
 
     def has_valid_session(self, broker_id: int, now_ms: int) -> bool:
         """Does its stream stand, and was it heard of within the session timeout? (R-151)"""
+        self._forgive_own_pause(now_ms)
         session = self._sessions.get(broker_id)
         return session is not None and session.streams > 0 and not self._expired(session, now_ms)
 
     def heartbeat(self, broker_id: int, metadata_offset: int, now_ms: int) -> None:
         """Refresh the session, however late the heartbeat was handled (R-154)."""
+        self._forgive_own_pause(now_ms)
         session = self._sessions[broker_id]
         session.last_contact_ms = now_ms
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
@@ -130,6 +137,7 @@ class SessionTable:
         )
 
     def stream_opened(self, broker_id: int, incarnation_id: bytes, now_ms: int) -> None:
+        self._forgive_own_pause(now_ms)
         session = self._of(broker_id, incarnation_id)
         if session is not None:
             session.streams += 1
@@ -139,6 +147,7 @@ class SessionTable:
 
     def stream_ended(self, broker_id: int, incarnation_id: bytes, now_ms: int) -> None:
         """Call `on_time` afterwards: there may be something to do at once."""
+        self._forgive_own_pause(now_ms)
         session = self._of(broker_id, incarnation_id)
         if session is None or session.streams == 0:
             return
@@ -149,6 +158,7 @@ class SessionTable:
 
     def dial_answered(self, image: MetadataImage, dial: Dial, refused: bool, now_ms: int) -> list[SessionEffect]:
         """What a dial found out. A refusal fences the incarnation that was dialled, unless it has a stream again."""
+        self._forgive_own_pause(now_ms)
         session = self._of(dial.broker_id, dial.incarnation_id)
         if session is None:
             return []
@@ -162,6 +172,7 @@ class SessionTable:
     def on_time(self, image: MetadataImage, now_ms: int) -> list[SessionEffect]:
         """What is due. At most one broker is fenced for its timeout, the one silent longest; call again after."""
         self._forgive_own_pause(now_ms)
+        self._due_ms = now_ms + MAX_TICK_MS
         effects: list[SessionEffect] = []
         for broker_id, session in sorted(self._sessions.items()):
             if session.absent_since_ms is not None and _unfenced(image, broker_id):
@@ -172,7 +183,7 @@ class SessionTable:
         return effects
 
     def next_deadline_ms(self, image: MetadataImage, now_ms: int) -> int:
-        """When `on_time` has to be called next."""
+        """When `on_time` has to be called next. Whoever comes later was asleep."""
         deadline = now_ms + MAX_TICK_MS
         for broker_id, session in self._sessions.items():
             if not _unfenced(image, broker_id):
@@ -182,7 +193,8 @@ class SessionTable:
                 deadline = min(deadline, session.absent_since_ms + self._grace_ms)
                 if not session.dialling:
                     deadline = min(deadline, session.next_dial_ms)
-        return max(deadline, now_ms)
+        self._due_ms = max(deadline, now_ms)
+        return self._due_ms
 
     def _of(self, broker_id: int, incarnation_id: bytes) -> Session | None:
         session = self._sessions.get(broker_id)
@@ -226,14 +238,17 @@ class SessionTable:
         )
 
     def _forgive_own_pause(self, now_ms: int) -> None:
-        last_ms, self._last_time_ms = self._last_time_ms, now_ms
-        pause_ms = 0 if last_ms is None else now_ms - last_ms - MAX_TICK_MS
-        if pause_ms < PAUSE_MS:
+        late_ms, gap_ms = now_ms - max(self._due_ms, self._looked_ms), now_ms - self._looked_ms
+        self._looked_ms = now_ms
+        if late_ms < PAUSE_MS:
             return
+        self._due_ms = now_ms
         for session in self._sessions.values():
-            session.last_contact_ms += pause_ms
+            session.last_contact_ms += late_ms
             if session.absent_since_ms is not None:
-                session.absent_since_ms += pause_ms
+                session.absent_since_ms += gap_ms
+            if session.ended_ms is not None:
+                session.ended_ms += gap_ms
 
 
 def _unfenced(image: MetadataImage, broker_id: int) -> bool:
