@@ -93,6 +93,16 @@ def test_a_name_is_refused_only_when_all_its_addresses_are(monkeypatch: pytest.M
     assert asyncio.run(story()) == [DialResult.LISTENING, DialResult.REFUSED]
 
 
+@pytest.mark.parametrize("peer", ["broker..example:9092", f"{'b' * 64}:9092", "broker:http", "broker"])
+def test_a_dial_to_what_can_be_no_address_proves_nothing(peer: str) -> None:
+    """The controller dials what brokers advertise, and a misspelt name must not be the end of it."""
+
+    async def story() -> DialResult:
+        return await GrpcNetwork().dial(peer, PATIENCE_MS)
+
+    assert asyncio.run(story()) is DialResult.SILENT
+
+
 @pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "grpc_proxy"])
 def test_proxies_for_the_web_are_not_used(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """gRPC would send calls through them; they know nothing of brokers."""

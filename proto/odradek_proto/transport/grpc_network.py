@@ -109,7 +109,7 @@ class GrpcNetwork:
                         result = DialResult.SILENT
                     else:
                         return DialResult.LISTENING
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, ValueError):  # the last: no port, or a name that no DNS could have
             return DialResult.SILENT
         return result
 
