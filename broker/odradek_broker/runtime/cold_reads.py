@@ -49,10 +49,12 @@ class ColdReads:
             self._line[tp] = None
             return
         reached("cold-read")
+        self._line.pop(tp, None)
         read = self._reads[tp] = ColdRead(hosted.role)
         task = asyncio.ensure_future(self._read(read, hosted, offset, max_bytes, limit))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        self._call_next()
 
     async def _read(self, read: ColdRead, hosted: HostedReplica, offset: int, max_bytes: int, limit: int) -> None:
         try:
@@ -71,11 +73,14 @@ class ColdReads:
 
     def end(self, tp: TopicPartition) -> None:
         """This partition is answered or forgotten; the next in line may be read for."""
-        self._line.pop(tp, None)
-        if self._reads.pop(tp, None) is not None and self._line:
-            following = next(iter(self._line))
-            del self._line[following]
-            self._ready(following)
+        if self._reads.pop(tp, None) is not None or tp in self._line:
+            self._line.pop(tp, None)
+            self._call_next()
+
+    def _call_next(self) -> None:
+        """Whoever is called keeps its place until it begins: it may turn out that nothing is to be read for it."""
+        if self._line and len(self._reads) < MAX_READS:
+            self._ready(next(iter(self._line)))
 
     def close(self) -> None:
         for task in self._tasks:

@@ -45,6 +45,7 @@ class PartitionAnswers:
             assert hosted is not None
             decision = self._reader.look_again(hosted, wanted)
         if hosted is None or says_no(decision) or decision.limit <= wanted.fetch_offset:
+            self._cold.end(wanted.topic_partition)  # it need not be named here ever again
             return decision, ()
         try:
             return decision, self._read(hosted, wanted, decision, budget, cold_bytes, first=first)
@@ -89,6 +90,7 @@ class PartitionAnswers:
         cold = self._cold.get(tp)
         if cold is None:
             if hosted.log.is_hot(offset):
+                self._cold.end(tp)  # it may have stood in line
                 limit_bytes = min(wanted.max_bytes, budget)
                 return hosted.log.read(offset, limit_bytes, decision.limit, at_least_one=first)
             self._cold.begin(hosted, offset, min(wanted.max_bytes, cold_bytes), decision.limit)

@@ -1,0 +1,85 @@
+"""Many partitions in one fetch session: whoever has something to read gets its turn, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from odradek_broker.core.metadata.delta import MetadataDelta
+from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.runtime.cold_reads import MAX_READS
+from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
+from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_proto.encoding import encode_batch
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.frames import pack_frame, split_frame
+from odradek_proto.transport.ports import Stream
+from odradek_proto.v1 import broker_pb2 as pb
+
+from tests.broker.replica_world import ME, ONE, World, run
+
+
+async def lead(world: World, name: str, size: int) -> TopicPartition:
+    """This broker leads a topic that holds one record of so many bytes."""
+    tp = TopicPartition(name, 0)
+    await world.learn(ME, 0, isr=(ME,), replicas=(ME,), tp=tp, topic_id=name.rjust(16).encode())
+    append(world, tp, size)
+    return tp
+
+
+def append(world: World, tp: TopicPartition, size: int) -> None:
+    batch = memoryview(encode_batch([(world.clock.wall_ms(), None, bytes(size), ())]))
+    world.replicas.replicas[tp].produce(batch, 1, 1_000, lambda answer: None)
+
+
+def reader(world: World) -> tuple[FetchSession, Stream]:
+    """A consumer's session, and the consumer's end of its stream."""
+    near = SimFabric(world.loop, world.loop.fork_rng("links")).connect("client", "b2", "client", "b2")
+    session = FetchSession(
+        near.other,
+        clock=world.clock,
+        files=world.files,
+        lookup=world.replicas.lookup,
+        limits=SessionLimits(1_000_000),
+    )
+    return session, near
+
+
+def names(wanted: Iterable[tuple[TopicPartition, int]], *, max_bytes: int = 1_000_000) -> bytes:
+    """A fetch of these partitions, each from an offset."""
+    header = pb.FetchHeader(replica_id=-1, replica_epoch=-1, max_wait_ms=500, min_bytes=1, max_bytes=max_bytes)
+    for tp, offset in wanted:
+        header.partitions.add(
+            topic=tp.topic, partition=0, fetch_offset=offset, current_leader_epoch=0, last_fetched_epoch=-1
+        )
+    return pack_frame(header.SerializeToString(), ())
+
+
+def test_a_partition_that_is_refused_while_it_is_read_for_makes_room_for_the_next() -> None:
+    """A client that is told who leads now does not name it here again: nobody else would say that it is forgotten."""
+
+    async def story(world: World) -> None:
+        moving = [await lead(world, f"moving-{number}", 1_000) for number in range(MAX_READS + 2)]
+        staying = [await lead(world, f"staying-{number}", 1_000) for number in range(2)]
+        for hosted in world.replicas.replicas.values():
+            hosted.log._tail.clear()
+        session, near = reader(world)
+        session.on_message(names((tp, 0) for tp in (*moving, *staying)))
+        assert session.gather() is None  # threads read
+        for tp in moving:  # the last two of them stand in line before those that stay
+            world.image.topics[tp.topic].partitions[0] = PartitionRegistration((ONE, ME), (ONE,), ONE, 1, 1)
+        world.replicas.apply(world.image, MetadataDelta(partitions=dict.fromkeys(moving)))
+        serving = asyncio.ensure_future(session.run())
+        told: dict[str, tuple[ErrorCode, int]] = {}
+        while len(told) < len(moving) + len(staying):
+            header, _ = split_frame(await asyncio.wait_for(near.recv(), 10))
+            for item in pb.FetchAnswerHeader.FromString(header).partitions:
+                told[item.topic] = (ErrorCode(item.error_code), item.size)
+        assert {told[tp.topic] for tp in moving} == {(ErrorCode.FENCED_LEADER_EPOCH, 0)}
+        assert all(told[tp.topic][0] is ErrorCode.NONE and told[tp.topic][1] > 1_000 for tp in staying)
+        assert not session._answers._cold._reads
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    run(story)
