@@ -83,3 +83,27 @@ def test_a_partition_that_is_refused_while_it_is_read_for_makes_room_for_the_nex
         await asyncio.gather(serving, return_exceptions=True)
 
     run(story)
+
+
+def test_a_large_batch_gets_its_turn_among_partitions_that_are_always_ready() -> None:
+    """A first batch that did not fit behind others is the first one of the next answer, not the last one again."""
+
+    async def story(world: World) -> None:
+        small = [await lead(world, f"small-{number}", 100) for number in range(2)]
+        large = await lead(world, "large", 900)
+        session, _ = reader(world)
+        offsets = {small[0]: 0, large: 0, small[1]: 0}
+        session.on_message(names(offsets.items(), max_bytes=1_000))
+        for _ in range(20):
+            frame = session.gather()
+            assert frame is not None
+            for item in pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions:
+                if item.topic == large.topic:
+                    return
+                tp = TopicPartition(item.topic, 0)
+                append(world, tp, 100)
+                offsets[tp] += 1
+                session.on_message(names([(tp, offsets[tp])], max_bytes=1_000))
+        raise AssertionError("the large batch was not sent")
+
+    run(story)

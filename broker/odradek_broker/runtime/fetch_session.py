@@ -361,7 +361,8 @@ class FetchSession:
         if not size and not refused and hosted is not None and not self._has_news(wanted, decision, now_ms):
             wanted.decision = None
             if decision.limit > wanted.fetch_offset and not first:
-                self._make_ready(wanted)  # its first batch did not fit any more: first in the next answer
+                self._ready = {tp: None, **self._ready}  # its first batch did not fit: first in the next answer
+                self._wakeup.ring()
                 return budget
             self._keep_waiting(hosted, wanted)
             return 0
