@@ -131,11 +131,11 @@ def test_retention_reads_a_few_cold_segments_at_a_time(monkeypatch: pytest.Monke
     """Their largest timestamps come from the disk after a start, in the loop: others have their turn in between."""
     story = Story()
     reads: list[int] = []
-    load_times = Segment._load_times
+    know_times = Segment._know_times
 
-    def counted(segment: Segment) -> None:
+    def counted(segment: Segment) -> int:
         reads[-1] += 1
-        load_times(segment)
+        return know_times(segment)
 
     def waited(files: Files, function: Callable[[], object]) -> Awaitable[object]:
         reads.append(0)
@@ -150,7 +150,7 @@ def test_retention_reads_a_few_cold_segments_at_a_time(monkeypatch: pytest.Monke
         for segment in story.cluster.hosted(NODE)[TINY].log.segments[:-1]:
             segment._times_known = False  # as after a clean stop
         reads.append(0)
-        monkeypatch.setattr(Segment, "_load_times", counted)
+        monkeypatch.setattr(Segment, "_know_times", counted)
         monkeypatch.setattr("odradek_broker.runtime.maintenance.finish", waited)
         await story.as_client(story.retain_nothing)
         await story.until(lambda: story.segments() == 1, limit_ms=60_000)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.storage.errors import InconsistentTopicId, LogDirectoryFailed
+from odradek_broker.storage.errors import InconsistentTopicId, LogCorrupted, LogDirectoryFailed
 from odradek_broker.storage.log import Log
 from odradek_proto.formats import decode_time_index, encode_leader_epochs, encode_time_index
 from odradek_proto.records import read_header
@@ -540,3 +540,40 @@ def test_what_a_failed_fsync_left_in_memory_is_written_again() -> None:
     for segment in bench.log.segments:
         assert segment.size
         assert bench.disk.file(segment.path).is_durable_up_to(segment.size)
+
+
+@pytest.mark.parametrize("missing", range(5))
+def test_a_time_index_without_its_last_entries_hides_no_record_and_deletes_none(missing: int) -> None:
+    """It looks whole: what it does not tell is in the batches behind its last entry (R-163, R-227, R-236)."""
+    bench = LogBench(replace(SMALL, index_interval_bytes=100, retention_ms=3_600_000))
+    bench.open()
+    times = [10, 20, 30, 50, 90, *range(31, 46)]
+    for after in times:
+        bench.fill(1, timestamp=START_MS + after)
+    bench.close()
+    path = bench.path(f"{0:020d}.timeindex")
+    entries = decode_time_index(bench.disk.read(path))
+    assert len(entries) >= 4
+    bench.files.open(path).truncate(12 * max(len(entries) - missing, 0))
+    log = bench.open(clean=True)
+    assert log.offset_for_timestamp(START_MS + 51, 20) == (START_MS + 90, 4)
+    assert log.retention_start(START_MS + 90 + 3_600_000, 20, 1) is None
+
+
+def test_damage_behind_a_bad_index_is_told_each_time_and_hides_nothing_before_it() -> None:
+    """The index of a complete segment is rebuilt up to the damage; its largest timestamp is not known then (R-236)."""
+    bench = LogBench(replace(SMALL, retention_ms=3_600_000))
+    bench.open()
+    written = [bench.fill(1, timestamp=START_MS + place)[0] for place in range(20)]
+    bench.close()
+    count = bench.log.segments[1].base_offset
+    bench.disk.flip(bench.log.segments[0].path, sum(map(len, written[: count - 1])) + 16)  # the magic of its last batch
+    bench.garbage(f"{0:020d}.index", bytes([0, 0, 0, 1, 0, 0, 0, 1]))
+    log = bench.open(clean=True)
+    assert b"".join(map(bytes, log.read(0, 100, 20))) == written[0]
+    for _ in range(2):
+        with pytest.raises(LogCorrupted, match="magic"):
+            log.retention_start(START_MS + 90 + 3_600_000, 20, 1)
+        with pytest.raises(LogCorrupted, match="magic"):
+            log.offset_for_timestamp(START_MS + count - 1, 20)
+    assert log.segments[0].next_offset == count

@@ -89,8 +89,8 @@ def test_a_cut_that_stays_undone_under_the_next_segment_is_noticed(monkeypatch: 
     """The same where a start believes the segment below the recovery point to its end."""
     rebuild = Segment.rebuild_indexes
 
-    def rebuild_to_the_end(segment: Segment, end_offset: int | None = None) -> None:
-        rebuild(segment)
+    def rebuild_to_the_end(segment: Segment, end_offset: int | None = None) -> int:
+        return rebuild(segment)
 
     monkeypatch.setattr(Segment, "drop_garbage", cut_without_fsync)
     monkeypatch.setattr(Segment, "rebuild_indexes", rebuild_to_the_end)

@@ -7,6 +7,7 @@ which the next cut or append removes. A segment does not judge offsets; its log 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from odradek_proto.formats import (
     LOG_SUFFIX,
@@ -133,11 +134,7 @@ class Segment:
         self.dirty = True
         self.index.cut(next_offset)
         self.time_index.cut(next_offset)
-        try:
-            self.load_tail()
-        except (CorruptBatch, CorruptFile):
-            self.rebuild_indexes()
-            self.next_offset = next_offset
+        self.next_offset = self._know_times()
 
     def drop_garbage(self) -> None:
         """Cut the file to `size`, if there is anything behind it. Raises `OSError`.
@@ -178,27 +175,39 @@ class Segment:
     def load_tail(self) -> None:
         """Find out what the indexes do not tell: where the last batch ends, and the largest timestamp.
 
-        What stands before the last index entry is in the indexes; the rest is walked. Raises `CorruptBatch` when the
-        end of the file is no whole batch, and `CorruptFile` when no batch has the time index's largest timestamp:
-        retention would believe it (R-163, R-236).
+        Raises `CorruptBatch` when the end of the file is no whole batch, and `CorruptFile` when no batch has the time
+        index's largest timestamp: retention would believe it (R-163, R-236).
+        """
+        self.next_offset = self._walk_tail()
+
+    def _walk_tail(self) -> int:
+        """Take note of the largest timestamp; returns where the last batch ends. Errors as `load_tail`.
+
+        What stands before the last entries of both indexes is in them; the rest is walked. From the last entry of the
+        time index on, which should be the largest timestamp: one that has lost its end looks like any other.
         """
         start = self.index.last_position
         indexed = self.time_index.last
-        if indexed is not None and not self._has_timestamp(*indexed):
-            raise CorruptFile(f"{self.path}: the time index says {indexed[0]} at offset {indexed[1]}")
-        self.max_timestamp, self.max_timestamp_offset = indexed or (UNKNOWN, UNKNOWN)
         if indexed is None:
             start = 0  # timestamps that fall or are missing leave no entry
-        self.next_offset = self.base_offset
+        elif self._has_timestamp(*indexed):
+            start = min(start, self.lookup(indexed[1]))
+        else:
+            raise CorruptFile(f"{self.path}: the time index says {indexed[0]} at offset {indexed[1]}")
+        max_timestamp, max_timestamp_offset = indexed or (UNKNOWN, UNKNOWN)
+        next_offset = self.base_offset
         for _, header in walk_headers(self.file, start, self.size):
-            if header.base_offset < self.next_offset:
-                raise CorruptBatch(f"offset {header.base_offset} below {self.next_offset}", start)
-            self.next_offset = header.next_offset
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+            if header.base_offset < next_offset:
+                raise CorruptBatch(f"offset {header.base_offset} below {next_offset}", start)
+            next_offset = header.next_offset
+            if header.max_timestamp > max_timestamp:
+                max_timestamp, max_timestamp_offset = header.max_timestamp, header.last_offset
+        # Only now, since another thread that looks for the same may have told already that they are known.
+        self.max_timestamp, self.max_timestamp_offset = max_timestamp, max_timestamp_offset
         self.unindexed_bytes = self.size - self.index.last_position
         self.first_timestamp = self._read_first_timestamp()
         self._times_known = True
+        return next_offset
 
     def _read_first_timestamp(self) -> int:
         return read_header(self.file.pread(0, HEADER_SIZE)).max_timestamp if self.size else UNKNOWN
@@ -252,29 +261,35 @@ class Segment:
         return False
 
     def know_indexes(self) -> None:
-        """Read the indexes, or rebuild them when they are bad (R-236)."""
+        """Read the indexes, or rebuild them when they are bad (R-236), up to the first batch that is damaged.
+
+        As far as they go they are right, and whoever reads on from there finds the damage, or not even that.
+        """
         if self._indexes_known:
             return
         try:
             self.load_indexes()
         except CorruptFile:
-            self.rebuild_indexes()
+            with suppress(LogCorrupted):
+                self.rebuild_indexes()
 
     @property
     def largest_timestamp(self) -> int:
         """The largest timestamp of its records, -1 when none has one. Blocking when the segment was not read yet."""
         if not self._times_known:
             self.know_indexes()
-            self._load_times()
+            self._know_times()
         return self.max_timestamp
 
-    def _load_times(self) -> None:
-        next_offset = self.next_offset  # the base offset of the segment that follows
+    def _know_times(self) -> int:
+        """Find out the largest timestamp, with other indexes when these are bad; returns where the last batch ends.
+
+        Raises `LogCorrupted`, and again whenever it is asked: what is true of a part is not told of the segment.
+        """
         try:
-            self.load_tail()
+            return self._walk_tail()
         except (CorruptBatch, CorruptFile):
-            self.rebuild_indexes()  # it begins at the last index entry, which may be what is damaged
-        self.next_offset = next_offset
+            return self.rebuild_indexes()  # a walk begins at an index entry, which may be what is damaged
 
     def forget(self) -> None:
         """Forget all indexes and notes, to walk the segment anew."""
@@ -286,14 +301,16 @@ class Segment:
         self._times_known = self._indexes_known = True
         self.dirty = True
 
-    def rebuild_indexes(self, end_offset: int | None = None) -> None:
+    def rebuild_indexes(self, end_offset: int | None = None) -> int:
         """Write both indexes anew from the batches, which are trusted, for good: whoever has them believes them.
 
-        What stands at `end_offset` and above goes: it was cut once, and the next segment began there, but the cut never
-        reached the disk: whoever cut was killed before the flush, and then the power went. Raises `LogCorrupted`.
+        Returns where the last batch ends. What stands at `end_offset` and above goes: it was cut once, and the next
+        segment began there, but the cut never reached the disk: whoever cut was killed before the flush, and then the
+        power went. Raises `LogCorrupted`.
         """
         next_offset = self.next_offset
         self.forget()
+        self._times_known = False
         try:
             for position, header in walk_headers(self.file, 0, self.size):
                 if end_offset is not None and header.base_offset >= end_offset:
@@ -305,10 +322,13 @@ class Segment:
                     break
         except CorruptBatch as error:
             raise LogCorrupted(self.path, error.position, self.next_offset, error.reason) from None
+        finally:
+            walked, self.next_offset = self.next_offset, next_offset
         self.drop_garbage()
-        self.next_offset = next_offset
         self.seal()
         self.fsync_indexes()
+        self._times_known = True
+        return walked
 
     # --- Going away ------------------------------------------------------------------------------------------------
 
