@@ -227,6 +227,25 @@ def test_a_snapshot_that_is_gone_is_asked_for_anew(error: ErrorCode) -> None:
     assert send.request.fetch_offset == 8
 
 
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.SNAPSHOT_NOT_FOUND], ids=["damaged", "gone"])
+def test_a_snapshot_that_never_comes_whole_is_asked_for_more_and_more_seldom(error: ErrorCode) -> None:
+    """The leader's disk has damaged it, and offers it for hours. Every try sends all of it, and is written down."""
+    core, send = follower()
+    now_ms, tries = NOW, 0
+    while now_ms < NOW + 60_000:
+        (send,) = of(core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, 30, 20, snapshot=AT_20), now_ms), Send)
+        effects = core.on_answer(send, FetchSnapshotAnswer(error, 2, 6, AT_20, 0, 2, b"ab"), now_ms)
+        if of(effects, CheckSnapshot):
+            effects = core.on_snapshot_checked(AT_20, "its CRC is wrong", now_ms)
+        tries += 1
+        while not (sends := of(effects, Send)):
+            now_ms = max(now_ms, core.next_deadline_ms() or 0)
+            effects = core.on_time(now_ms)
+        (send,) = sends
+    assert core.leader_id == 2
+    assert tries < 70
+
+
 def test_what_was_checked_for_an_older_leader_is_not_installed() -> None:
     """Meanwhile the node follows somebody else, who may send records."""
     core, send = follower()

@@ -198,6 +198,7 @@ class Follower:
     failures: int = 0  # fetches without an answer, one after the other
     flushed: bool = True  # all that was appended is on the disk: a fetch may say so (R-207)
     download: Download | None = None  # what is fetched instead of records
+    failed_downloads: int = 0  # one after the other; unlike `failures`, although the leader answers all the time
 
     def hears(self, now_ms: int) -> bool:
         """Whether a leader is known to live: then a pre-vote is refused (R-215)."""

@@ -174,7 +174,7 @@ class Snapshots:
             member.emit(CheckSnapshot(download.snapshot))
 
     def _give_up(self, role: Follower, download: Download, reason: str, now_ms: int) -> None:
-        """Ask the leader anew for what it has."""
+        """Ask the leader anew for what it has, after a pause that grows: it may have nothing else for long."""
         member = self._member
         member.tell(
             "snapshot_fetch_failed",
@@ -185,7 +185,8 @@ class Snapshots:
             reason=reason,
         )
         role.download = None
-        member.back_off(role, now_ms)
+        role.fetch_at_ms = now_ms + member.backoff_ms(role.failed_downloads)
+        role.failed_downloads += 1
 
     def on_checked(self, snapshot_id: SnapshotId, found: Snapshot | str, now_ms: int) -> None:
         """The snapshot that was received has been read to its end: here it is, or what is wrong with it.
@@ -225,4 +226,5 @@ class Snapshots:
         member.snapshots[:] = [snapshot]
         self._bytes, self._since_ms = 0, None
         role.download, role.flushed, role.failures, role.fetch_at_ms = None, True, 0, now_ms
+        role.failed_downloads = 0
         member.emit(InstallSnapshot(snapshot.id), WriteEpochs(log.epochs.entries))
