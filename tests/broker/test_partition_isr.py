@@ -154,15 +154,28 @@ def test_next_waiting_replica_follows_a_confirmed_one() -> None:
     assert proposals(partition.on_isr_answer(order.proposal, accepted(order.proposal), 0)) == [(0, 1, 2, 3)]
 
 
+def test_next_waiting_replica_follows_a_change_that_metadata_told_first() -> None:
+    """The metadata may come before the answer: whoever waited for the change is proposed with the latter (R-45).
+
+    At the end of a log that nobody writes to, its fetch waits and is not repeated.
+    """
+    partition = leader(metadata=registration(replicas=[0, 1, 2, 3], isr=[0, 1]))
+    _, effects = partition.fetch_by_follower(fetch(2, 0), 0)
+    partition.fetch_by_follower(fetch(3, 0), 0)
+    (order,) = of_kind(effects, ProposeIsr)
+    told_first = partition.update(registration(replicas=[0, 1, 2, 3], isr=[0, 1, 2], partition_epoch=1), 0)
+    assert proposals(told_first) == []
+    assert proposals(partition.on_isr_answer(order.proposal, accepted(order.proposal), 0)) == [(0, 1, 2, 3)]
+
+
 def test_metadata_overtake_a_proposal() -> None:
     """Metadata end a pending change; a new one waits for the old answer, which itself changes nothing. (PA-14)"""
     partition, proposal = proposing()
     partition.update(registration(isr=[0, 1], partition_epoch=1), 0)
     assert partition.maximal_isr == (0, 1)
     assert proposals(partition.fetch_by_follower(fetch(2, 0), 0)[1]) == []
-    assert partition.on_isr_answer(proposal, accepted(proposal), 0) == []
+    assert proposals(partition.on_isr_answer(proposal, accepted(proposal), 0)) == [(0, 1, 2)]
     assert partition.isr == (0, 1)
-    assert proposals(partition.fetch_by_follower(fetch(2, 0), 0)[1]) == [(0, 1, 2)]
 
 
 def test_same_metadata_again_do_not_end_a_proposal() -> None:

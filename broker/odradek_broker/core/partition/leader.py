@@ -238,6 +238,8 @@ class LeaderPartition(LeaderView):
             self._expand(now_ms, effects)
         elif means is AnswerMeans.TAKEN_BACK:
             self._try_high_watermark(now_ms, effects)  # whom it waited for may have become a stranger
+        elif means is AnswerMeans.NOTHING:
+            self._expand(now_ms, effects)  # metadata were faster, and whoever waited there waited for this answer, too
         return effects
 
     def _announce_isr(self, before: tuple[int, ...], effects: list[Effect]) -> None:
