@@ -194,6 +194,29 @@ def test_a_checkpoint_keeps_what_is_not_open_yet(machine: Machine) -> None:
     }
 
 
+def test_a_checkpoint_keeps_what_could_not_be_opened(machine: Machine) -> None:
+    """One damaged log is that replica's failure (R-86): what was deleted from it does not come back with its repair."""
+    directory = machine.open()
+    log = open_log(directory)
+    fill(log, 20)
+    log.state.high_watermark = 17
+    log.advance_log_start(5)
+    directory.close(clean=True, broker_epoch=1)
+    again = machine.open()
+    with pytest.raises(InconsistentTopicId):
+        open_log(again, topic_id=TWO)
+    again.write_high_watermarks()
+    again.write_recovery_points()
+    again.write_log_starts()
+    assert machine.offsets("replication-offset") == {ORDERS: 17}
+    assert machine.offsets("recovery-point-offset") == {ORDERS: 20}
+    assert machine.offsets("log-start-offset") == {ORDERS: 5}
+    repaired = open_log(again).state
+    assert (repaired.log_start_offset, repaired.high_watermark) == (5, 17)
+    again.close(clean=True, broker_epoch=2)
+    assert machine.open().clean
+
+
 def test_a_cut_below_the_checkpoint_is_written_first(machine: Machine) -> None:
     """After a kill in the middle, recovery begins at the cut (R-230)."""
     directory = machine.open()

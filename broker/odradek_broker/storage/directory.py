@@ -84,7 +84,7 @@ class LogDirectory:
         self._log_starts_file = CheckpointFile(files, path, LOG_START_OFFSET_CHECKPOINT, self._acting)
         self._doomed: list[tuple[str, int]] = []  # (path, wall time of its removal)
         self.on_deleted: Callable[[], None] = lambda: None  # a partition waits for its removal: look at `next_due_ms`
-        self._loading = 0
+        self._loading: dict[TopicPartition, None] = {}  # begun to open, and not open
 
     @classmethod
     def open(
@@ -189,23 +189,23 @@ class LogDirectory:
         """Open or create a partition's log with what the checkpoints say about it. Blocking.
 
         Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`. Until a log that was begun to open has opened, `close`
-        leaves no clean shutdown file (R-233).
+        leaves no clean shutdown file (R-233), and the checkpoints keep what they say of it.
         """
         assert topic_partition not in self.logs, topic_partition
         path = f"{self.path}/{partition_directory(topic_partition)}"
         if not self._files.is_dir(path):
             self._forget_checkpoints(topic_partition)
-        self._loading += 1
-        high_watermark = self.high_watermarks.pop(topic_partition, 0)
-        promised = max(high_watermark, self._gone.pop(topic_partition, 0))
+        self._loading[topic_partition] = None
+        high_watermark = self.high_watermarks.get(topic_partition, 0)
+        promised = max(high_watermark, self._gone.get(topic_partition, 0))
         log = Log.open(
             self._files,
             path,
             topic_partition,
             settings=settings,
             topic_id=topic_id,
-            recovery_point=self.recovery_points.pop(topic_partition, 0),
-            log_start_offset=self.log_starts.pop(topic_partition, 0),
+            recovery_point=self.recovery_points.get(topic_partition, 0),
+            log_start_offset=self.log_starts.get(topic_partition, 0),
             high_watermark=high_watermark,
             clean=self.clean,
             wall_ms=wall_ms,
@@ -214,10 +214,11 @@ class LogDirectory:
             on_recovery_point_lowered=self._lower_recovery_point,
             on_cut=self._lower_log_start_and_high_watermark,
         )
-        self._loading -= 1
         if self.clean and promised > log.end_offset:
             self.lost_since_stop[topic_partition] = promised
         self.logs[topic_partition] = log
+        for said in (self.high_watermarks, self.recovery_points, self.log_starts, self._gone, self._loading):
+            said.pop(topic_partition, None)
         return log
 
     def delete_log(self, log: Log, wall_ms: int) -> None:
@@ -311,10 +312,10 @@ class LogDirectory:
         known = {partition: log.state.high_watermark for partition, log in list(self.logs.items())}
         return {**self.high_watermarks, **known}
 
-    def write_recovery_points(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Replace `recovery-point-offset-checkpoint`; what `offsets` does not name comes from the logs."""
+    def write_recovery_points(self) -> None:
+        """Replace `recovery-point-offset-checkpoint`."""
         known = {partition: log.recovery_point for partition, log in self.logs.items()}
-        self._recovery_points_file.write({**self.recovery_points, **known, **(offsets or {})})
+        self._recovery_points_file.write({**self.recovery_points, **known})
 
     def write_log_starts(self) -> None:
         """Replace `log-start-offset-checkpoint`.
