@@ -33,6 +33,7 @@ FIRST_BACKOFF_MS = 50  # as the channels' own reconnect back-off (design: a rest
 MAX_BACKOFF_MS = 1_000
 CALL_TIMEOUT_MS = 30_000  # replica.socket.timeout.ms, Kafka's default
 OPEN_TIMEOUT_MS = 2_000
+MAX_NAMED = 2_000  # partitions in one request: 600 KB with the longest topic names; a leader takes 1 MiB
 CREDIT_BYTES = 16_777_216  # what the leader may send beyond what was taken: two answers of the largest size
 
 
@@ -199,7 +200,8 @@ class Fetcher:
         )
         ready, self._ready = self._ready, {}
         for tp in ready:
-            if header.partitions and chance("fetch-request-partial", 0.1):
+            named = len(header.partitions)
+            if named >= MAX_NAMED or (named and chance("fetch-request-partial", 0.1)):
                 self._ready[tp] = None  # with the next message
                 self._wakeup.ring()
                 continue
@@ -216,9 +218,11 @@ class Fetcher:
                 self._call(self._ask_offsets(hosted, request))
             else:
                 self._arm_timer(follower.next_deadline_ms())
-        for tp in self._forgotten:
+        for tp in list(self._forgotten)[: MAX_NAMED - len(header.partitions)]:
             header.forgotten.append(pb.ForgottenPartition(topic=tp.topic, partition=tp.partition))
-        self._forgotten.clear()
+            del self._forgotten[tp]
+        if self._forgotten:
+            self._wakeup.ring()
         if not (header.partitions or header.forgotten or self._credit_due):
             return None
         self._credit_due = 0
