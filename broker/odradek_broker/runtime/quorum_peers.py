@@ -22,7 +22,15 @@ from odradek_proto.transport.ports import (
 )
 from odradek_proto.values import replace
 
-from odradek_broker.core.quorum.messages import Answer, Fetch, FetchSnapshot, Request, Send, Unanswered
+from odradek_broker.core.quorum.messages import (
+    NO_NODE,
+    Answer,
+    Fetch,
+    FetchSnapshot,
+    Request,
+    Send,
+    Unanswered,
+)
 from odradek_broker.runtime.quorum_settings import QuorumSettings
 from odradek_broker.runtime.quorum_wire import (
     BEGIN,
@@ -73,6 +81,8 @@ class QuorumPeers:
             self._silent[send.peer_id] = None
             return Unanswered.TIMED_OUT
         self._silent.pop(send.peer_id, None)
+        if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            return replace(answer, leader_id=NO_NODE, epoch=0)  # the leader and the epoch of another quorum
         return answer
 
     async def is_gone(self, peer_id: int) -> bool:

@@ -1,0 +1,114 @@
+"""Nodes of the metadata quorum in the simulated world, without what is built on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+from odradek_broker.runtime.quorum_node import QuorumNode, QuorumSettings
+from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
+
+CLUSTER_ID = "a-test-cluster"
+
+
+class Told:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.records: list[bytes] = []
+
+    def freeze(self) -> Callable[[], Iterator[bytes]]:
+        records = tuple(self.records)
+        return lambda: iter(records)
+
+    def load(self, end_offset: int, epoch: int, records: Iterator[bytes]) -> object:
+        return list(records)
+
+    def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
+        assert isinstance(state, list)
+        self.records = state
+
+    def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
+        self.records += records
+
+    def on_leader(self, epoch: int) -> None:
+        self.calls.append(f"leads {epoch}")
+
+    def on_resigned(self, epoch: int) -> None:
+        self.calls.append(f"resigned {epoch}")
+
+    def on_leader_changed(self, leader_id: int, epoch: int) -> None:
+        pass
+
+
+class Quorum:
+    """Machines 1 to n, each with a node that is given by its settings."""
+
+    def __init__(self, machines: int = 3, seed: int = 7) -> None:
+        self.loop = SimLoop(seed)
+        fabric = SimFabric(self.loop, self.loop.fork_rng("fabric"))
+        self.machines = {i: SimNode(f"node{i}", self.loop, fabric) for i in range(1, machines + 1)}
+        self.addresses = {i: f"node{i}:{7000 + i}" for i in self.machines}
+        self.nodes: dict[int, QuorumNode] = {}
+        self.told: dict[int, Told] = {}
+
+    def start(self, node_id: int, voters: Sequence[int] = (1, 2, 3), cluster_id: str = CLUSTER_ID) -> None:
+        settings = QuorumSettings(node_id, cluster_id, {voter: self.addresses[voter] for voter in voters})
+
+        async def main(ports: NodePorts) -> None:
+            ports.files.makedirs("/data")
+            told = self.told[node_id] = Told()
+            node = self.nodes[node_id] = QuorumNode(
+                settings,
+                clock=ports.clock,
+                network=ports.network,
+                files=ports.files,
+                log_directory="/data",
+                listener=told,
+            )
+            await ports.network.serve(self.addresses[node_id], node.handlers())
+            await node.start()
+            await node.failed
+
+        self.machines[node_id].start(main)
+
+    def run(self, story: Callable[[Quorum], Coroutine[Any, Any, None]]) -> None:
+        """The story; no node may have failed in it."""
+        self.loop.run(self._told(story), limit_s=120)
+        self.loop.close()
+        for node_id, machine in self.machines.items():
+            assert machine.failure is None, (node_id, machine.failure)
+        assert self.loop.unhandled == []
+
+    async def _told(self, story: Callable[[Quorum], Coroutine[Any, Any, None]]) -> None:
+        await story(self)
+        for machine in self.machines.values():
+            machine.kill()
+        await self.sleep(10)
+
+    async def sleep(self, delay_ms: float) -> None:
+        future = self.loop.create_future()
+        self.loop.call_later(delay_ms / 1000, future.set_result, None)
+        await future
+
+    def leaders(self) -> list[int]:
+        return [node_id for node_id, node in self.nodes.items() if node.is_leader]
+
+
+def test_what_another_clusters_controller_knows_is_nothing_to_us() -> None:
+    """Its machine has got the address of our third voter. It leads an epoch 1, too, and says so with its refusal."""
+
+    async def story(quorum: Quorum) -> None:
+        quorum.start(3, voters=(3,), cluster_id="another-cluster")
+        await quorum.sleep(1_000)
+        assert quorum.leaders() == [3]
+        quorum.start(1)
+        quorum.start(2)
+        await quorum.sleep(20_000)
+        (ours,) = (node_id for node_id in quorum.leaders() if node_id != 3)
+        assert quorum.told[ours].calls == ["leads 1"]
+
+    Quorum().run(story)
