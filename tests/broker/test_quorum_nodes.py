@@ -112,3 +112,19 @@ def test_what_another_clusters_controller_knows_is_nothing_to_us() -> None:
         assert quorum.told[ours].calls == ["leads 1"]
 
     Quorum().run(story)
+
+
+def test_a_node_that_led_and_is_no_voter_any_more_leads_no_more() -> None:
+    """Its role was moved to another machine, without its disk: it has to ask that one, not itself."""
+
+    async def story(quorum: Quorum) -> None:
+        quorum.start(1, voters=(1,))
+        await quorum.sleep(1_000)
+        assert quorum.leaders() == [1]
+        quorum.machines[1].kill()
+        await quorum.sleep(1_000)
+        quorum.start(1, voters=(2,))
+        await quorum.sleep(5_000)
+        assert quorum.leaders() == []
+
+    Quorum(machines=2).run(story)

@@ -132,7 +132,7 @@ class QuorumCore:
             member.become_candidate(now_ms, above=max(state.epoch, newest))  # nobody else can be asked
         elif newest > state.epoch:
             member.become_unattached(newest, now_ms)
-        elif state.leader_id == member.config.node_id:
+        elif state.leader_id == member.config.node_id and member.config.is_voter:
             member.become_resigned((), "R-202", now_ms)
         elif state.leader_id in member.config.voters:
             member.become_follower(state.leader_id, state.epoch, now_ms)
