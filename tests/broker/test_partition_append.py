@@ -67,6 +67,10 @@ def test_the_oldest_protocol_notes_its_epoch_with_the_first_record() -> None:
         ({"base_offset": 1}, ErrorCode.INVALID_RECORD),
         ({"record_count": 0}, ErrorCode.INVALID_RECORD),
         ({"last_offset_delta": 3}, ErrorCode.INVALID_RECORD),
+        ({"record_count": 7, "last_offset_delta": 6}, ErrorCode.NONE),  # in 51 bytes
+        ({"record_count": 8, "last_offset_delta": 7}, ErrorCode.INVALID_RECORD),
+        ({"record_count": 8, "last_offset_delta": 7, "attributes": 4}, ErrorCode.NONE),
+        ({"record_count": 1 << 30, "last_offset_delta": (1 << 30) - 1, "attributes": 4}, ErrorCode.INVALID_RECORD),
         ({"attributes": CONTROL}, ErrorCode.INVALID_RECORD),
         ({"attributes": TRANSACTIONAL, "producer_id": 1}, ErrorCode.INVALID_TXN_STATE),
         ({"attributes": LOG_APPEND_TIME}, ErrorCode.INVALID_TIMESTAMP),

@@ -32,12 +32,15 @@ def header(
     producer_epoch: int = -1,
     sequence: int = -1,
     attributes: int = 0,
-    length: int = 100,
+    length: int = 0,
 ) -> BatchHeader:
-    """The header of a batch with `count` records, as a producer sends it unless offset and epoch are given."""
+    """The header of a batch with `count` records, as a producer sends it unless offset and epoch are given.
+
+    Without a `length` it is as long as such a batch may be.
+    """
     return BatchHeader(
         base_offset=base_offset,
-        length=length,
+        length=length or max(100, 49 + 7 * count),
         leader_epoch=leader_epoch,
         magic=2,
         crc=0,

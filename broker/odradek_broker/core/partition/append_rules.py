@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import BatchHeader, Codec
+from odradek_proto.records import DEFAULT_LIMIT, HEADER_SIZE, BatchHeader, Codec
 
 from odradek_broker.core.partition.messages import PartitionSettings
 
@@ -19,6 +19,7 @@ ACKS_ALL = -1
 NO_TIMESTAMP = -1
 _CODEC_MASK = 0x07
 _LAST_CODEC = max(Codec)
+_SMALLEST_RECORD = 7  # bytes: length, attributes, two deltas, lengths of key and value, header count
 
 
 class Refusal(NamedTuple):
@@ -50,6 +51,9 @@ def _shape_fault(header: BatchHeader) -> Refusal | None:
     attributes = header.attributes
     if attributes & _CODEC_MASK > _LAST_CODEC:
         return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {attributes & _CODEC_MASK}")
+    room = DEFAULT_LIMIT if attributes & _CODEC_MASK else header.size - HEADER_SIZE
+    if header.record_count * _SMALLEST_RECORD > room:  # each would take the offsets of a segment, and make a new one
+        return Refusal(invalid, f"{header.record_count} records do not fit into {room} bytes")
     if header.is_control:
         return Refusal(invalid, "clients may not write control batches")
     if header.is_transactional:
