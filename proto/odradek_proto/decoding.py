@@ -13,6 +13,7 @@ from odradek_proto.headers import HEADER_SIZE, BatchHeader, Buffer, CorruptBatch
 from odradek_proto.varint import decode_unsigned_varint, decode_varint
 
 DEFAULT_LIMIT: Final = 64 * 1024 * 1024  # bytes of a decompressed batch: 64 times Kafka's default for max.message.bytes
+_FAR: Final = 1 << 62  # a base timestamp below it, and a delta below its half, stay within 64 bits
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -65,6 +66,7 @@ def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
     records: list[Record] = []
     append, new = records.append, tuple.__new__
     position, last_delta = 0, -1
+    times = 0  # of all records, one over the other: what is large in any of them is large here
     for _ in range(header.record_count):
         # Numbers of one byte are read here, still in zigzag: calls would take longer than the rest of the record.
         size = body[position]
@@ -79,6 +81,7 @@ def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
             position += 1
         else:
             time, position = decode_unsigned_varint(body, position, 10)
+            times |= time
         delta = body[position]
         if delta < 0x80:
             position += 1
@@ -102,7 +105,14 @@ def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
         raise ValueError(f"{len(body) - position} bytes behind the last of {header.record_count} records")
     if last_delta > header.last_offset_delta:
         raise ValueError(f"offset delta {last_delta} above the last one, {header.last_offset_delta}")
+    if times >> 62 or not -_FAR <= base_timestamp <= _FAR:
+        return [each._replace(timestamp=_wrapped(each.timestamp)) for each in records]
     return records
+
+
+def _wrapped(timestamp: int) -> int:
+    """A sum as 64 bits hold it, as in Kafka's Java client: no record stops a consumer."""
+    return (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _decode_bytes(body: bytes, position: int) -> tuple[bytes | None, int]:

@@ -34,10 +34,17 @@ LENGTH = range(8, 12)
 LEADER_EPOCH = range(12, 16)
 
 
-def sealed(body: bytes, *, count: int = 1, last_delta: int | None = None, codec: int = Codec.NONE) -> bytes:
+def sealed(
+    body: bytes,
+    *,
+    count: int = 1,
+    last_delta: int | None = None,
+    codec: int = Codec.NONE,
+    base_timestamp: int = 1000,
+) -> bytes:
     """A batch around any bytes, with a right length and a right CRC, so that only the body can be at fault."""
     delta = count - 1 if last_delta is None else last_delta
-    covered = struct.pack(">hiqqqhii", codec, delta, 1000, 1000, -1, -1, -1, count) + body
+    covered = struct.pack(">hiqqqhii", codec, delta, base_timestamp, 1000, -1, -1, -1, count) + body
     return struct.pack(">qiibI", 0, 9 + len(covered), 0, 2, crc32c(covered)) + covered
 
 
@@ -164,6 +171,24 @@ def test_a_header_key_that_is_no_utf8_stops_no_consumer() -> None:
     """Some clients write any bytes there; they come out with U+FFFD, as Kafka's Java client has it."""
     batch = sealed(record(b"\x00\x00\x00\x01\x01\x02\x04a\xff\x01"))
     assert decode_records(batch, check_batch(batch))[0].headers == (("a\ufffd", None),)
+
+
+@pytest.mark.parametrize(
+    ("base", "delta", "timestamp"),
+    [
+        (1000, 2**63 - 1, -(2**63) + 999),
+        (-1000, -(2**63), 2**63 - 1000),
+        (2**63 - 1, 1, -(2**63)),
+        (-(2**63), -63, 2**63 - 63),
+        (2**63 - 1, 0, 2**63 - 1),
+        (-(2**63), 2**63 - 1, -1),
+    ],
+)
+def test_a_timestamp_outside_of_64_bits_wraps(base: int, delta: int, timestamp: int) -> None:
+    """As in Kafka's Java client: no record stops a consumer, and no answer about one fails for its number."""
+    first, second = record(b"\x00\x00\x00\x01\x01\x00"), record(b"\x00" + encode_varint(delta) + b"\x02\x01\x01\x00")
+    batch = sealed(first + second, count=2, base_timestamp=base)
+    assert [each.timestamp for each in decode_records(batch, check_batch(batch))] == [base, timestamp]
 
 
 def test_offsets_that_do_not_increase_are_corrupt() -> None:
