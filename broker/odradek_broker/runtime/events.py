@@ -24,6 +24,9 @@ class EventLog:
         self._file: File | None = files.open(f"{directory}/{EVENT_FILE}", create=True) if enabled else None
         self._position = self._file.size() if self._file is not None else 0
         self._missing = 0
+        self._torn = False  # an earlier life, or the machine, ended in the middle of a line
+        if self._file is not None and self._position:
+            self._torn = self._file.pread(self._position - 1, 1) != b"\n"
 
     def write(self, event: str, rule: str, facts: Mapping[str, object]) -> None:
         """Write one transition. Never raises: evidence must not stop the work that it speaks of."""
@@ -39,13 +42,14 @@ class EventLog:
         }
         if self._missing:
             line["events_missing_before"] = self._missing
-        data = (json.dumps(line, separators=(",", ":"), default=str) + "\n").encode()
+        text = json.dumps(line, separators=(",", ":"), default=str)
+        data = f"\n{text}\n".encode() if self._torn else f"{text}\n".encode()
         try:
             self._position += self._file.pwritev([data], self._position)
         except OSError:
             self._missing += 1
         else:
-            self._missing = 0
+            self._missing, self._torn = 0, False
 
     def record(self, event: str, facts: Mapping[str, object]) -> None:
         """The same for parts that name their rule, if any, among the facts."""

@@ -1,0 +1,39 @@
+"""The evidence file, where a life of the process ended in the middle of a line."""
+
+from __future__ import annotations
+
+import json
+import random
+
+from odradek_broker.runtime.events import EVENT_FILE, EventLog
+from odradek_chaos.worlds.simulated.clock import SimClock
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
+
+
+def test_the_first_event_after_a_torn_line_has_a_line_of_its_own() -> None:
+    """A power loss has taken the end of one, or the disk was full in the middle of it; the next life's is whole."""
+    loop = SimLoop()
+    files = SimFiles(SimDisk(random.Random(0)), loop, random.Random(0))
+    files.makedirs("/data")
+    for life in range(3):
+        events = EventLog(
+            files=files, clock=SimClock(loop, random.Random(0)), directory="/data", broker_id=1, enabled=True
+        )
+        events.record("first", {"life": life})
+        events.record("second", {"life": life})
+        events.close()
+        if life == 1:
+            file = files.open(f"/data/{EVENT_FILE}")
+            file.truncate(file.size() - 10)
+    lines = files.open(f"/data/{EVENT_FILE}").pread(0, 1 << 20).splitlines()
+    torn = lines.pop(3)
+    assert not torn.endswith(b"}")
+    assert [(each["event"], each["life"]) for each in map(json.loads, lines)] == [
+        ("first", 0),
+        ("second", 0),
+        ("first", 1),
+        ("first", 2),
+        ("second", 2),
+    ]
