@@ -107,3 +107,20 @@ def test_a_large_batch_gets_its_turn_among_partitions_that_are_always_ready() ->
         raise AssertionError("the large batch was not sent")
 
     run(story)
+
+
+def test_whoever_asks_for_less_than_nothing_gets_one_batch() -> None:
+    """Without room in an answer the session would look again and again, and the broker would do nothing else."""
+
+    async def story(world: World) -> None:
+        wanted = [await lead(world, f"orders-{number}", 100) for number in range(2)]
+        session, _ = reader(world)
+        session.on_message(names(((tp, 0) for tp in wanted), max_bytes=-1))
+        for tp in wanted:
+            frame = session.gather()
+            assert frame is not None
+            (item,) = pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions
+            assert (item.topic, ErrorCode(item.error_code)) == (tp.topic, ErrorCode.NONE)
+            assert item.size > 100
+
+    run(story)

@@ -130,7 +130,8 @@ class FetchSession:
             raise FrameError(f"not a FetchHeader: {error}") from error
         self._reader.describes_itself(header.replica_id, header.replica_epoch, read_committed=header.read_committed)
         self._max_wait_ms = header.max_wait_ms or self._limits.default_wait_ms
-        self._max_bytes = min(header.max_bytes or self._limits.max_answer_bytes, self._limits.max_answer_bytes)
+        most = self._limits.max_answer_bytes
+        self._max_bytes = max(1, min(header.max_bytes or most, most))  # 1: one batch goes out whatever was asked for
         if header.credit_bytes:
             self._credit.grant(header.credit_bytes)
             self._use_room()
