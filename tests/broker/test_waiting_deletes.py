@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from odradek_broker.rpc.replicas import ReplicaService
 from odradek_broker.runtime.waiting_deletes import WaitingDeletes
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import CallContext
+from odradek_proto.v1 import broker_pb2 as pb
 
 from tests.broker.replica_world import ME, ONE, ORDERS, THREE, World, run
 
@@ -45,3 +48,23 @@ def test_requests_that_gave_up_do_not_pile_up() -> None:
         assert not waiting
 
     asyncio.run(story())
+
+
+def test_a_leadership_that_ends_in_the_same_moment_is_not_waited_for() -> None:
+    """A request whose log start is cut already, and that does not wait yet, hears of it as those do that wait."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME,), replicas=(ME, ONE))
+        batch = memoryview(encode_batch([(world.clock.wall_ms(), None, b"a", ())]))
+        world.replicas.replicas[ORDERS].produce(batch, 1, 30_000, lambda answer: None)
+        request = pb.DeleteRecordsRequest(timeout_ms=30_000)
+        request.partitions.add(topic=ORDERS.topic, partition=ORDERS.partition, offset=0)
+        service = ReplicaService(replicas=world.replicas, broker_id=ME)
+        answering = asyncio.ensure_future(service.delete_records(request.SerializeToString(), CallContext("client")))
+        await asyncio.sleep(0)
+        await world.learn(ONE, 1, replicas=(ME, ONE))
+        assert answering.done()
+        (deleted,) = pb.DeleteRecordsResponse.FromString(answering.result()).partitions
+        assert ErrorCode(deleted.error_code) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(story)

@@ -76,8 +76,11 @@ class ReplicaService:
             elif hosted.leader is None:
                 deleted.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             else:
-                start = self._delete(hosted, hosted.leader, item.offset, deleted)
-                waits.append(self._wait_for_followers(hosted, hosted.leader, start, deleted, deadline))
+                leader = hosted.leader
+                start = self._delete(hosted, leader, item.offset, deleted)
+                if not deleted.error_code:  # it waits from here on: nobody tells a later one that the leadership ended
+                    moved = hosted.deletes.add(start) if leader.low_watermark() < start else None
+                    waits.append(self._wait_for_followers(leader, moved, deleted, deadline))
         await asyncio.gather(*waits)
         return response.SerializeToString()
 
@@ -92,15 +95,17 @@ class ReplicaService:
         return start
 
     async def _wait_for_followers(
-        self, hosted: HostedReplica, leader: LeaderPartition, start: int, deleted: pb.DeletedRecords, deadline: float
+        self,
+        leader: LeaderPartition,
+        moved: asyncio.Future[ErrorCode] | None,
+        deleted: pb.DeletedRecords,
+        deadline: float,
     ) -> None:
-        """R-125: until all replicas on live brokers have moved their log start offsets, too."""
-        if deleted.error_code:
-            return
-        if leader.low_watermark() < start:
+        """R-125: until all replicas on live brokers have moved their log start offsets, too; None: they have."""
+        if moved is not None:
             try:
                 async with asyncio.timeout_at(deadline):
-                    deleted.error_code = int(await hosted.deletes.add(start))
+                    deleted.error_code = int(await moved)
             except TimeoutError:
                 deleted.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
         deleted.low_watermark = leader.low_watermark()
