@@ -90,6 +90,7 @@ class Broker:
         self._counters = counters
         self._say = say
         self._stopping = False
+        self._loads = True
         self._endpoints: dict[str, str] = {}  # known when the node listens, told when the broker registers
         self.session = self._make_session(network)
         self._isr_channel = IsrChannel(
@@ -197,6 +198,8 @@ class Broker:
         self._spawn(self._watch_session())
         image = self._feed.image
         for tp, topic_id in self._directory.partitions().items():
+            if not self._loads:
+                return
             await self._load(tp, topic_id, image)
         self.recovered = True
         self._spawn(self._follow_metadata())
@@ -210,6 +213,10 @@ class Broker:
         )
         for duty in maintenance.duties():
             self._spawn(duty())
+
+    def load_no_more(self) -> None:
+        """The node is about to stop: a start that still opens logs ends with the one that it has begun."""
+        self._loads = False
 
     def _make_topic_creation(self) -> TopicCreation:
         settings = self.settings

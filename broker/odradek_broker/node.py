@@ -200,6 +200,8 @@ class Node:
             )
         if "broker" in self._roles:
             self.broker = self._make_broker(directory, events, channel)
+            if self._leaving:
+                self._load_no_more()
             listener.followers.append(self.broker.session.on_leader_changed)
         self._watch = LeaderWatch(
             node_id=settings.node_id,
@@ -284,6 +286,7 @@ class Node:
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done() and not self._stopping:
             self.failed.set_exception(error)
+            self._load_no_more()
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run a part of this node; an error that nobody expected stops the node and is not swallowed."""
@@ -301,10 +304,19 @@ class Node:
 
     # --- Stop -------------------------------------------------------------------------------------------------------
 
+    def leave(self) -> None:
+        """It is to stop: a start that is under way opens no more logs, and returns. Call `stop` then."""
+        self._leaving = True
+        self._load_no_more()
+
+    def _load_no_more(self) -> None:
+        if self.broker is not None:
+            self.broker.load_no_more()
+
     async def stop(self) -> None:
         """Controlled shutdown (R-142): hand over leaderships, stop fetching, flush, checkpoint, mark clean."""
         broker = self.broker
-        self._leaving = True
+        self.leave()
         if broker is not None and not self.failed.done():
             await broker.hand_over()
         self._stopping = True

@@ -88,30 +88,37 @@ async def serve(settings: BrokerSettings) -> int:
     stop = asyncio.Event()
     impatient = asyncio.Event()
 
+    files = OsFiles()
+    node = Node(settings, clock=LoopClock(random.Random()), files=files, network=GrpcNetwork(), say=say)
+
     def on_signal() -> None:
         if stop.is_set():
             impatient.set()
         stop.set()
+        node.leave()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    files = OsFiles()
-    node = Node(settings, clock=LoopClock(random.Random()), files=files, network=GrpcNetwork(), say=say)
     try:
         await node.start()
     except (OSError, ValueError, RuntimeError, StorageError) as error:
         print(f"odradek: node {settings.node_id} cannot start: {error}", file=sys.stderr)
         return FAILED
-    listening = ", ".join(f"{name}://{address}" for name, address in sorted(node.addresses().items()))
-    if node.metrics_address:
-        listening += f", HTTP://{node.metrics_address}"
-    print(f"odradek: node {settings.node_id} listens on {listening}", file=sys.stderr, flush=True)
+    if not stop.is_set():
+        _announce_addresses(node)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     code = await _until_stopped(node, stop, impatient)
     files.close()
     return code
+
+
+def _announce_addresses(node: Node) -> None:
+    listening = ", ".join(f"{name}://{address}" for name, address in sorted(node.addresses().items()))
+    if node.metrics_address:
+        listening += f", HTTP://{node.metrics_address}"
+    say(f"node {node.settings.node_id} listens on {listening}")
 
 
 async def _until_stopped(node: Node, stop: asyncio.Event, impatient: asyncio.Event) -> int:
@@ -132,7 +139,14 @@ async def _until_stopped(node: Node, stop: asyncio.Event, impatient: asyncio.Eve
         await asyncio.gather(shutdown, return_exceptions=True)
         return FAILED
     now.cancel()
-    await shutdown
+    try:
+        await shutdown
+    except (OSError, StorageError) as error:
+        say(f"node {node.settings.node_id} did not stop cleanly: {error}")
+        return FAILED
+    if node.failed.done():  # while it handed over what it led
+        say(f"node {node.settings.node_id} failed: {node.failed.exception()!r}")
+        return FAILED
     print(f"odradek: node {node.settings.node_id} has stopped", file=sys.stderr, flush=True)
     return OK
 
