@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import pytest
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.runtime.cold_reads import MAX_READS
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
+from odradek_broker.runtime.unsent import PROVEN_BYTES, UnsentAnswers
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
@@ -122,5 +124,63 @@ def test_whoever_asks_for_less_than_nothing_gets_one_batch() -> None:
             (item,) = pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions
             assert (item.topic, ErrorCode(item.error_code)) == (tp.topic, ErrorCode.NONE)
             assert item.size > 100
+
+    run(story)
+
+
+class SlowReader:
+    """A consumer behind a slow line, with as much to read as it can take: it fetches the same again and again."""
+
+    peer = "client"
+
+    def __init__(self, world: World, unsent: UnsentAnswers, wanted: list[TopicPartition], *, proven: bool) -> None:
+        self.answers = 0
+        self._clock = world.clock
+        self._wanted = wanted
+        self._session = FetchSession(
+            self,
+            clock=world.clock,
+            files=world.files,
+            lookup=world.replicas.lookup,
+            limits=SessionLimits(1_000_000, default_credit_bytes=1 << 40),
+            unsent=unsent,
+        )
+        if proven:
+            self._session._allowance.took(PROVEN_BYTES)
+        self.serving = asyncio.ensure_future(self._session.run(self._fetch()))
+
+    def _fetch(self) -> bytes:
+        return names(((tp, 0) for tp in self._wanted), max_bytes=1_000)
+
+    async def send(self, message: bytes) -> None:
+        await self._clock.sleep(10)
+        self.answers += 1
+        self._session.on_message(self._fetch())
+
+    async def recv(self) -> bytes:
+        silence: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        return await silence
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("proven", [True, False], ids=["as-the-others", "newcomer"])
+def test_one_reader_more_than_there_is_room_for_gets_its_turn(proven: bool) -> None:
+    """Whoever has sent an answer and has the next one ready does not take the room from those who wait for it."""
+
+    async def story(world: World) -> None:
+        wanted = [await lead(world, f"orders-{number}", 1_000) for number in range(2)]
+        unsent = UnsentAnswers(4_000)  # four answers of a thousand bytes and a little
+        readers = [SlowReader(world, unsent, wanted, proven=True) for _ in range(4)]
+        await world.clock.sleep(100)
+        late = SlowReader(world, unsent, wanted, proven=proven)
+        before = [reader.answers for reader in readers]
+        await world.clock.sleep(1_000)
+        told = [reader.answers - count for reader, count in zip(readers, before, strict=True)]
+        for reader in (*readers, late):
+            reader.serving.cancel()
+        await asyncio.gather(*(reader.serving for reader in (*readers, late)), return_exceptions=True)
+        assert min(told) > 50, told
+        assert late.answers > 50, late.answers
 
     run(story)

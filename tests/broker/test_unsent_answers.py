@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 from odradek_broker.runtime.produce_session import MAX_EMPTY_ITEMS, parse_produce
@@ -30,31 +31,30 @@ def test_followers_get_large_answers_at_once() -> None:
 def test_sessions_without_proof_use_only_half_of_the_room() -> None:
     """A thousand newcomers that never read leave the other half to those who do."""
     unsent = UnsentAnswers(100)
-    unsent.add(50)
+    unsent.add(50, proven=False)
     assert not unsent.has_room(proven=False)
     assert unsent.has_room(proven=True)
 
 
 def test_whoever_waits_for_room_goes_on_when_an_answer_has_left() -> None:
-    """In the order of arrival; a proven session before one that is not."""
+    """In the order of arrival; those with proof and those without take turns."""
 
     async def story() -> None:
         unsent = UnsentAnswers(100)
-        unsent.add(100)
+        unsent.add(100, proven=True)
         order: list[str] = []
 
         async def wait(name: str, proven: bool) -> None:
             await unsent.room(proven=proven)
-            unsent.add(50)
+            unsent.add(50, proven=proven)
             order.append(name)
 
         waiting = [asyncio.ensure_future(wait("new", False)), asyncio.ensure_future(wait("proven", True))]
         await asyncio.wait(waiting, timeout=0)
-        unsent.remove(50)
+        unsent.remove(50, proven=True)
         await waiting[1]
         assert order == ["proven"]
-        unsent.remove(50)
-        unsent.remove(50)
+        unsent.remove(50, proven=True)
         await waiting[0]
         assert order == ["proven", "new"]
 
@@ -66,13 +66,51 @@ def test_room_given_to_somebody_who_left_goes_to_the_next() -> None:
 
     async def story() -> None:
         unsent = UnsentAnswers(100)
-        unsent.add(100)
+        unsent.add(100, proven=True)
         first = asyncio.ensure_future(unsent.room(proven=True))
         second = asyncio.ensure_future(unsent.room(proven=True))
         await asyncio.wait((first, second), timeout=0)
-        unsent.remove(100)
+        unsent.remove(100, proven=True)
         first.cancel()
         await second
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_waits_beside_free_room_whatever_the_others_do(seed: int) -> None:
+    """Sessions come, wait, send, have nothing to send and are cancelled; in the end everybody who stayed had a turn."""
+
+    async def story() -> None:
+        rng = random.Random(seed)
+        unsent = UnsentAnswers(100)
+
+        async def session(proven: bool) -> None:
+            for _ in range(rng.randint(1, 5)):
+                if not unsent.has_room(proven=proven):
+                    await unsent.room(proven=proven)
+                if rng.random() < 0.3:
+                    unsent.pass_on()
+                    continue
+                size = rng.randint(1, 60)
+                unsent.add(size, proven=proven)
+                try:
+                    for _ in range(rng.randint(0, 3)):
+                        await asyncio.sleep(0)
+                finally:
+                    unsent.remove(size, proven=proven)
+
+        sessions = []
+        for _ in range(40):
+            sessions.append(asyncio.ensure_future(session(rng.random() < 0.5)))
+            await asyncio.sleep(0)
+            if rng.random() < 0.5:
+                rng.choice(sessions).cancel()
+        done, waiting = await asyncio.wait(sessions, timeout=5)
+        assert not waiting
+        assert all(each.cancelled() or each.exception() is None for each in done)
+        assert unsent.has_room(proven=True)
+        assert unsent.has_room(proven=False)
 
     asyncio.run(story())
 

@@ -270,13 +270,18 @@ class FetchSession:
             await self._wakeup.wait()
             if self._credit.left <= 0:
                 continue  # the client has not taken what it has; its next credit wakes us
-            if not self._unsent.has_room(proven=self._allowance.proven):
-                await self._unsent.room(proven=self._allowance.proven)
-            frame = self.gather()
+            proven = self._allowance.proven
+            if not self._unsent.has_room(proven=proven):
+                await self._unsent.room(proven=proven)
+            frame = None
+            try:
+                frame = self.gather()
+            finally:
+                if frame is None:
+                    self._unsent.pass_on()
             if frame is None:
-                self._unsent.pass_on()
                 continue
-            self._unsent.add(len(frame))
+            self._unsent.add(len(frame), proven=proven)
             self._sending = True
             self._sending_since_ms = self._clock.now_ms()
             if self._patience is None:
@@ -286,7 +291,7 @@ class FetchSession:
             except StreamClosed:
                 return
             finally:
-                self._unsent.remove(len(frame))
+                self._unsent.remove(len(frame), proven=proven)
                 self._sending = False
                 self._sent.ring()
             self._allowance.took(len(frame))

@@ -9,7 +9,6 @@ taken more than the kernel's buffers could have hidden (`Allowance`). And all se
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
 FIRST_ANSWER_BYTES = 32 * 1024  # of a session that has not shown that it reads: gRPC may keep one more than we know of
 PROVEN_BYTES = 16 * 1024 * 1024  # whoever has taken this much reads: no kernel keeps as much for a socket
@@ -37,48 +36,65 @@ class Allowance:
 
 
 class UnsentAnswers:
-    """Bytes of answers that wait to be taken, of all sessions of a broker. The bound may be passed by one answer."""
+    """Bytes of answers that wait to be taken, of all sessions of a broker. The bound may be passed by one answer.
+
+    Room is given in turns: as long as somebody waits for it, or has been given it and has not used it yet, nobody else
+    takes it. Those with proof and those without take turns, too.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._bytes = 0
-        self._waiting: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}  # by proven
+        self._bytes = {True: 0, False: 0}  # by proven
+        self._waiting: dict[bool, dict[asyncio.Future[None], None]] = {True: {}, False: {}}
+        self._is_given = False  # somebody was woken who has not said yet what becomes of the room
+        self._last_proven = False  # whose turn it was last
 
     def has_room(self, *, proven: bool) -> bool:
-        return self._bytes < (self._limit_bytes if proven else self._limit_bytes // 2)
+        """Whether an answer may be gathered at once."""
+        return not self._is_given and not self._waiting[proven] and self._fits(proven)
+
+    def _fits(self, proven: bool) -> bool:
+        unproven = self._bytes[False]
+        return unproven + self._bytes[True] < self._limit_bytes and (proven or unproven < self._limit_bytes // 2)
 
     async def room(self, *, proven: bool) -> None:
-        """Return once there is room. The caller gathers its answer and calls `add` before it awaits anything else."""
-        while not self.has_room(proven=proven):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting[proven].append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._wake_next()  # the turn was ours already: it goes to the next one
-                raise
-
-    def add(self, size: int) -> None:
-        """An answer is on its way; whoever waits behind may find room as well."""
-        self._bytes += size
+        """Return once there is room. The caller calls `add` or `pass_on` before it awaits anything else."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[proven][turn] = None
         self._wake_next()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._is_given = False  # the turn was ours already: it goes to the next one
+            self._waiting[proven].pop(turn, None)
+            self._wake_next()
+            raise
+
+    def add(self, size: int, *, proven: bool) -> None:
+        """An answer is on its way; whoever waits behind may find room as well."""
+        self._bytes[proven] += size
+        self.pass_on()
 
     def pass_on(self) -> None:
-        """Whoever had the turn has nothing to send after all."""
+        """Whoever had the turn has used it, or has nothing to send after all."""
+        self._is_given = False
         self._wake_next()
 
-    def remove(self, size: int) -> None:
-        """An answer has left, or its stream is gone."""
-        self._bytes -= size
-        assert self._bytes >= 0, self._bytes
+    def remove(self, size: int, *, proven: bool) -> None:
+        """An answer has left, or its stream is gone; `proven` as it was added."""
+        self._bytes[proven] -= size
+        assert self._bytes[proven] >= 0, self._bytes
         self._wake_next()
 
     def _wake_next(self) -> None:
-        for proven in (True, False):
+        for proven in (not self._last_proven, self._last_proven):
+            if self._is_given or not self._fits(proven):
+                continue
             queue = self._waiting[proven]
-            while queue and self.has_room(proven=proven):
-                turn = queue.popleft()
+            while queue and not self._is_given:
+                turn = next(iter(queue))
+                del queue[turn]
                 if not turn.done():
                     turn.set_result(None)
-                    return
+                    self._is_given, self._last_proven = True, proven
