@@ -273,6 +273,7 @@ class Fetcher:
         except CorruptBatch:
             hosted.counters.damaged_batches["replication"] += 1
             hosted.carry_out(follower.on_corrupt_answer(now_ms))
+            self.request_ready(hosted)  # after a while, which somebody has to wait for
             return
         if not item.error_code:
             hosted.leader_high_watermark = item.high_watermark
