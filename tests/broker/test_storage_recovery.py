@@ -577,3 +577,38 @@ def test_damage_behind_a_bad_index_is_told_each_time_and_hides_nothing_before_it
         with pytest.raises(LogCorrupted, match="magic"):
             log.offset_for_timestamp(START_MS + count - 1, 20)
     assert log.segments[0].next_offset == count
+
+
+def test_a_file_that_only_looks_like_a_swap_is_left_alone(bench: LogBench) -> None:
+    """Only a segment takes another one's place; what else somebody put there does not keep a broker from its start."""
+    written = bench.fill(3)
+    bench.close()
+    for name in ("foo.log.swap", "-1.log.swap", f"{1 << 64}.log.swap"):
+        bench.garbage_file(name, written[0])
+        bench.open(clean=False)
+        assert bench.read_all() == written
+        assert name in bench.files.list(DIRECTORY)
+        bench.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_negative_log_start_in_the_checkpoint_is_none(clean: bool) -> None:
+    """Nobody wrote it; a partition's directory without any segment begins at 0 then."""
+    bench = LogBench()
+    bench.log_start = -5
+    assert bench.open(clean=clean).state.log_start_offset == 0
+    written = bench.fill(3)
+    bench.reopen(clean=clean)
+    assert bench.read_all() == written
+
+
+def test_an_offset_that_no_index_can_hold_makes_a_clean_mark_unbelievable(bench: LogBench) -> None:
+    """Recovery cuts the log there, as it does after a crash (R-237)."""
+    written = bench.fill(3)
+    bench.close()
+    for _ in range(3):  # the indexes are rebuilt, and one entry is due
+        bench.garbage(f"{0:020d}.log", batch(1 << 40))
+    bench.files.remove(bench.path(f"{0:020d}.index"))
+    bench.open(clean=True)
+    assert bench.log.end_offset == 3
+    assert bench.read_all() == written

@@ -31,7 +31,7 @@ from odradek_broker.core.partition.epochs import EpochCache
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX
 from odradek_broker.storage.errors import LogCorrupted
-from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
+from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.snapshots import Snapshots
 from odradek_broker.storage.walk import walk_verified
@@ -68,7 +68,11 @@ class DirectoryContent(Value, frozen=True):
 
 def tidy(files: Files, directory: str) -> DirectoryContent:
     """Remove litter and complete swaps, then say what is there (R-236)."""
-    swapped = [name for name in files.list(directory) if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
+    swapped = [
+        name
+        for name in files.list(directory)
+        if (parsed := parse_segment_file_name(name)) is not None and parsed.suffix == LOG_SUFFIX + SWAP_SUFFIX
+    ]
     for name in files.list(directory):
         if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)):
             files.remove(f"{directory}/{name}")
@@ -204,8 +208,7 @@ class Recoverer:
                 if header.base_offset < segment.next_offset:
                     # Unlike Kafka, which drops the whole segment (R-237): what stands before it is sound.
                     raise CorruptBatch(f"offset {header.base_offset} below {segment.next_offset}", position)
-                if header.last_offset - segment.base_offset > LARGEST_RELATIVE_OFFSET:
-                    raise CorruptBatch(f"offset {header.last_offset} in a segment from {segment.base_offset}", position)
+                segment.check_span(header, position)
                 self._take_epoch(header.leader_epoch, header.base_offset, position)
                 segment.enter(header, position)
                 segment.size = position + header.size

@@ -56,6 +56,7 @@ def open_files(
     if not files.is_dir(directory):
         files.makedirs(directory)
         files.fsync_dir(directory.rpartition("/")[0] or "/")
+    log_start_offset = max(log_start_offset, 0)  # nobody wrote another one
     topic_id = settle_topic_id(files, directory, topic_partition, topic_id)
     content = tidy(files, directory)
     created = not content.bases

@@ -118,6 +118,11 @@ class Segment:
         self.unindexed_bytes += header.length + 12
         self.next_offset = last_offset + 1
 
+    def check_span(self, header: BatchHeader, position: int) -> None:
+        """Raise `CorruptBatch` for a batch that was read here and that no index can speak of."""
+        if not 0 <= header.last_offset - self.base_offset <= LARGEST_RELATIVE_OFFSET:
+            raise CorruptBatch(f"offset {header.last_offset} in a segment from {self.base_offset}", position)
+
     def seal(self) -> None:
         """Complete the indexes: no more batches will come. The last time index entry is the largest timestamp.
 
@@ -316,6 +321,7 @@ class Segment:
                 if end_offset is not None and header.base_offset >= end_offset:
                     self.size = position
                     break
+                self.check_span(header, position)
                 self.enter(header, position)
                 if header.next_offset == end_offset:  # what comes now may not even be whole
                     self.size = position + header.size
