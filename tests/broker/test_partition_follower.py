@@ -219,6 +219,18 @@ def test_position_waits_for_the_flush_before_ack() -> None:
     assert ask(partition).fetch_offset == 4
 
 
+def test_a_flush_that_ends_within_a_back_off_is_news_all_the_same() -> None:
+    """The stream broke while the disk was busy: only now does the partition have a deadline that can be waited for."""
+    partition = follower(replica_log(), flush_before_ack=True)
+    partition.start(0)
+    take(partition, partition.on_fetch_answer(answer(ask(partition), [header(0, 4, leader_epoch=5)]), 0))
+    partition.on_transport_error(0)
+    assert (partition.next_request(0), partition.next_deadline_ms()) == (None, None)
+    assert partition.on_flushed(4, 1) == [RequestReady()]
+    assert (partition.next_request(1), partition.next_deadline_ms()) == (None, FIRST_DELAY_MS)
+    assert partition.next_request(FIRST_DELAY_MS) is not None
+
+
 # --- Divergence on fetch -------------------------------------------------------------------------------------------
 
 

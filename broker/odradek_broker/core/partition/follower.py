@@ -31,6 +31,7 @@ from odradek_broker.core.partition.messages import (
     FetchDecision,
     FetchRequest,
     HighWatermarkAdvanced,
+    RequestReady,
     Transition,
     WriteEpochs,
 )
@@ -174,10 +175,13 @@ class FollowerPartition(TruncatingFollower):
         return effects
 
     def on_flushed(self, offset: int, now_ms: int) -> list[Effect]:
-        """Records below `offset` are on the disk; a position that waited for it may be told now."""
+        """Records below `offset` are on the disk; a position that waited for it may be told now.
+
+        Within a back-off, too: until now there was no deadline at which it could have been asked.
+        """
         log = self.log
         log.flushed_offset = max(log.flushed_offset, min(offset, log.log_end_offset))
-        return self._ready(now_ms) if self.settings.flush_before_ack else []
+        return [RequestReady()] if self.settings.flush_before_ack and self._can_ask() else []
 
     # --- Out of range ----------------------------------------------------------------------------------------------
 
