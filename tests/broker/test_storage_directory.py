@@ -468,3 +468,14 @@ def test_a_clean_end_leaves_no_draft(machine: Machine) -> None:
     assert [name for name in machine.files.list(PATH) if "draft" in name]
     directory.close(clean=True)
     assert not [name for name in machine.files.list(PATH) if "draft" in name]
+
+
+def test_a_jitter_above_the_time_of_a_segment_rolls_no_log_with_each_batch(machine: Machine) -> None:
+    """It counts modulo `segment.ms`, as in Kafka: neither it nor a shorter time that is set later does harm (R-225)."""
+    directory = machine.open()
+    settings = LogSettings(segment_ms=3_600_000, segment_jitter_ms=1 << 62)
+    log = directory.open_log(ORDERS, ONE, settings, wall_ms=START_MS)
+    fill(log, 20)
+    log.use(LogSettings(segment_ms=60_000, segment_jitter_ms=1 << 62))
+    fill(log, 20)
+    assert len(log.segments) == 1

@@ -74,7 +74,7 @@ class AppendableLog(DurableLog):
             waited = timestamp - active.first_timestamp
         else:
             waited = self._wall_ms - active.created_ms
-        return waited > settings.segment_ms - self.segment_jitter_ms
+        return waited > settings.segment_ms - self.segment_jitter_ms % settings.segment_ms
 
     def _append_in_parts(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer]) -> None:
         """Append batch after batch to where each belongs, writing what lies together at once."""
