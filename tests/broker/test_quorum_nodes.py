@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from odradek_broker.runtime.quorum_node import QuorumNode, QuorumSettings
+from odradek_broker.storage.errors import DiskFull
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.process import Process
 
 CLUSTER_ID = "a-test-cluster"
 
@@ -54,12 +57,15 @@ class Quorum:
         self.addresses = {i: f"node{i}:{7000 + i}" for i in self.machines}
         self.nodes: dict[int, QuorumNode] = {}
         self.told: dict[int, Told] = {}
+        self.processes: dict[int, Process] = {}
+        self.failures: dict[int, BaseException | None] = {}  # of nodes that have stopped; a story takes out its own
 
     def start(self, node_id: int, voters: Sequence[int] = (1, 2, 3), cluster_id: str = CLUSTER_ID) -> None:
         settings = QuorumSettings(node_id, cluster_id, {voter: self.addresses[voter] for voter in voters})
 
         async def main(ports: NodePorts) -> None:
             ports.files.makedirs("/data")
+            self.processes[node_id] = self.loop.current_process()
             told = self.told[node_id] = Told()
             node = self.nodes[node_id] = QuorumNode(
                 settings,
@@ -71,7 +77,9 @@ class Quorum:
             )
             await ports.network.serve(self.addresses[node_id], node.handlers())
             await node.start()
-            await node.failed
+            await asyncio.wait([node.failed])
+            await node.stop()
+            self.failures[node_id] = node.failed.exception()
 
         self.machines[node_id].start(main)
 
@@ -81,7 +89,7 @@ class Quorum:
         self.loop.close()
         for node_id, machine in self.machines.items():
             assert machine.failure is None, (node_id, machine.failure)
-        assert self.loop.unhandled == []
+        assert (self.loop.unhandled, self.failures) == ([], {})
 
     async def _told(self, story: Callable[[Quorum], Coroutine[Any, Any, None]]) -> None:
         await story(self)
@@ -93,6 +101,11 @@ class Quorum:
         future = self.loop.create_future()
         self.loop.call_later(delay_ms / 1000, future.set_result, None)
         await future
+
+    def on(self, node_id: int, call: Callable[[], object]) -> None:
+        """Call something as the node's own process."""
+        process = self.processes[node_id]
+        self.loop.call_soon(call, context=self.loop.context_of(process))
 
     def leaders(self) -> list[int]:
         return [node_id for node_id, node in self.nodes.items() if node.is_leader]
@@ -128,3 +141,22 @@ def test_a_node_that_led_and_is_no_voter_any_more_leads_no_more() -> None:
         assert quorum.leaders() == []
 
     Quorum(machines=2).run(story)
+
+
+def test_a_node_that_a_full_disk_has_stopped_can_be_closed() -> None:
+    """What is left to write has no room either. Nothing of it is needed: every opening recovers the log."""
+
+    async def story(quorum: Quorum) -> None:
+        quorum.start(1, voters=(1,))
+        await quorum.sleep(1_000)
+        disk = quorum.machines[1].disk
+        disk.quota = disk.used + 10
+        quorum.on(1, lambda: quorum.nodes[1].append([b"more than there is room for"]))
+        await quorum.sleep(1_000)
+        assert isinstance(quorum.failures.pop(1), DiskFull)
+        disk.quota = None
+        quorum.start(1, voters=(1,))
+        await quorum.sleep(1_000)
+        assert quorum.leaders() == [1]
+
+    Quorum(machines=1).run(story)

@@ -150,5 +150,6 @@ class QuorumDisk:
         except FileNotFoundError:
             return None
 
-    async def close(self) -> None:
-        await self._files.offload(self.log.close)
+    async def close(self, *, sound: bool) -> None:
+        """With `sound` the log is completed first. A node that failed writes no more; its disk may be full."""
+        await self._files.offload(lambda: self.log.close(complete=sound))

@@ -133,6 +133,6 @@ class QuorumLog:
         """Make everything durable that has been written; returns up to which offset. Blocking."""
         return self._log.flush()
 
-    def close(self) -> None:
-        """Blocking."""
-        self._log.close(clean=self._log.failed is None)
+    def close(self, *, complete: bool) -> None:
+        """Blocking. With `complete` the rest is written first; it is no more than help, every opening recovers."""
+        self._log.close(clean=complete and self._log.failed is None)

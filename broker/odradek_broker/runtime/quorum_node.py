@@ -189,7 +189,7 @@ class QuorumNode:
             await asyncio.wait((*self._calls, *self._disk_work))
         disk, self._disk = self._disk, None
         if disk is not None:
-            await disk.close()
+            await disk.close(sound=not self.failed.done())
 
     def _leave(self) -> None:
         """Decide nothing any more; whoever waits is told."""
