@@ -112,6 +112,29 @@ def test_replica_that_cannot_join_does_not_hold_it(fenced: bool, stopping: bool)
     assert partition.on_brokers_changed(0) == [HighWatermarkAdvanced(0, 10)]
 
 
+@pytest.mark.parametrize("told_first", [False, True])
+def test_replica_that_lost_its_log_does_not_hold_it(told_first: bool) -> None:
+    """What the process before had says nothing of the one that fetches now (KIP-903): its disk may be empty.
+
+    Seed 1640 of the simulated world found it: for a lag time nothing was committed, although the ISR had everything.
+    It is the same whether the leader hears first of the new ISR or of the new process.
+    """
+    brokers = Brokers(3)
+    partition = leader(brokers=brokers)
+    append(partition, 10)
+    for replica_id in (1, 2):
+        partition.fetch_by_follower(fetch(replica_id, 10), 0)
+    assert partition.log.high_watermark == 10
+    brokers.change(2, epoch=200)
+    if told_first:
+        partition.update(registration(isr=[0, 1], partition_epoch=1), 1)
+    partition.fetch_by_follower(fetch(2, 0, broker_epoch=200), 1)
+    partition.update(registration(isr=[0, 1], partition_epoch=1), 1)
+    append(partition, 5, 2)
+    _, effects = partition.fetch_by_follower(fetch(1, 15), 3)
+    assert effects == [HighWatermarkAdvanced(10, 15)]
+
+
 def test_replica_that_fell_behind_does_not_hold_it() -> None:
     """Outside of the ISR only those count that were caught up within the lag time (R-20)."""
     partition = leader(metadata=registration(isr=[0, 1]))

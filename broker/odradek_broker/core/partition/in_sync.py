@@ -25,7 +25,7 @@ from odradek_broker.core.partition.messages import (
     Transition,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
-from odradek_broker.core.partition.remote_replica import RemoteReplica, RemoteReplicaStatus
+from odradek_broker.core.partition.remote_replica import NEVER_MS, RemoteReplica, RemoteReplicaStatus
 
 if TYPE_CHECKING:
     from odradek_broker.core.partition.leader_view import LeaderView
@@ -110,6 +110,16 @@ class InSyncReplicas:
         """May this replica be in the ISR (R-47)? Its last fetch must come from the process that is registered."""
         broker = self._brokers.broker(remote.broker_id)
         return broker is not None and broker.active and remote.broker_epoch in (broker.broker_epoch, NO_EPOCH)
+
+    def meet_process(self, remote: RemoteReplica) -> None:
+        """Another process than before fetches: that the one before had caught up says nothing of this one (KIP-903).
+
+        Its disk may be empty, and the high watermark would wait for the whole log to be copied (R-20), as it does in
+        Kafka until the lag time has passed. Of its members a new leader knows no process yet, and gives them the time
+        of one lag (R-42).
+        """
+        if self._policy.counts_only_eligible and (remote.broker_epoch != NO_EPOCH or not remote.is_counted):
+            remote.last_caught_up_ms = NEVER_MS
 
     def holds_back(self, remote: RemoteReplica, leader: LeaderView, now_ms: int) -> bool:
         """Whether the high watermark waits for a replica that is not a member (R-20): it is about to become one.

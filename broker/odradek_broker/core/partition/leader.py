@@ -189,6 +189,8 @@ class LeaderPartition(LeaderView):
             return decision, self._note_fenced(fetch, decision.error)
         remote = self.replicas.by_id[fetch.replica_id]
         effects: list[Effect] = []
+        if fetch.replica_epoch != remote.broker_epoch:
+            self.replicas.meet_process(remote)
         changed = remote.record(fetch, self.log.log_end_offset, now_ms)
         if not remote.is_counted:
             self.replicas.expand(remote, self, now_ms, effects)
