@@ -20,7 +20,8 @@ from odradek_chaos.worlds.simulated.kinds import ALL_NEMESES, KINDS, SAFE_NEMESE
 AT_ONCE = 3  # nemeses of one seed; one at a time hides bugs
 HEAVY = ("rolling", "rolling-hard", "crash-all", "quorum-loss", "client-crash")  # with a pace of their own
 SELDOM = 2.5
-COPYING = {"wipe", "new-disk"}  # after these a whole log is copied: not batch by batch, or long runs do little else
+# After these whole logs are copied: not batch by batch, or long runs do little else, and peace comes too late.
+COPYING = {"wipe", "new-disk", "flip-log", "flip-any", "reassign"}
 COPIED_BYTES = 6_000
 CORE_SHARE = 0.25  # of the seeds
 SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
