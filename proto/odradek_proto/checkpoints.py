@@ -31,6 +31,7 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 
 _VERSION: Final = "0"
+_LARGEST: Final = 2**63 - 1
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
@@ -178,6 +179,8 @@ def decode_clean_shutdown(data: bytes) -> int:
     epoch = content.get("brokerEpoch", -1)
     if not isinstance(epoch, int) or isinstance(epoch, bool):
         raise CorruptFile(f"brokerEpoch {epoch!r} is no number")
+    if not -1 <= epoch <= _LARGEST:
+        raise CorruptFile(f"brokerEpoch {epoch} is no offset")
     return epoch
 
 
@@ -209,7 +212,7 @@ def _text(data: bytes) -> str:
         raise CorruptFile(f"not ASCII: {error}") from None
 
 
-def _number(text: str, lowest: int = -(2**63), highest: int = 2**63 - 1) -> int:
+def _number(text: str, lowest: int = -(2**63), highest: int = _LARGEST) -> int:
     """A decimal number between two limits. Raises `CorruptFile`."""
     if _NUMBER.fullmatch(text) is None or not lowest <= int(text) <= highest:
         raise CorruptFile(f"{text!r} is no number from {lowest} to {highest}")

@@ -280,6 +280,17 @@ def test_an_interrupted_deletion_is_ended_by_the_next_process(machine: Machine) 
     assert not [name for name in machine.files.list(PATH) if name.endswith("-delete")]
 
 
+def test_what_only_sounds_like_ours_is_left_alone(machine: Machine) -> None:
+    """A file is no deleted partition, and a directory no half-written checkpoint: neither stops a broker."""
+    machine.files.makedirs(f"{PATH}/mine.tmp")
+    machine.files.open(f"{PATH}/notes-delete", create=True)
+    directory = machine.open()
+    assert directory.next_due_ms is None
+    purge(directory, START_MS)
+    assert machine.files.exists(f"{PATH}/notes-delete")
+    assert machine.files.is_dir(f"{PATH}/mine.tmp")
+
+
 def test_a_stray_is_kept_under_another_name(machine: Machine) -> None:
     """Nobody deletes data because of a mistake in the metadata."""
     directory = machine.open()

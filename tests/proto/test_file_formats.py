@@ -189,10 +189,20 @@ def test_the_clean_shutdown_file_has_kafkas_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"{", b"[]", b'{"brokerEpoch":"1"}', b'{"brokerEpoch":true}', b"\xff\xfe\xfd", b"[" * 9999]
+    "data",
+    [
+        b"{",
+        b"[]",
+        b'{"brokerEpoch":"1"}',
+        b'{"brokerEpoch":true}',
+        b'{"brokerEpoch":9223372036854775808}',
+        b'{"brokerEpoch":-2}',
+        b"\xff\xfe\xfd",
+        b"[" * 9999,
+    ],
 )
 def test_damaged_clean_shutdown_files_are_refused(data: bytes) -> None:
-    """No JSON, no object, no number."""
+    """No JSON, no object, no number of 64 bits."""
     with pytest.raises(CorruptFile):
         decode_clean_shutdown(data)
 

@@ -133,10 +133,11 @@ class LogDirectory:
         self.log_starts = self._read_checkpoint(self._log_starts_file)
         self._leave_out_what_is_gone()
         for name in self._files.list(self.path):
-            if name.endswith(DELETED_PARTITION_SUFFIX):
-                self._doomed.append((f"{self.path}/{name}", wall_ms))
-            elif name.endswith(TEMPORARY_SUFFIX):
-                self._files.remove(f"{self.path}/{name}")
+            path = f"{self.path}/{name}"
+            if name.endswith(DELETED_PARTITION_SUFFIX) and self._files.is_dir(path):
+                self._doomed.append((path, wall_ms))
+            elif name.endswith(TEMPORARY_SUFFIX) and not self._files.is_dir(path):
+                self._files.remove(path)
 
     def _leave_out_what_is_gone(self) -> None:
         """Drop what the checkpoints say of partitions without a directory, so that nobody takes it up again.
