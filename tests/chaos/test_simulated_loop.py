@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
@@ -293,6 +294,37 @@ def test_stuck_programs_are_errors_with_a_dump(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("odradek_chaos.worlds.simulated.housekeeping.MAX_EVENTS_AT_ONE_INSTANT", 1000)
     with pytest.raises(Livelock):
         loop.run(spins())
+
+
+def test_a_stuck_world_leaves_nothing_to_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks end with it, their `finally` blocks in a running loop; the collector would find them half-way."""
+    complaints, ended = list[object](), list[str]()
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    monkeypatch.setattr("odradek_chaos.worlds.simulated.housekeeping.MAX_EVENTS_AT_ONE_INSTANT", 1000)
+    loop = SimLoop()
+
+    async def holds(name: str) -> None:
+        try:
+            await loop.create_future()
+        finally:
+            await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0))])
+            ended.append(name)
+
+    def spin() -> None:
+        loop.call_soon(spin)
+
+    async def story() -> None:
+        loop.spawn(loop.new_process("one"), holds("one"))
+        waiting = asyncio.ensure_future(holds("world"))
+        await virtual_sleep(0.01)
+        spin()
+        await waiting
+
+    with pytest.raises(Livelock):
+        loop.run(story())
+    loop.close()
+    gc.collect()
+    assert (sorted(ended), complaints) == (["one", "world"], [])
 
 
 def test_threads_are_refused() -> None:

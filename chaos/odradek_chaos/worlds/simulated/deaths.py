@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek_chaos.worlds.simulated.process import Process
@@ -42,6 +42,11 @@ class Deaths:
                     task.exception()  # nobody is left to be told
             process.tasks.clear()
             self.dying.popleft()
+
+    def end_all(self, processes: Iterable[Process]) -> None:
+        """The world has got stuck: end all that there is, so that nothing is left to the garbage collector half-way."""
+        self.dying.extend(process for process in processes if process.alive and process not in self.dying)
+        self.reap()
 
     def _let_die(self, process: Process) -> None:
         """Run what is left of a process, and nothing else."""

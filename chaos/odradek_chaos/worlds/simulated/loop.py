@@ -116,7 +116,8 @@ class SimLoop(TimedLoop):
         try:
             self._run()
         except SimulationError:
-            self._closed = True  # whatever still waits will never go on, and need not be reported one by one
+            self._deaths.end_all(self._processes)  # whatever still waits will never go on
+            self._closed = True
             raise
         finally:
             sys.set_asyncgen_hooks(*hooks)
