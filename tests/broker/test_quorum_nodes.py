@@ -6,12 +6,18 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
+from odradek_broker.core.quorum.messages import QuorumState, Send
 from odradek_broker.runtime.quorum_node import QuorumNode, QuorumSettings
+from odradek_broker.runtime.quorum_peers import MAX_WAITING, QuorumService
+from odradek_broker.runtime.quorum_wire import decode_answer, encode_request
 from odradek_broker.storage.errors import DiskFull
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.process import Process
+from odradek_proto.transport.ports import CallContext
+
+from tests.broker.quorum_simulation.single import NOW, core_with, of
 
 CLUSTER_ID = "a-test-cluster"
 
@@ -160,3 +166,32 @@ def test_a_node_that_a_full_disk_has_stopped_can_be_closed() -> None:
         assert quorum.leaders() == [1]
 
     Quorum(machines=1).run(story)
+
+
+def test_a_leader_that_cannot_take_one_more_request_is_not_given_up() -> None:
+    """As many wait as may, whoever sent them. Its followers ask again: nobody has said that it leads no more."""
+
+    async def overloaded() -> bytes:
+        settings = QuorumSettings(2, CLUSTER_ID, {1: "one:7001", 2: "two:7002", 3: "three:7003"})
+        service = QuorumService(
+            settings,
+            is_ready=lambda: True,
+            submit=lambda request, token: None,
+            forget=lambda token: None,
+            known=lambda: (2, 6),
+        )
+        method, data = encode_request(send.request, CLUSTER_ID)
+        serve = service.handlers().unary[method]
+        waiting = [asyncio.ensure_future(serve(data, CallContext("anybody"))) for _ in range(MAX_WAITING)]
+        await asyncio.sleep(0)
+        answer = await serve(data, CallContext("one:1"))
+        service.close()
+        await asyncio.wait(waiting)
+        return answer
+
+    core = core_with(QuorumState(6, leader_id=2), epochs=[(6, 0)], log_end_offset=8)
+    (send,) = of(core.start(NOW), Send)
+    answer = asyncio.run(overloaded())
+    assert of(core.on_answer(send, decode_answer(send.request, answer), NOW), Send) == []
+    assert core.leader_id == 2
+    assert of(core.on_time(NOW + 100), Send) == [send]

@@ -101,6 +101,7 @@ class QuorumService:
 
     - A node that has not started, or is stopping, says BROKER_NOT_AVAILABLE: it does not lead, and says so.
     - Another cluster's node hears INCONSISTENT_CLUSTER_ID.
+    - Where as many wait as may, one more is to be asked again: BROKER_NOT_AVAILABLE, for a fetch REQUEST_TIMED_OUT.
     - Bytes that are no request: INVALID_REQUEST.
     """
 
@@ -135,8 +136,15 @@ class QuorumService:
             incoming = decode_request(method, data)
         except UnreadableMessage:
             return refusal(method, ErrorCode.INVALID_REQUEST, *self._known())
-        if not self._is_ready() or len(self._waiting) >= MAX_WAITING:
+        if not self._is_ready():
             return refusal(method, ErrorCode.BROKER_NOT_AVAILABLE, *self._known())
+        if len(self._waiting) >= MAX_WAITING:
+            fetches = method in (
+                FETCH,
+                FETCH_SNAPSHOT,
+            )  # which takes the other for the word of one that leads no more
+            error = ErrorCode.REQUEST_TIMED_OUT if fetches else ErrorCode.BROKER_NOT_AVAILABLE
+            return refusal(method, error, *self._known())
         if incoming.cluster_id != self._settings.cluster_id:
             return refusal(method, ErrorCode.INCONSISTENT_CLUSTER_ID, *self._known())
         answer = await self._decide(_bounded(incoming.request, context))
