@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from odradek import Admin, Producer
@@ -101,10 +102,10 @@ class Story:
 
         await self.as_client("admin", program)
 
-    async def write(self, tp: TopicPartition) -> None:
+    async def write(self, tp: TopicPartition, compression: Literal["none", "zstd"] = "none") -> None:
         async def program(ports: NodePorts) -> None:
             async with Producer[bytes, bytes](
-                self.cluster.bootstrap, clock=ports.clock, network=ports.network
+                self.cluster.bootstrap, clock=ports.clock, network=ports.network, compression_type=compression
             ) as producer:
                 await asyncio.wait_for(producer.send(tp.topic, b"still served"), 5)
 
@@ -194,6 +195,23 @@ def test_a_look_up_by_time_over_a_damaged_segment_is_a_storage_error() -> None:
         assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         listed = await list_offset(story, offsets, GOOD)
         assert (listed.error_code, listed.offset) == (0, 0)
+
+    story.run(told)
+
+
+def test_a_look_up_by_time_without_the_codec_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such batches are taken and served without a look into them; the other partitions of the call have answers."""
+    story = Story()
+
+    async def told() -> None:
+        await story.start()
+        await story.create_topics()
+        await story.write(BAD, "zstd")
+        await story.write(GOOD)
+        monkeypatch.setitem(sys.modules, "zstandard", None)
+        offsets = OffsetsService(lookup=story.replicas.lookup, files=story.files)
+        assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert (await list_offset(story, offsets, GOOD)).error_code == 0
 
     story.run(told)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import sys
 
 import pytest
-from odradek_broker.storage.errors import LogCorrupted, LogDirectoryFailed
+from odradek_broker.storage.errors import CannotDecompress, LogCorrupted, LogDirectoryFailed
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.records import Codec, encode_batch, read_header
 
@@ -189,3 +190,15 @@ def test_a_header_is_enough_to_append(bench: LogBench) -> None:
     made[70:80] = b"\xff" * 10
     bench.log.append([read_header(made)], [made])
     assert bench.log.end_offset == 1
+
+
+def test_a_codec_that_is_not_installed_is_said_and_is_no_damage(
+    bench: LogBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches are taken and served without a look into them; a lookup by time has to look."""
+    bench.append(encode_batch([(START_MS, None, b"value", ())], codec=Codec.ZSTD, leader_epoch=0))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(CannotDecompress, match=r"pip install 'odradek\[compression\]'"):
+        bench.log.offset_for_timestamp(START_MS, 1)
+    with pytest.raises(CannotDecompress, match="zstd"):
+        bench.log.max_timestamp(1)

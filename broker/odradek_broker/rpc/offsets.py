@@ -19,7 +19,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.storage.errors import LogCorrupted, StorageError
+from odradek_broker.storage.errors import CannotDecompress, LogCorrupted, StorageError
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 NO_OFFSET = -1
@@ -78,21 +78,23 @@ class OffsetsService:
     ) -> None:
         """Look below `limit` away from the loop. What this broker was before the look-up it need not be after it."""
         log, timestamp_ms = hosted.log, item.timestamp_ms
-        found, failed = None, False
+        found, failed = None, ErrorCode.NONE
         try:
             if timestamp_ms == MAX_TIMESTAMP:
                 found = await self._files.offload(lambda: log.max_timestamp(limit))
             else:
                 found = await self._files.offload(lambda: log.offset_for_timestamp(timestamp_ms, limit))
         except (StorageError, OSError) as error:
-            failed = True
+            failed = ErrorCode.KAFKA_STORAGE_ERROR
             if isinstance(error, LogCorrupted):
                 hosted.trouble.corrupted(error)
+            elif isinstance(error, CannotDecompress):  # batches are taken and served without a look into them
+                failed = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         if hosted.leader is not leader:
             listed.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         if failed or hosted.offline is not None:
-            listed.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            listed.error_code = int(failed or ErrorCode.KAFKA_STORAGE_ERROR)
             return
         offset = found.offset if found is not None else NO_OFFSET
         bound_error, offset = leader.timestamp_bound(

@@ -34,6 +34,10 @@ class LogCorrupted(StorageError):
         self.reason = reason
 
 
+class CannotDecompress(StorageError):
+    """A batch had to be looked into, and the library of its codec is not installed."""
+
+
 class AppendOutOfOrder(StorageError):
     """A batch that starts below the end of the log, or of the batch before it (R-85, R-221)."""
 

@@ -122,11 +122,14 @@ class Log(AppendableLog):
         return self._tail.count(offset, limit, enough)
 
     def offset_for_timestamp(self, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
-        """The first record below `limit` that is not older than a timestamp. Blocking. Raises `LogCorrupted`."""
+        """The first record below `limit` that is not older than a timestamp.
+
+        Blocking. Raises `LogCorrupted`, `CannotDecompress`.
+        """
         return offset_for_timestamp(self._segments.all, timestamp_ms, self.log_start_offset, limit)
 
     def max_timestamp(self, limit: int) -> TimestampAndOffset | None:
-        """The first record below `limit` that has the largest timestamp. Blocking. Raises `LogCorrupted`."""
+        """The first record below `limit` that has the largest timestamp. Blocking. Errors as `offset_for_timestamp`."""
         return largest_timestamp(self._segments.all, self.log_start_offset, limit)
 
     # --- Truncate --------------------------------------------------------------------------------------------------

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from odradek_proto.records import BatchHeader, CorruptBatch, Record, decode_records, verify_crc
+from odradek_proto.records import (
+    BatchHeader,
+    CodecUnavailable,
+    CorruptBatch,
+    Record,
+    decode_records,
+    verify_crc,
+)
 
-from odradek_broker.storage.errors import LogCorrupted
+from odradek_broker.storage.errors import CannotDecompress, LogCorrupted
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.walk import walk_headers
 
@@ -83,3 +90,5 @@ def _decode(segment: Segment, position: int, header: BatchHeader) -> list[Record
         return decode_records(batch, header)
     except CorruptBatch as error:
         raise LogCorrupted(segment.path, position, header.base_offset, error.reason) from None
+    except CodecUnavailable as error:
+        raise CannotDecompress(f"{segment.path}: offset {header.base_offset}: {error}") from None
