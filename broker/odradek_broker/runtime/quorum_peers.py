@@ -139,10 +139,8 @@ class QuorumService:
         if not self._is_ready():
             return refusal(method, ErrorCode.BROKER_NOT_AVAILABLE, *self._known())
         if len(self._waiting) >= MAX_WAITING:
-            fetches = method in (
-                FETCH,
-                FETCH_SNAPSHOT,
-            )  # which takes the other for the word of one that leads no more
+            # A follower takes the latter for the word of a leader that leads no more.
+            fetches = method in (FETCH, FETCH_SNAPSHOT)
             error = ErrorCode.REQUEST_TIMED_OUT if fetches else ErrorCode.BROKER_NOT_AVAILABLE
             return refusal(method, error, *self._known())
         if incoming.cluster_id != self._settings.cluster_id:
