@@ -27,6 +27,7 @@ FETCH_STREAM = "/odradek.v1.Broker/FetchStream"
 OPEN_TIMEOUT_MS = 2_000
 ANSWER_BYTES = 1024 * 1024  # of one answer: a message of this size costs little more than its bytes
 CREDIT_STEP = 4  # credit goes back when a quarter of it is free, or with the next message
+MAX_NAMED = 1_500  # partitions in one request, and as many let go: with the longest names, a broker takes no more
 SILENCE_MS = 3_000  # after so long without an answer, somebody else is asked who leads
 
 Answered = Callable[[int, pb.FetchedPartition, memoryview], None]
@@ -126,10 +127,16 @@ class FetchLink:
             if state.outstanding is not None and state.outstanding[0] == self.broker_id:
                 wanted[state.name] = None
             elif state.may_fetch_from(self.broker_id, now_ms):
+                if len(to_name) == MAX_NAMED:
+                    self._bell.ring()  # the others with the next message
+                    continue
                 to_name.append(state)
                 wanted[state.name] = None
         forgotten = [name for name in self._named if name not in wanted]
-        self._named = wanted
+        self._named = wanted | dict.fromkeys(forgotten[MAX_NAMED:])
+        if len(forgotten) > MAX_NAMED:
+            del forgotten[MAX_NAMED:]
+            self._bell.ring()
         if not to_name and not forgotten and self._credit_back * CREDIT_STEP < self._config.fetch_max_bytes:
             return None
         if wanted and self._asked_at_ms is None:

@@ -30,6 +30,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 T = TypeVar("T")
 CREDIT = 1_000_000
 BROKER = "/odradek.v1.Broker/"
+MAX_HEADER_BYTES = 1024 * 1024  # of one FetchFrame, as the broker has it
 
 
 @dataclass
@@ -303,6 +304,8 @@ class _Fetcher:
         try:
             while True:
                 header_bytes, _ = split_frame(await self.stream.recv())
+                if len(header_bytes) > MAX_HEADER_BYTES:
+                    return  # as a broker does
                 header = pb.FetchHeader.FromString(header_bytes)
                 self.credit += header.credit_bytes
                 for forgotten in header.forgotten:

@@ -85,6 +85,27 @@ def emptied(offset: int, count: int) -> bytes:
     return bytes(batch)
 
 
+def test_more_partitions_than_one_request_can_name_are_read(peers: Any) -> None:
+    """A broker ends a stream whose request has more than 1 MiB of header."""
+    name = "o" * 249
+    logs = peers.topic(name, partitions=4_200)
+    for log in logs:
+        log.lead(1)
+    for log in (logs[0], logs[-1]):
+        fill(log, "one")
+
+    async def story() -> None:
+        async with consumer(peers, name, auto_offset_reset="earliest") as reader:
+            read = [*await reader.poll(5.0), *await reader.poll(5.0)]
+            assert sorted(record.partition for record in read) == [0, 4_199]
+            peers.brokers[1].drop_streams()
+            fill(logs[-2], "two")
+            assert values(await reader.poll(30.0)) == ["two"]
+            assert len(peers.brokers[1].fetchers) == 2
+
+    peers.run(story())
+
+
 def test_a_compacted_tail_is_stepped_over(peers: Any) -> None:
     """R-268: the next offset is the one behind the batch, also when no record of it is left."""
     [log] = peers.topic("orders")
