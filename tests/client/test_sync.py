@@ -89,7 +89,7 @@ def test_failures_are_raised_here(served: Any) -> None:
     [log] = served.topic("orders")
     served.brokers[1].errors.append((log.name, ErrorCode.INVALID_RECORD))
     with (
-        pytest.raises(ExceptionGroup, match="1 records") as caught,
+        pytest.raises(ExceptionGroup, match="1 record was not delivered") as caught,
         odradek.sync.Producer(addresses(served)) as producer,
     ):
         producer.enqueue("orders", "a")
