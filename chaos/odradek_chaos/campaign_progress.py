@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from odradek.cli.screen import noun
+from odradek.words import noun
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign import SeedSummary

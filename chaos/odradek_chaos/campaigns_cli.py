@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from odradek.cli.failures import USAGE, CommandFailed
 from odradek.cli.options import Json, Output, OutputFormat, Quiet
-from odradek.cli.screen import Screen, noun
+from odradek.cli.screen import Screen
+from odradek.words import noun
 
 from odradek_chaos.campaign_options import (
     FOUND,

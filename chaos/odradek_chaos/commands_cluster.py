@@ -16,7 +16,8 @@ import typer
 from odradek.cli import cluster as looking
 from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed, did_you_mean
 from odradek.cli.options import DataDirectory, Json, Output, OutputFormat, Quiet, Settings, seconds
-from odradek.cli.screen import Screen, noun
+from odradek.cli.screen import Screen
+from odradek.words import noun
 
 if TYPE_CHECKING:
     from odradek_broker.local_cluster import LocalCluster

@@ -27,9 +27,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from odradek import Admin, Producer
-from odradek.cli.screen import noun
 from odradek.descriptions import NewTopic
 from odradek.errors import OdradekError
+from odradek.words import noun
 from odradek_broker.local_cluster import ClusterError, LocalCluster
 from odradek_proto.transport.clock import LoopClock
 

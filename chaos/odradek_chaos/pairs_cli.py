@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from odradek.cli.failures import FAILED, FINE
 from odradek.cli.options import Json, Output, OutputFormat, Quiet
-from odradek.cli.screen import Screen, noun, table
+from odradek.cli.screen import Screen, table
+from odradek.words import noun
 
 from odradek_chaos.campaign_options import MOST_JOBS, FaultsSeconds, Nemeses, Seeds, Truncation, options_of, range_of
 from odradek_chaos.interrupting import terminable

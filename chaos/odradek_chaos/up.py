@@ -12,7 +12,8 @@ from pathlib import Path
 
 from odradek.cli.current import forget, remember
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, CommandFailed
-from odradek.cli.screen import Screen, drop_output, noun
+from odradek.cli.screen import Screen, drop_output
+from odradek.words import noun
 from odradek_broker.local_cluster import ClusterError, LocalCluster
 
 from odradek_chaos.interrupting import terminable, uninterrupted

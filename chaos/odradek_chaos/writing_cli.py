@@ -17,8 +17,9 @@ from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed
 from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet
 from odradek.cli.produce import DELIVERY_TIMEOUT_S, Acks, DeliveryTimeout, Whose
-from odradek.cli.screen import Screen, noun
+from odradek.cli.screen import Screen
 from odradek.cli.stopping import hear_no_more, say_what_is_waited_for, told_to_stop
+from odradek.words import noun
 
 from odradek_chaos.writable import must_be_writable
 

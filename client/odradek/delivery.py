@@ -9,6 +9,7 @@ from typing import Any
 from odradek.core.batches import Batch
 from odradek.errors import OdradekError
 from odradek.results import RecordMetadata
+from odradek.words import noun
 
 
 class Delivery:
@@ -154,14 +155,12 @@ class FailedDeliveries:
         for batch in self._batches:
             if batch.unclaimed and batch.error is not None:
                 records += batch.unclaimed
-                batch.error.add_note(f"{batch.owner.name}: {_records(batch.unclaimed)} that nobody awaited")
+                batch.error.add_note(
+                    f"{batch.owner.name}: {batch.unclaimed} {noun(batch.unclaimed, 'record')} that nobody awaited"
+                )
                 errors[id(batch.error)] = batch.error
         if not errors:
             return None
         forgotten = f", {self._forgotten} of them long ago" if self._forgotten else ""
-        were = "was" if records == 1 else "were"
-        return ExceptionGroup(f"{_records(records)} {were} not delivered{forgotten}", [*errors.values()])
-
-
-def _records(number: int) -> str:
-    return f"{number} record{'' if number == 1 else 's'}"
+        were = noun(records, "record was", "records were")
+        return ExceptionGroup(f"{records} {were} not delivered{forgotten}", [*errors.values()])

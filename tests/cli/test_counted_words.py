@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek.cli.screen import noun
+from odradek.words import noun
 from odradek_audit.words import plural
 
 ROOT = Path(__file__).parent.parent.parent

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.cli.screen import noun
 from odradek.cli.status import ClusterStatus
+from odradek.words import noun
 
 from odradek_chaos.verify import ReadBack
 from odradek_chaos.workload import Ledger

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from odradek.cli.screen import noun
+from odradek.words import noun
 from odradek_audit.findings import Finding
 from odradek_audit.history import History, encode_event
 from odradek_audit.local import audit

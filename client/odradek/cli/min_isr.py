@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from odradek.cli.screen import noun
+from odradek.words import noun
 
 if TYPE_CHECKING:
     from odradek import Admin

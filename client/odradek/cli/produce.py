@@ -14,7 +14,8 @@ from odradek.cli.current import bootstrap_servers
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, did_you_mean, explain
 from odradek.cli.options import LARGEST_INT32, MOST_SECONDS, Bootstrap, Json, Output, OutputFormat, Quiet, seconds
 from odradek.cli.running import run
-from odradek.cli.screen import Screen, human_bytes, noun
+from odradek.cli.screen import Screen, human_bytes
+from odradek.words import noun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

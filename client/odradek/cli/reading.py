@@ -17,9 +17,10 @@ from odradek.cli.failures import TIMED_OUT, CommandFailed
 from odradek.cli.parsing import Start
 from odradek.cli.produce import partitions_of
 from odradek.cli.record_format import Part, Record
-from odradek.cli.screen import Screen, first_of, noun
+from odradek.cli.screen import Screen, first_of
 from odradek.core.fetch_state import EARLIEST, LATEST
 from odradek.results import OffsetAndTimestamp
+from odradek.words import noun
 
 PATIENCE_S = 2.0  # an election is over sooner
 LOOK_EVERY_S = 0.5

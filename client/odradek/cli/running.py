@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from odradek.cli.failures import TIMED_OUT, CommandFailed
-from odradek.cli.screen import noun
+from odradek.words import noun
 
 T = TypeVar("T")
 

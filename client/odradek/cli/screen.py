@@ -30,9 +30,9 @@ class Screen:
         return self.output is OutputFormat.TABLE
 
     def say(self, text: str = "") -> None:
-        """Talk, unless --quiet."""
+        """Talk, unless --quiet. A line and its end are written at once: an interrupt may come between two writes."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            print(f"{text}\n", end="", file=sys.stderr, flush=True)
 
     def say_each(self, lines: Iterable[str]) -> None:
         """Several lines of talk."""
@@ -107,11 +107,6 @@ def first_of(items: Sequence[object], most: int = 5) -> str:
     """The first of some things, comma-separated, and how many more there are."""
     named = ", ".join(map(str, items[:most]))
     return f"{named} and {len(items) - most} more" if len(items) > most else named
-
-
-def noun(count: object, one: str, many: str = "") -> str:
-    """The word that follows a number: 1 record, 2 records. `many` where it is more than an s."""
-    return one if count == 1 else many or f"{one}s"
 
 
 def human_bytes(count: float) -> str:

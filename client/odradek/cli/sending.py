@@ -15,8 +15,9 @@ from typing import Any
 from odradek import BufferFull, Delivery, DeliveryTimeout, OdradekError, Producer, RecordTooLarge, RequestTimeout
 from odradek.cli.failures import CommandFailed
 from odradek.cli.outgoing import Outgoing
-from odradek.cli.screen import Screen, human_bytes, noun
+from odradek.cli.screen import Screen, human_bytes
 from odradek.cli.stopping import say_what_is_waited_for, told_in_vain, told_to_stop
+from odradek.words import noun
 
 NEWS_EVERY_S = 5.0
 BAR_EVERY_S = 0.1

@@ -12,7 +12,8 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from odradek.cli.screen import Screen, noun
+from odradek.cli.screen import Screen
+from odradek.words import noun
 
 TELLING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

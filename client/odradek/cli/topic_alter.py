@@ -12,7 +12,8 @@ from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 from odradek.cli.min_isr import warnings_for_topic
 from odradek.cli.options import DEFAULT_TIMEOUT_S, LARGEST_INT32, Bootstrap, Json, Output, OutputFormat, Quiet, Timeout
 from odradek.cli.parsing import parse_settings
-from odradek.cli.screen import Screen, noun
+from odradek.cli.screen import Screen
+from odradek.words import noun
 
 if TYPE_CHECKING:
     from odradek import Admin

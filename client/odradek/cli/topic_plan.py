@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
 from odradek.cli.options import LARGEST_INT32
 from odradek.cli.parsing import LONGEST_SHOWN, bounded, shortened, unreadable
-from odradek.cli.screen import noun
+from odradek.words import noun
 
 if TYPE_CHECKING:
     from odradek_proto.topics import TopicPartition

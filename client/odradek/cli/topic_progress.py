@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.options import OutputFormat
-from odradek.cli.screen import Screen, noun
+from odradek.cli.screen import Screen
 from odradek.cli.topic_plan import Plan, current_plan, plan_as_json
+from odradek.words import noun
 
 if TYPE_CHECKING:
     from odradek_proto.topics import TopicPartition

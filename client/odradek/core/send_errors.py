@@ -5,6 +5,7 @@ from __future__ import annotations
 from odradek.core.batches import Batch
 from odradek.core.sequences import Sequences
 from odradek.errors import DeliveryTimeout, RecordTooLarge, SerializationError
+from odradek.words import noun
 
 
 def too_old(batch: Batch, timeout_ms: int, sequences: Sequences) -> DeliveryTimeout:
@@ -16,7 +17,7 @@ def too_old(batch: Batch, timeout_ms: int, sequences: Sequences) -> DeliveryTime
     else:
         reason = "; the partition has no leader" if queue.leader_id < 0 and last is None else ""
     why = f"; the last error was: {last.message}" if last is not None else ""
-    tries = f"{batch.attempts} attempt{'' if batch.attempts == 1 else 's'}" if batch.attempts else "never sent"
+    tries = f"{batch.attempts} {noun(batch.attempts, 'attempt')}" if batch.attempts else "never sent"
     return DeliveryTimeout(
         f"{queue.name}: not acknowledged within {timeout_ms} ms, {tries}{reason}{why}",
         maybe_written=batch.maybe_written or batch.correlation_id in queue.wire,

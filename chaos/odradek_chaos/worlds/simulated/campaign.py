@@ -17,7 +17,7 @@ from signal import SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGHUP, SIGINT, SIGTERM,
 from threading import Thread
 from time import monotonic, process_time
 
-from odradek.cli.screen import noun
+from odradek.words import noun
 
 from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES
 from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS

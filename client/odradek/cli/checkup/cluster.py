@@ -18,7 +18,8 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cli.checkup import replicas
 from odradek.cli.checkup.finding import Finding, note, problem
-from odradek.cli.screen import first_of, noun
+from odradek.cli.screen import first_of
+from odradek.words import noun
 
 SILENT_VOTER_MS = 5_000  # voters fetch twice a second
 MAX_TOPICS_ASKED = 200  # for their settings: a call each
