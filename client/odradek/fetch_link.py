@@ -133,8 +133,9 @@ class FetchLink:
                 to_name.append(state)
                 wanted[state.name] = None
         forgotten = [name for name in self._named if name not in wanted]
-        self._named = wanted | dict.fromkeys(forgotten[MAX_NAMED:])
+        self._named = wanted
         if len(forgotten) > MAX_NAMED:
+            self._named = wanted | dict.fromkeys(forgotten[MAX_NAMED:])
             del forgotten[MAX_NAMED:]
             self._bell.ring()
         if not to_name and not forgotten and self._credit_back * CREDIT_STEP < self._config.fetch_max_bytes:

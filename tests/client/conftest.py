@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pytest
+from odradek_broker.runtime.fetch_session import MAX_HEADER_BYTES
 from odradek_chaos.worlds.simulated.clock import SimClock
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop
@@ -30,7 +31,6 @@ from odradek_proto.v1 import broker_pb2 as pb
 T = TypeVar("T")
 CREDIT = 1_000_000
 BROKER = "/odradek.v1.Broker/"
-MAX_HEADER_BYTES = 1024 * 1024  # of one FetchFrame, as the broker has it
 
 
 @dataclass

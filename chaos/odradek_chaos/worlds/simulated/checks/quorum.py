@@ -100,10 +100,10 @@ class SnapshotAtLogStart(Invariant):
             snapshots = [end for end, _ in found.values()]
             yield seen.broker_id, METADATA, f"begins at {start}, and has snapshots at {snapshots}"
         for name, (end, epoch) in found.items():
-            committed = epoch if name in self._right else now.history(METADATA).committed_epoch_below(end)
-            if committed is None:
-                continue  # nobody has told yet that this is committed
-            if committed != epoch:
-                yield seen.broker_id, METADATA, f"has {name}, and the record before {end} is of epoch {committed}"
-            else:
+            if name in self._right:
+                continue
+            committed = now.history(METADATA).committed_epoch_below(end)
+            if committed == epoch:
                 self._right[name] = None
+            elif committed is not None:  # None: nobody has told yet that this is committed
+                yield seen.broker_id, METADATA, f"has {name}, and the record before {end} is of epoch {committed}"
