@@ -13,6 +13,7 @@ from odradek_broker.core.controller.sessions import (
 )
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage
+from odradek_proto.values import replace
 
 from tests.broker.controller_images import CLUSTER_ID, SETTINGS, image_of, incarnation, write
 
@@ -266,6 +267,20 @@ def test_what_is_read_before_the_first_look_at_the_clock_is_from_after_the_pause
     assert watch.at(21_300) == [Fence(2, FenceReason.STREAM_GONE)]
     watch.at(29_000)
     watch.beat(3)
+    assert watch.at(30_000) == []
+    assert watch.at(30_001) == [Fence(1, FenceReason.SESSION_TIMEOUT)]
+
+
+def test_a_broker_that_registers_while_the_controller_slept_gets_one_session_timeout() -> None:
+    """Its time runs from when its registration was handled: the pause was over by then (R-152, R-154)."""
+    watch = Watch((1, 2, 3))
+    watch.at(1_000)
+    watch.now_ms = 21_000
+    watch.table.registered(replace(watch.image.brokers[1], incarnation_id=incarnation(1, 1)), watch.now_ms)
+    for moment in (25_000, 29_000):
+        watch.at(moment)
+        watch.beat(2)
+        watch.beat(3)
     assert watch.at(30_000) == []
     assert watch.at(30_001) == [Fence(1, FenceReason.SESSION_TIMEOUT)]
 

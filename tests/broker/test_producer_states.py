@@ -221,6 +221,14 @@ def test_a_snapshot_keeps_open_transactions() -> None:
     assert states.first_unstable_offset is None, "what was known of another log"
 
 
+def test_a_log_that_begins_anew_waits_for_no_transaction() -> None:
+    """What is open in a snapshot counts, and nothing that was open before it was read."""
+    states = ProducerStates()
+    states.update(header(3, 0, open=True))
+    states.restore([], 10)
+    assert states.first_unstable_offset is None
+
+
 def test_an_open_transaction_keeps_its_producer() -> None:
     """Expiry waits for the end of the transaction (R-248)."""
     states = ProducerStates()

@@ -278,6 +278,22 @@ def test_a_full_disk_in_the_middle_of_a_run_takes_all_of_it_back(bench: LogBench
     assert bench.read_all() == written + run
 
 
+def test_a_run_that_a_full_disk_ended_in_new_segments_only_is_taken_back(bench: LogBench) -> None:
+    """The segment in which the log ended has nothing of it, and what began behind that one has to go."""
+    bench.log.use(LogSettings(segment_bytes=1000, segment_ms=1000))
+    written = bench.fill(2)
+    later = START_MS + 2000
+    run = [batch(offset, timestamp=later) for offset in range(2, 30)]
+    bench.disk.quota = bench.disk.used + 1500
+    with pytest.raises(DiskFull):
+        bench.log.append([read_header(each) for each in run], [b"".join(run)])
+    bench.disk.quota = None
+    assert (bench.log.end_offset, bench.names(".log")) == (2, [0])
+    bench.reopen(clean=False)
+    assert bench.read_all() == written
+    assert bench.log.recovery.cut_offset is None
+
+
 def test_what_a_full_disk_took_is_gone_for_good(bench: LogBench) -> None:
     """A power loss must not bring it back below what comes in its place. Where nothing came, nothing is flushed."""
     bench.fill(3)

@@ -270,6 +270,18 @@ def test_a_deleted_partition_makes_room_at_once_and_goes_later(machine: Machine)
     assert doomed[0] not in machine.files.list(PATH)
 
 
+def test_a_partition_can_be_deleted_when_the_disk_is_full(machine: Machine) -> None:
+    """That is when somebody needs the room: nothing is written first for a log that goes."""
+    directory = machine.open()
+    log = open_log(directory)
+    fill(log, 5)
+    machine.disk.quota = machine.disk.used
+    directory.delete_log(log, START_MS)
+    purge(directory, START_MS + 60_000)
+    assert machine.disk.used < machine.disk.quota
+    assert not [name for name in machine.files.list(PATH) if name.startswith("orders-0")]
+
+
 def test_an_interrupted_deletion_is_ended_by_the_next_process(machine: Machine) -> None:
     """What a crash left is removed."""
     directory = machine.open()

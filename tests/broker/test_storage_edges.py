@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from itertools import product
 
 import pytest
 from odradek_broker.core.quorum.messages import SnapshotId
 from odradek_broker.storage import walk
 from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.log import Log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
 from odradek_broker.storage.settings import LogSettings
 from odradek_broker.storage.walk import walk_headers, walk_verified
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.inodes import Inode
+from odradek_chaos.worlds.simulated.inodes import Directory, Inode
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_proto.checksum import crc32c
 from odradek_proto.records import HEADER_SIZE, CorruptBatch, encode_batch, iter_batches, read_header
 from odradek_proto.transport.ports import File
 
+from tests.broker.crashing_disk import CrashingFiles, PowerLost
 from tests.broker.log_bench import DIRECTORY, ORDERS, START_MS, LogBench, batch, offsets
 
 
@@ -255,3 +259,57 @@ def test_the_last_producer_snapshot_of_a_clean_end_outlives_a_power_loss(bench: 
     assert bench.names(".snapshot") == [3]
     bench.disk.power_loss()
     assert bench.names(".snapshot") == [3]
+
+
+def test_an_index_goes_on_where_a_truncation_cut_it() -> None:
+    """Its file as well: entries of what was cut would stand in it before those of what came in their place."""
+    bench = LogBench(LogSettings(index_interval_bytes=200))
+    bench.open()
+    bench.fill(30)
+    bench.reopen(clean=True)
+    bench.truncate(12)
+    bench.fill(9, epoch=1, size=333)
+    before = bench.log.segments[-1].index.entries
+    assert len(before) > 9
+    bench.close()
+    bench.open(clean=True)
+    active = bench.log.segments[-1]
+    active.load_indexes()
+    assert active.index.entries == before
+
+
+def listings_after_a_power_loss(directory: Directory) -> Iterator[set[str]]:
+    """The names that may be there: each change since the last flush happened or did not, in any combination."""
+    for fates in product((False, True), repeat=len(directory.pending)):
+        names = set(directory.durable)
+        for steps, happened in zip(directory.pending, fates, strict=True):
+            for name, entry in steps if happened else []:
+                names = names - {name} if entry is None else names | {name}
+        yield names
+
+
+def test_a_power_loss_while_segments_are_given_up_leaves_no_hole() -> None:
+    """A segment that comes back lies right below those that stay, whenever the power goes (R-163)."""
+    left, stopped = 0, True
+    while stopped:
+        disk = SimDisk(random.Random(1))
+        files = CrashingFiles(disk, 1 << 60)
+        files.makedirs(DIRECTORY)
+        settings = LogSettings(segment_bytes=300)
+        log = Log.open(files, DIRECTORY, ORDERS, settings=settings, clean=True, wall_ms=START_MS)
+        for offset in range(8):
+            log.append([read_header(batch(offset))], [batch(offset)])
+        log.flush()
+        bases = [segment.base_offset for segment in log.segments]
+        assert len(bases) == 4
+        log.advance_log_start(bases[3])
+        files.left = left
+        try:
+            log.delete_before_log_start(START_MS)
+            stopped = False
+        except PowerLost:
+            left += 1
+        for names in listings_after_a_power_loss(disk.directory(DIRECTORY)):
+            kept = sorted(int(name[:20]) for name in names if name.endswith(".log"))
+            assert kept == bases[-len(kept) :]
+    assert left >= 9
