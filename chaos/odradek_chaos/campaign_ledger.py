@@ -12,7 +12,7 @@ import platform
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from os import SEEK_END
@@ -24,6 +24,8 @@ import odradek_proto
 from msgspec import ValidationError, convert
 from odradek_proto.values import Value
 
+from odradek_chaos.worlds.simulated.kinds import ALL_NEMESES, SAFE_NEMESES
+
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign import Campaign
 
@@ -31,6 +33,7 @@ LEDGER = Path("docs/campaigns.jsonl")
 COMMANDS = "commands"
 DIGEST_LENGTH = 12
 UNKNOWN = "unknown"
+NEMESES = re.compile(r"--nemeses (\S+)")
 SEEDS = re.compile(r"[0-9]{1,18}(\.\.[0-9]{1,18})?")
 
 WORDS = ("time", "commit", "core", "command", "findings", "not_reached", "python")  # of a campaign, which are printed
@@ -223,6 +226,17 @@ def _sum(entries: list[Entry], is_present: bool) -> Sum:
         findings=dict(sorted(findings.items())),
         not_reached=[name for name in entries[0].not_reached if all(name in each.not_reached for each in entries)],
     )
+
+
+def never_struck(found: Iterable[Sum]) -> list[str]:
+    """Kinds of faults that no campaign on the present core could draw: a seed takes them only when they are named."""
+    drawn = {kind for each in found if each.is_present for kind in _kinds(each.command)}
+    return [kind for kind in ALL_NEMESES if kind not in drawn]
+
+
+def _kinds(command: str) -> Sequence[str]:
+    named = NEMESES.search(command)
+    return named[1].split(",") if named else SAFE_NEMESES
 
 
 def _different_seeds(entries: list[Entry]) -> int:

@@ -181,9 +181,9 @@ def ledger(
     """Add up the campaigns of a ledger, by the core that they ran and by their options.
 
     A seed that ran twice under the same options counts once. What no campaign on the installed core has reached is
-    named below the table; with --json each row has it.
+    named below the table, and which kinds of faults none could draw; with --json each row has the former.
     """
-    from odradek_chaos.campaign_ledger import LEDGER, core_digest, read, sums
+    from odradek_chaos.campaign_ledger import LEDGER, core_digest, never_struck, read, sums
 
     screen, present = Screen(output, as_json), core_digest()
     try:
@@ -217,6 +217,8 @@ def ledger(
         if each.is_present and each.not_reached:
             options = each.command or "the usual options"
             screen.say(f"NOT REACHED on {present} with {options}: {', '.join(each.not_reached)}")
+    if any(each.is_present for each in found) and (kinds := never_struck(found)):
+        screen.say(f"NOT DRAWN on {present} by any campaign: {', '.join(kinds)} (--nemeses names them)")
     if not found:
         screen.say(f"{file or LEDGER} is empty: no campaign ran")
     elif not any(each.is_present for each in found):

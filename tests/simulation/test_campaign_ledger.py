@@ -16,6 +16,7 @@ from odradek_chaos.campaign_progress import Progress, clock
 from odradek_chaos.commands import app
 from odradek_chaos.worlds.simulated.campaign import Campaign, SeedSummary
 from odradek_chaos.worlds.simulated.options import Options
+from odradek_proto.values import replace
 from typer.testing import CliRunner
 
 COMMIT = ("0123456789ab", False)
@@ -207,6 +208,14 @@ def test_the_command_writes_a_line_and_adds_it_up(tmp_path: Path) -> None:
     assert row["not_reached"] == written.not_reached
     for_people = CliRunner().invoke(app, ["ledger", str(file)]).output
     assert f"NOT REACHED on {core_digest()} with --faults-ms 300: {', '.join(written.not_reached)}" in for_people
+    not_drawn = f"NOT DRAWN on {core_digest()} by any campaign: "
+    assert f"{not_drawn}power, blackout, lying-fsync, flip-any, new-disk" in for_people
+    named = replace(written, command="--faults-ms 300 --nemeses power,blackout,new-disk --steady-load")
+    append(file, named)
+    for_people = CliRunner().invoke(app, ["ledger", str(file)]).output
+    assert f"{not_drawn}lying-fsync, flip-any (" in for_people
+    append(file, replace(named, command="--nemeses lying-fsync,flip-any"))
+    assert "NOT DRAWN" not in CliRunner().invoke(app, ["ledger", str(file)]).output
     file.write_text(entry("another").line() + "\n")
     assert "the core has changed since" in CliRunner().invoke(app, ["ledger", str(file)]).output
 
