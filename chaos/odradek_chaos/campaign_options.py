@@ -40,7 +40,11 @@ Core = Annotated[
 Strict = Annotated[bool, typer.Option("--strict", help="Report what is not owed under the faults, too.")]
 Checks = Annotated[
     str | None,
-    typer.Option("--checks", metavar="NAME,...", help="Only these checks count, and end a run. Default: all."),
+    typer.Option(
+        "--checks",
+        metavar="NAME,...",
+        help="Only these checks count, and end a run: names, or the specification's, as W-1. Default: all.",
+    ),
 ]
 FastRestart = Annotated[
     bool,
@@ -69,6 +73,7 @@ def options_of(
     fast_restart: bool = False,
 ) -> Options:
     """Raises `CommandFailed` for what there is not."""
+    from odradek_chaos.worlds.simulated.checks.names import checks_for
     from odradek_chaos.worlds.simulated.options import Options
 
     try:
@@ -83,7 +88,9 @@ def options_of(
             core=core,
             strict=strict,
             fast_restart_keeps_isr=fast_restart,
-            checks=tuple(checks.split(",")) if checks else (),
+            checks=tuple(dict.fromkeys(name for word in checks.split(",") for name in checks_for(word)))
+            if checks
+            else (),
         )
     except ValueError as error:
         raise CommandFailed(str(error), hint="docs/simulation.md describes them", exit_code=USAGE) from error

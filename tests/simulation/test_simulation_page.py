@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 from odradek_chaos.worlds.simulated.checks.catalogue import CLASSES
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant
-from odradek_chaos.worlds.simulated.checks.names import AROUND_THE_INVARIANTS, check_names
+from odradek_chaos.worlds.simulated.checks.names import (
+    AROUND_THE_INVARIANTS,
+    RULES_AROUND,
+    SPECIFIED,
+    check_names,
+    checks_for,
+)
 from odradek_chaos.worlds.simulated.faults.damage import OF_ITS_QUORUM, OF_THE_VOTER
 from odradek_chaos.worlds.simulated.kinds import LOSSES, TABLE
 from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
@@ -47,3 +53,23 @@ def test_every_other_check_is_named_on_the_page() -> None:
 def test_what_is_said_of_checks_by_name_is_said_of_checks_that_there_are() -> None:
     """A misspelt loss would be a finding where nothing is owed."""
     assert {*LOSSES, *OF_THE_VOTER, *OF_ITS_QUORUM} <= {*check_names()}
+
+
+def test_every_invariant_of_the_specification_is_found_by_its_name_and_number() -> None:
+    """On the page, and by --checks: all of W, S, M and N, and the promises of liveness that a run can judge."""
+    rows = [
+        f"| `{name}` | {number} | {', '.join(f'`{check}`' for check in checks_for(name))} |"
+        for name, number in SPECIFIED.items()
+    ]
+    assert [row for row in rows if row not in PAGE] == []
+    numbers = [*SPECIFIED.values(), *(f"N{place}" for place in range(1, 16)), "L1", "L2", "L3", "L4", "L5", "L7"]
+    assert [number for number in numbers if checks_for(number) == (number,)] == []
+    assert {*RULES_AROUND} <= {*AROUND_THE_INVARIANTS}
+
+
+def test_a_name_that_is_a_checks_own_means_that_check() -> None:
+    """It must see to what the specification calls so; another check may see to the same."""
+    for name in {*SPECIFIED} & {*check_names()}:
+        assert checks_for(name) == (name,)
+        assert name in checks_for(SPECIFIED[name])
+    assert checks_for("lots") == ("lots",)

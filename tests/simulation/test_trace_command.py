@@ -54,6 +54,13 @@ def test_checks_that_do_not_count_are_told_and_end_nothing(capsys: pytest.Captur
     assert found["findings"] == []
 
 
+def test_a_check_may_be_named_as_the_specification_does(capsys: pytest.CaptureFixture[str]) -> None:
+    """By an invariant's name or number, beside its own: what it finds is told by the check's own name."""
+    for named in ("consistent-read,truncate-safe", "S-7,S-4,S-7"):
+        found = json.loads(printed(capsys, FOUND, *LOSES, "--checks", named, "--json"))
+        assert [finding["check"] for finding in found["findings"]] == ["truncate-safe"]
+
+
 def test_a_check_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """With the names that there are."""
     assert main([*RUN, "--checks", "log-matching,lots"]) == 2

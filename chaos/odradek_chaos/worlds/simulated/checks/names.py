@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Final
 
 from odradek_audit.findings import CHECKS
@@ -32,6 +34,60 @@ AROUND_THE_INVARIANTS: Final = (
     "unhandled-exception",
     "wrong-disk-accepted",
 )
+
+RULES_AROUND: Final = {
+    "core-not-healthy": "L3",
+    "duplicated": "I-12",
+    "election-storm": "L7",
+    "inconsistent-read": "S-4",
+    "lost": "S-3",
+    "not-healthy-again": "L1, L2, L4",
+    "queues-bounded": "N14",
+    "reader-behind": "L5",
+    "reordered": "S-5",
+}
+SPECIFIED: Final = {  # the specification's invariants by their names; one check may see to several, or several to one
+    "weak-isr": "W-1",
+    "strong-isr": "W-2",
+    "leader-in-isr": "W-3",
+    "valid-high-watermark": "W-4",
+    "maximal-isr-superset": "W-5",
+    "isr-shape": "W-6",
+    "leader-candidate-completeness": "S-1",
+    "leader-completeness": "S-2",
+    "no-committed-loss": "S-3",
+    "consistent-read": "S-4",
+    "ack-order": "S-5",
+    "hw-monotonic-leader": "S-6",
+    "truncate-safe": "S-7",
+    "epoch-unique": "S-8",
+    "follower-hw-bound": "S-9",
+    "unclean-exclusion": "S-10",
+    "read-below-hw": "S-11",
+    "monotonic-epoch": "M-1",
+    "single-leader": "M-2",
+    "majority-reached-high-watermark": "M-3",
+    "monotonic-high-watermark": "M-4",
+    "consistent-committed-data": "M-5",
+    "snapshot-at-log-start": "M-6",
+}
+_NUMBER = re.compile(r"[A-Z]+-?\d+")
+
+
+def checks_for(word: str) -> tuple[str, ...]:
+    """The checks that a name or a number of the specification means (`weak-isr`, `W-1`, `N4`), in the table's order.
+
+    A check's own name means that check alone; an unknown word comes back as it is.
+    """
+    if word in check_names():
+        return (word,)
+    number = SPECIFIED.get(word, word)
+    return tuple(name for name, rules in _rules() if number in _NUMBER.findall(rules)) or (word,)
+
+
+def _rules() -> Iterator[tuple[str, str]]:
+    yield from ((kind.name, kind.rules) for kind in CLASSES)
+    yield from RULES_AROUND.items()
 
 
 def check_names() -> tuple[str, ...]:
