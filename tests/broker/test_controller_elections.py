@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from odradek_broker.core.controller.elections import Election, PartitionTarget, change_partition
+from odradek_broker.core.controller.elections import Election, PartitionTarget, Reassignment, change_partition
 from odradek_broker.core.controller.partitions import elect_leaderless, remove_broker
 from odradek_broker.core.controller.registration import fence_broker
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
 from odradek_broker.core.metadata.records import apply
+from odradek_proto.values import replace
 
 from tests.broker.controller_images import ORDERS_ID, SETTINGS, add_topic, image_of, partition_of, write
 
@@ -272,3 +273,60 @@ def test_the_last_known_leader_comes_before_others_in_an_unclean_election() -> N
     other = change(before, alive=[1], election=Election.UNCLEAN, elr=True, min_isr=2)
     assert other is not None
     assert other.leader == 1
+
+
+# --- Who is no replica any more, and what the record says of the election
+
+
+@pytest.mark.parametrize(
+    "before",
+    [partition_of([1, 2, 3], [], NO_LEADER, last_known=[3]), partition_of([1, 2, 3], [3], 3)],
+    ids=["remembered", "leads now"],
+)
+def test_a_broker_that_is_no_replica_any_more_is_not_the_last_known_leader(before: PartitionRegistration) -> None:
+    """R-140: it is alive, and has nothing to do with the partition from here on."""
+    after = change(before, alive=[3], isr=[], replicas=[1, 2], elr=True, min_isr=2)
+    assert after is not None
+    assert (after.leader, after.isr, after.last_known_eligible) == (NO_LEADER, (), ())
+
+
+def test_the_last_member_of_an_isr_stays_only_as_a_replica() -> None:
+    """R-135: who is taken off the list is not waited for either."""
+    after = change(partition_of([1, 2, 3], [3], 3), alive=[], isr=[], replicas=[1, 2])
+    assert after is not None
+    assert (after.leader, after.isr) == (NO_LEADER, ())
+
+
+def test_an_election_can_complete_a_reassignment() -> None:
+    """R-145: the eligible replica that leads is all that the target wants, so the other one leaves at once."""
+    before = replace(partition_of([2, 1], [], NO_LEADER, eligible=[2]), removing=(1,))
+    after = change(before, alive=[2], elr=True, min_isr=2)
+    assert after is not None
+    assert (after.leader, after.replicas, after.isr, after.removing) == (2, (2,), (2,), ())
+
+
+@pytest.mark.parametrize(
+    ("current", "target", "unclean"),
+    [
+        (partition_of([1, 2], [1]), PartitionTarget(acceptable=lambda i: i == 2, election=Election.UNCLEAN), True),
+        (
+            partition_of([1, 2], [], NO_LEADER, last_known=[2]),
+            PartitionTarget(acceptable=lambda i: i == 2, elr_enable=True),
+            True,
+        ),
+        (
+            partition_of([1, 2], [1]),
+            PartitionTarget(lambda i: i == 2, replicas=(2,), isr=(2,), reassignment=Reassignment(), unclean=True),
+            True,
+        ),
+        (partition_of([1, 2]), PartitionTarget(acceptable=lambda i: i == 2, election=Election.UNCLEAN), False),
+    ],
+    ids=["unclean", "last known leader", "reassigned to nobody in sync", "clean"],
+)
+def test_the_record_says_whether_the_election_was_unclean(
+    current: PartitionRegistration, target: PartitionTarget, unclean: bool
+) -> None:
+    """R-137, R-140: an election that may have lost records is counted and told; a clean one is not."""
+    record = change_partition(ORDERS_ID, 0, current, target)
+    assert record is not None
+    assert (record.partition_change.leader, record.partition_change.unclean) == (2, unclean)

@@ -136,3 +136,25 @@ def test_controlled_shutdown_leaves_the_last_member_in_the_isr() -> None:
     decision = process_heartbeat(image, SETTINGS, sessions_of(image), beat(want_shut_down=True), 1)
     write(image, decision.records)
     assert (topic.partitions[0].leader, topic.partitions[0].isr) == (NO_LEADER, (1,))
+
+
+def test_the_last_active_broker_may_stop_when_it_leads_nothing() -> None:
+    """R-142, R-153: nobody else has to read of it. What it once asked for holds, whatever it says later."""
+    image = image_of([1, 2], fenced=[2])
+    topic = add_topic(image, "orders", partition_of([1, 2], [1]))
+    sessions = sessions_of(image)
+    for wanted in (True, False):
+        decision = process_heartbeat(image, SETTINGS, sessions, beat(want_shut_down=wanted), 1)
+        write(image, decision.records)
+        assert decision.answer.should_shut_down is not wanted
+    assert (image.brokers[1].fenced, topic.partitions[0].leader) == (True, NO_LEADER)
+
+
+def test_what_a_broker_has_read_it_has_not_unread() -> None:
+    """R-142: a heartbeat that was overtaken on another stream holds up nobody's shutdown."""
+    image = image_of([1, 2])
+    sessions = sessions_of(image)
+    for offset in (300, 250):
+        process_heartbeat(image, SETTINGS, sessions, beat(1, current_metadata_offset=offset), 1)
+    process_heartbeat(image, SETTINGS, sessions, beat(2, current_metadata_offset=400), 1)
+    assert sessions.lowest_active_offset(image) == 300

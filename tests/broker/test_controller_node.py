@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from odradek_broker.core.controller import balance
+from odradek_broker.runtime import controller_node
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_pb2, controller_pb2
 
@@ -347,6 +349,110 @@ def test_preferred_leaders_come_back_by_themselves() -> None:
         assert await cluster.until(lambda: cluster.partition(seen_by=2).leader == 3) <= 10_100
 
     Cluster(leader_imbalance_check_interval_s=10).run(story)
+
+
+def test_leaders_stay_where_they_are_without_the_balance() -> None:
+    """R-138: auto.leader.rebalance.enable=false, and nobody but an administrator moves a leader back."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2, 1))
+        cluster.kill(3)
+        await cluster.until(lambda: cluster.partition(seen_by=1).leader == 2)
+        cluster.start(3)
+        await cluster.until(lambda: cluster.unfenced(3))
+        await cluster.join_isr(leader=2, members=(2, 1, 3))
+        await cluster.sleep(25_000)
+        assert cluster.partition(seen_by=1).leader == 2
+
+    Cluster(leader_imbalance_check_interval_s=10, auto_leader_rebalance=False).run(story)
+
+
+def test_the_balance_goes_on_until_all_preferred_leaders_are_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-138: a batch is bounded, and the next one does not wait for the next check."""
+    for module in (balance, controller_node):
+        monkeypatch.setattr(module, "MAX_ELECTIONS_PER_BATCH", 1)
+
+    async def story(cluster: Cluster) -> None:
+        topics = ("orders", "bills", "letters")
+        await cluster.begin(assignment=(3, 2))
+        for topic in topics[1:]:
+            await cluster.create_topic(topic, (3, 2))
+        cluster.kill(3)
+        await cluster.until(lambda: all(cluster.partition(1, topic).leader == 2 for topic in topics))
+        cluster.start(3)
+        await cluster.until(lambda: cluster.unfenced(3))
+        for topic in topics:
+            await cluster.join_isr(leader=2, members=(2, 3), topic=topic)
+        await cluster.until(lambda: any(cluster.partition(1, topic).leader == 3 for topic in topics))
+        assert await cluster.until(lambda: all(cluster.partition(1, topic).leader == 3 for topic in topics)) < 100
+
+    Cluster(leader_imbalance_check_interval_s=10).run(story)
+
+
+def test_leaderless_partitions_are_looked_at_from_time_to_time() -> None:
+    """R-137: the next controller's file allows what the one before did not; nothing else makes it look."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=(3, 2))
+        cluster.kill(2)
+        await cluster.until(lambda: cluster.partition(seen_by=1).isr == (3,))
+        cluster.settings["unclean_leader_election_enable"] = True
+        cluster.start(2)
+        await cluster.until(lambda: cluster.unfenced(2))
+        cluster.kill(3)
+        await cluster.until(lambda: cluster.partition(seen_by=1).leader == -1)
+        cluster.log.elect(2)
+        assert 9_900 < await cluster.until(lambda: cluster.partition(seen_by=1).leader == 2) <= 10_100
+        partition = cluster.partition(seen_by=1)
+        assert (partition.isr, partition.recovering) == ((2,), True)
+        assert cluster.active.controller.unclean_elections == 1
+
+    Cluster(unclean_election_check_interval_s=10).run(story)
+
+
+def test_a_heartbeat_that_waited_behind_another_for_a_whole_session_moves_nothing() -> None:
+    """R-154: the one before took so long since the controller slept. What this one asks for may be out of date."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        registration = cluster.members[1].feed.image.brokers[2]
+        cluster.kill(2)
+        await cluster.until(lambda: cluster.fenced(2, seen_by=1))
+        stream = await cluster.members[3].ports.network.open(cluster.voters[1], "/odradek.v1.Controller/Session")
+        beat = controller_pb2.Heartbeat(
+            broker_id=2,
+            broker_epoch=registration.broker_epoch,
+            incarnation_id=registration.incarnation_id,
+            current_metadata_offset=1_000,
+        )
+        cluster.log.stalled = True
+        for want_fence in (False, True):
+            beat.want_fence = want_fence
+            await stream.send(beat.SerializeToString())
+        await cluster.sleep(50)
+        cluster.machines[1].pause()
+        await cluster.sleep(10_000)
+        cluster.machines[1].resume()
+        cluster.log.stalled = False
+        cluster.log.commit(len(cluster.log.batches))
+        answers = [controller_pb2.HeartbeatAnswer.FromString(await stream.recv()) for _ in range(2)]
+        assert [(answer.error_code, answer.is_fenced) for answer in answers] == [(ErrorCode.NONE, False)] * 2
+        await stream.send(beat.SerializeToString())
+        assert controller_pb2.HeartbeatAnswer.FromString(await stream.recv()).is_fenced
+
+    Cluster().run(story)
+
+
+def test_a_controller_that_stops_waits_for_no_duty() -> None:
+    """R-216: what runs for its term ends with it, and not minutes later."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin()
+        begun_ms = cluster.now_ms
+        await cluster.members[1].controller.stop()
+        assert cluster.now_ms - begun_ms < 10
+
+    Cluster().run(story)
 
 
 def test_a_refused_write_is_not_tried_again_and_again() -> None:

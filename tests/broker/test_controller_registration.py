@@ -79,6 +79,13 @@ def test_a_registration_that_was_sent_twice_writes_nothing() -> None:
     assert image.offset == 200
 
 
+def test_the_log_directory_of_an_amended_registration_is_noted() -> None:
+    """R-140, R-151: by it another disk is known for what it is, the next time."""
+    image = image_of([1])
+    assert register(image, request(1, log_directory_id=OLD_DISK), session_valid=True) is ErrorCode.NONE
+    assert (image.brokers[1].log_directory_id, image.brokers[1].broker_epoch) == (OLD_DISK, 101)
+
+
 def test_an_amended_broker_goes_on_leaving() -> None:
     """R-151: the fenced state stays, and so does the controlled shutdown."""
     image = image_of([1, 2], leaving=[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from odradek_broker.core.controller.registration import fence_broker
 from odradek_broker.core.controller.sessions import (
     Dial,
@@ -324,3 +325,17 @@ def test_a_session_is_valid_while_its_stream_stands_and_speaks() -> None:
     assert not watch.table.has_valid_session(7, 0)
     watch.end(1)
     assert not watch.table.has_valid_session(1, 0)
+
+
+@pytest.mark.parametrize("sign", ["registration", "stream"])
+def test_a_registration_and_a_stream_are_signs_of_life(sign: str) -> None:
+    """R-151, R-154: like a heartbeat, also when the incarnation is known already."""
+    watch = Watch((1, 2))
+    watch.at(5_000)
+    watch.beat(2)
+    if sign == "registration":
+        watch.table.registered(watch.image.brokers[1], watch.now_ms)
+    else:
+        watch.open(1)
+    assert watch.at(14_000) == []
+    assert Fence(1, FenceReason.SESSION_TIMEOUT) in watch.at(14_001)
