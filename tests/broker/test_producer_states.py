@@ -252,3 +252,22 @@ def test_a_snapshot_is_a_copy() -> None:
     assert states.check(header(9, 1), 0).duplicate is not None
     states.clear()
     assert (len(states), states.end_offset) == (0, 0)
+
+
+def test_a_follower_remembers_a_producer_of_old_records_from_when_it_came() -> None:
+    """R-248: it judges no batch, so the time comes from the duty that forgets; its next leader must know a retry."""
+    made = States()
+    made.states.expire(2 * DAY_MS)
+    made.write(0)
+    assert made.states.expire(3 * DAY_MS - 1) == 0
+    assert made.states.expire(3 * DAY_MS) == 1
+
+
+def test_a_producer_of_a_snapshot_is_not_forgotten_at_once() -> None:
+    """R-248: its records may be old, and when it was heard last is in no file."""
+    made = States()
+    made.write(0)
+    read = ProducerStates(now_wall_ms=2 * DAY_MS)
+    read.restore(made.states.entries(), made.states.end_offset)
+    assert read.expire(3 * DAY_MS - 1) == 0
+    assert read.expire(3 * DAY_MS) == 1

@@ -91,6 +91,17 @@ def test_a_segment_ends_when_its_time_is_over() -> None:
     assert [segment.base_offset for segment in bench.log.segments] == [0, 2]
 
 
+@pytest.mark.parametrize(("jitter_ms", "waited_ms"), [(0, 1000), (300, 700), (1300, 700)])
+def test_a_segment_ends_so_much_earlier_as_its_jitter_says(jitter_ms: int, waited_ms: int) -> None:
+    """`segment.jitter.ms` keeps logs from rolling all at once; it counts modulo the time of a segment (R-225)."""
+    bench = LogBench(LogSettings(segment_ms=1000))
+    bench.open()
+    bench.log.segment_jitter_ms = jitter_ms
+    for waited in (0, waited_ms, waited_ms + 1):
+        bench.fill(1, timestamp=START_MS + waited)
+    assert [segment.base_offset for segment in bench.log.segments] == [0, 2]
+
+
 def test_without_timestamps_the_clock_ends_a_segment() -> None:
     """A segment whose records have none counts from its creation (R-225)."""
     bench = LogBench(LogSettings(segment_ms=1000))

@@ -502,3 +502,15 @@ def test_a_jitter_above_the_time_of_a_segment_rolls_no_log_with_each_batch(machi
     log.use(LogSettings(segment_ms=60_000, segment_jitter_ms=1 << 62))
     fill(log, 20)
     assert len(log.segments) == 1
+
+
+def test_each_log_has_a_jitter_of_its_own_below_the_largest(machine: Machine) -> None:
+    """Drawn when the log is opened, so that logs that were created together do not roll together (R-225)."""
+    directory = machine.open()
+    settings = LogSettings(segment_jitter_ms=1_000)
+    drawn = {
+        directory.open_log(TopicPartition("orders", each), ONE, settings, wall_ms=START_MS).segment_jitter_ms
+        for each in range(8)
+    }
+    assert len(drawn) > 1
+    assert all(0 <= each < 1_000 for each in drawn)
