@@ -19,8 +19,9 @@ from odradek_broker.core.quorum.messages import (
 from odradek_broker.core.quorum.roles import Follower
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch, read_header
+from odradek_proto.values import replace
 
-from tests.broker.quorum_simulation.single import NOW, core_with, of
+from tests.broker.quorum_simulation.single import NOW, core_with, leader_with, of
 
 
 def follower(high_watermark: int = 0) -> tuple[QuorumCore, Send]:
@@ -141,3 +142,53 @@ def test_an_error_is_followed_by_a_growing_pause() -> None:
     assert not of(core.on_time(NOW + 59), Send)
     assert of(core.on_time(NOW + 60), Send)
     assert isinstance(core.role, Follower)
+
+
+def test_a_pause_is_short_again_after_an_answer() -> None:
+    """Only errors one after the other make it grow."""
+    core, send = follower()
+    refusal = FetchAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, -1, 6)
+    core.on_answer(send, refusal, NOW)
+    (send,) = of(core.on_time(NOW + 20), Send)
+    (send,) = of(core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6), NOW + 20), Send)
+    core.on_answer(send, refusal, NOW + 30)
+    assert not of(core.on_time(NOW + 49), Send)
+    assert of(core.on_time(NOW + 50), Send)
+
+
+def test_an_answer_of_an_older_epoch_is_ignored() -> None:
+    """R-213: whoever gave it does not know yet that it leads no more."""
+    core, send = follower()
+    effects = core.on_answer(send, replace(records(9, 2, 5, high_watermark=9), epoch=5), NOW)
+    assert not of(effects, AppendFetched)
+    assert not of(effects, HighWatermarkAdvanced)
+
+
+def test_an_epoch_that_went_on_at_the_leader_is_cut_where_ours_ended() -> None:
+    """R-210: the smaller of both ends. What we have behind our end of epoch 3 is of an epoch that it never had."""
+    core, send = follower()
+    effects = core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, -1, 0, EpochEntry(3, 8)), NOW)
+    assert [cut.offset for cut in of(effects, TruncateLog)] == [6]
+    assert core.log.epochs.entries == (EpochEntry(1, 0), EpochEntry(3, 3))
+
+
+def test_a_flush_from_before_a_cut_says_nothing_of_what_came_then() -> None:
+    """R-207: 9 was flushed, 5 was cut, and 6 and 7 are other records: the next leader must not count them yet."""
+    core, send = follower()
+    effects = core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, -1, 0, EpochEntry(3, 5)), NOW)
+    (send,) = of(effects, Send)
+    core.on_answer(send, records(5, 2, 6), NOW)
+    effects = core.on_request(BeginEpoch(3, 7), "begin", NOW)
+    assert not of([*effects, *core.on_time(NOW + 100)], Send)
+    assert [send.peer_id for send in of(core.on_flushed(7, NOW + 101), Send)] == [3]
+
+
+def test_a_leader_that_follows_flushes_first_what_it_appended() -> None:
+    """R-207: its record may be the leader's, too, who would count it as being on two disks."""
+    core = leader_with(epochs=[(1, 0)], log_end_offset=10, epoch=5)
+    effects = core.on_request(BeginEpoch(3, 7), "begin", NOW)
+    assert not [send for send in of([*effects, *core.on_time(NOW + 100)], Send) if isinstance(send.request, Fetch)]
+    assert not of(core.on_flushed(10, NOW + 101), Send), "that flush began before"
+    (send,) = of(core.on_flushed(11, NOW + 102), Send)
+    assert isinstance(send.request, Fetch)
+    assert (send.peer_id, send.request.fetch_offset) == (3, 11)

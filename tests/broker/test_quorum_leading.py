@@ -279,6 +279,33 @@ def test_a_leader_that_resigns_names_the_one_with_the_longest_log_first() -> Non
     assert not core.goodbyes_pending
 
 
+def test_a_voter_whose_quorum_does_not_run_yet_is_told_again_of_the_end() -> None:
+    """R-212: its process answers, and nobody in it has heard that the leader resigned."""
+    core = at_ten()
+    (first, second) = of(core.resign(NOW), Send)
+    core.on_answer(first, EpochAnswer(ErrorCode.BROKER_NOT_AVAILABLE, -1, 5), NOW)
+    core.on_answer(second, EpochAnswer(ErrorCode.NONE, -1, 5), NOW)
+    assert core.goodbyes_pending
+    again = of(core.on_time(NOW + 20), Send)
+    assert [(send.peer_id, send.request) for send in again] == [(first.peer_id, first.request)]
+
+
+def test_whoever_has_hung_up_is_not_answered() -> None:
+    """R-209: its fetch waits no more; the next one that comes is another."""
+    core = at_ten()
+    fetch(core, 2, 11, 5)
+    core.forget(f"fetch of 2 at 11, {NOW}")
+    assert fetched(core.append([b"x"], NOW)[1]) is None
+
+
+def test_a_batch_without_records_is_not_appended() -> None:
+    """R-216: it would have an offset of its own, and nothing that could be committed there."""
+    core = at_ten()
+    with pytest.raises(ValueError, match="at least one record"):
+        core.append([], NOW)
+    assert core.log.log_end_offset == 11
+
+
 def test_an_append_that_was_decided_in_an_older_epoch_is_refused() -> None:
     """RA-10: what was decided on an older state may contradict the newer one."""
     core = at_ten()

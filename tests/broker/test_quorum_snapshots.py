@@ -317,3 +317,14 @@ def test_a_snapshot_goes_without_the_log_while_its_segment_holds_newer_records()
     assert [effect.snapshot.end_offset for effect in of(effects, StartLogAt)] == [28]
     assert of(effects, WriteEpochs) == []
     assert core.log.epochs.entries == tuple(EpochEntry(*entry) for entry in epochs)
+
+
+def test_a_log_that_is_cut_back_to_its_snapshot_knows_the_epoch_below() -> None:
+    """R-208, R-210: by that the leader sees that both agree there, and sends records and no snapshot again."""
+    core = core_of(QuorumState(6, leader_id=2), epochs=[(4, 10)], log=(10, 10, 15), kept=KEPT[:1])
+    (send,) = of(core.start(NOW), Send)
+    effects = core.on_answer(send, FetchAnswer(ErrorCode.NONE, 2, 6, -1, 0, EpochEntry(2, 10)), NOW)
+    assert of(effects, WriteEpochs) == [WriteEpochs((EpochEntry(2, 10),))]
+    (again,) = of(effects, Send)
+    assert isinstance(again.request, Fetch)
+    assert (again.request.fetch_offset, again.request.last_epoch) == (10, 2)

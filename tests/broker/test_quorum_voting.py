@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from odradek_broker.core.quorum.core import QuorumCore
 from odradek_broker.core.quorum.leader import Leader
@@ -9,7 +11,9 @@ from odradek_broker.core.quorum.messages import (
     BeginEpoch,
     Dial,
     EndEpoch,
+    EpochAnswer,
     Fail,
+    Fetch,
     FetchAnswer,
     LeaderChanged,
     PersistState,
@@ -345,3 +349,122 @@ def test_votes_from_before_a_provisional_one_are_asked_for_again() -> None:
     for voter in (4, 5):
         core.on_answer(again[voter], yes, NOW)
     assert core.leader_id == 1
+
+
+# --- what is forgotten with an epoch, and what is not
+
+
+def test_a_vote_of_an_older_epoch_is_not_taken_into_the_next() -> None:
+    """R-201, R-203: what is on the disk says of the new epoch only what happened in it."""
+    core = with_log(QuorumState(3))
+    assert vote(core, 4, 2, last=(3, 9)).granted
+    core.on_request(BeginEpoch(3, 5), "begin", NOW)
+    assert core.state == QuorumState(5, leader_id=3)
+
+
+@pytest.mark.parametrize(
+    ("leader", "epoch", "error"),
+    [
+        (2, -1, ErrorCode.INVALID_REQUEST),
+        (3, 3, ErrorCode.FENCED_LEADER_EPOCH),
+        (9, 5, ErrorCode.INCONSISTENT_VOTER_SET),
+        (1, 5, ErrorCode.INCONSISTENT_VOTER_SET),
+    ],
+    ids=["no epoch", "older", "no voter", "the node itself"],
+)
+@pytest.mark.parametrize("kind", ["begins", "ends"])
+def test_leaderships_that_cannot_be_neither_begin_nor_end(kind: str, leader: int, epoch: int, error: ErrorCode) -> None:
+    """R-205, R-212, R-213: only a voter leads, and nobody tells a node that it leads itself."""
+    core = following()
+    said = BeginEpoch(leader, epoch) if kind == "begins" else EndEpoch(leader, epoch, (1,))
+    (reply,) = of(core.on_request(said, "said", NOW), Reply)
+    assert isinstance(reply.answer, EpochAnswer)
+    assert (reply.answer.error, reply.answer.leader_id, reply.answer.epoch) == (error, 2, 4)
+    assert core.state == QuorumState(4, leader_id=2)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [QuorumState(4, leader_id=9), QuorumState(4, voted_id=9), QuorumState(4, leader_id=7)],
+    ids=["led", "stood", "followed one that votes no more"],
+)
+def test_who_is_no_voter_any_more_searches_for_the_leader(state: QuorumState) -> None:
+    """R-202, R-214: what it was among other voters says nothing; the epoch holds."""
+    core = core_with(state, node_id=9)
+    asked = of(core.start(NOW), Send)
+    assert isinstance(core.role, Unattached)
+    assert core.state.epoch == 4
+    assert [type(send.request) for send in asked] == [Fetch]
+
+
+def test_a_single_voter_that_resigned_leads_again() -> None:
+    """R-204: in another epoch, and still without asking anybody."""
+    core = core_with(voters=1)
+    core.start(NOW)
+    core.resign(NOW)
+    assert isinstance(core.role, Resigned)
+    core.on_time(core.role.election_at_ms)
+    assert isinstance(core.role, Leader)
+    assert core.state == QuorumState(2, leader_id=1, voted_id=1)
+
+
+# --- the pause after a lost election
+
+
+class LongestPauses(random.Random):
+    """Whatever is drawn from a range is its end."""
+
+    def randint(self, a: int, b: int) -> int:
+        return b
+
+
+class Loser:
+    """A voter that stands again and again. The others let it stand, and vote for nobody."""
+
+    def __init__(self) -> None:
+        self.core = with_log(QuorumState(4, voted_id=1))
+        self.core._member.rng = LongestPauses(7)
+        self.now = NOW
+        self.votes = of(self.core.start(NOW), Send)
+
+    def lose(self) -> int:
+        """Returns how long it waits then."""
+        for send in self.votes:
+            self.core.on_answer(send, VoteAnswer(ErrorCode.NONE, -1, self.core.state.epoch), self.now)
+        deadline_ms = self.core.next_deadline_ms()
+        assert deadline_ms is not None
+        return deadline_ms - self.now
+
+    def stand(self, wait_ms: int) -> None:
+        self.now += wait_ms
+        (asked, *_) = of(self.core.on_time(self.now), Send)
+        granted = VoteAnswer(ErrorCode.NONE, -1, self.core.state.epoch, granted=True)
+        self.votes = of(self.core.on_answer(asked, granted, self.now), Send)
+        assert isinstance(self.core.role, Candidate)
+
+
+def test_the_pause_grows_with_each_election_that_is_lost() -> None:
+    """R-204: twice as long at the most each time, up to controller.quorum.election.backoff.max.ms."""
+    loser, pauses = Loser(), []
+    for _ in range(6):
+        pauses.append(loser.lose())
+        loser.stand(pauses[-1])
+    assert pauses == [150, 300, 600, 1_000, 1_000, 1_000]
+
+
+@pytest.mark.parametrize("by", ["following", "leading"])
+def test_a_leader_that_was_found_makes_the_pauses_short_again(by: str) -> None:
+    """R-204: the elections before that were another story."""
+    loser = Loser()
+    for _ in range(3):
+        loser.stand(loser.lose())
+    core = loser.core
+    if by == "following":
+        core.on_request(BeginEpoch(2, core.state.epoch + 1), "begin", loser.now)
+        core.on_unanswered(_in_flight(core), Unanswered.REFUSED, loser.now)
+    else:
+        core.on_answer(loser.votes[0], VoteAnswer(ErrorCode.NONE, -1, core.state.epoch, granted=True), loser.now)
+        assert isinstance(core.role, Leader)
+        core.resign(loser.now)
+    loser.stand(300)
+    assert loser.lose() == 150

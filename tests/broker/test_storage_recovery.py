@@ -473,6 +473,30 @@ def test_producer_state_survives(bench: LogBench, clean: bool, snapshots: str) -
     assert set(bench.log.snapshot_offsets) <= {*bases[1:], 30}
 
 
+def test_a_corrupt_snapshot_goes_and_the_next_older_one_serves(bench: LogBench) -> None:
+    """R-246: it knows a producer whose records lie below the log start, where no batch tells of it any more."""
+    bench.append(batch(0, producer=(1, 0, 0)))
+    for offset in range(1, 30):
+        bench.append(batch(offset, producer=(2, 0, offset - 1)))
+    bench.log.advance_log_start(4)
+    *_, older, newest = bench.log.snapshot_offsets
+    bench.disk.flip(bench.path(f"{newest:020d}.snapshot"), 20)
+    bench.truncate(newest + 1)
+    assert bench.log.state.producers.get(1) is not None
+    assert bench.log.snapshot_offsets[-2:] == (older, newest + 1)
+
+
+def test_a_truncation_leaves_no_snapshot_at_or_below_the_log_start(bench: LogBench) -> None:
+    """R-247: they tell of producers whose records are gone."""
+    bench.append(batch(0, producer=(1, 0, 0)))
+    bench.fill(39)
+    bases = [segment.base_offset for segment in bench.log.segments]
+    bench.log.advance_log_start(bases[2])
+    bench.truncate(bases[2] + 1)
+    assert bench.log.snapshot_offsets == (bases[2] + 1,)
+    assert bench.log.state.producers.get(1) is None
+
+
 def test_snapshots_outside_of_the_log_are_removed(bench: LogBench) -> None:
     """Those beyond the end and those at or below the log start (PS-06)."""
     bench.fill(30)

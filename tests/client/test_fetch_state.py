@@ -59,6 +59,23 @@ def test_truncation_without_a_policy_is_told() -> None:
     assert (state.error.divergent_offset, state.error.divergent_epoch) == (6, 3)
 
 
+def test_where_the_logs_part_the_epoch_is_the_leaders() -> None:
+    """R-266: the record before was written in that epoch, and by it the next leader is asked."""
+    state = reading()
+    state.on_leader(LeaderAndEpoch(2, 5))
+    state.on_epoch_end(Position(10, 4), 5, 3, 6)
+    assert (state.state, state.position) == (State.FETCHING, Position(6, 3))
+
+
+@pytest.mark.parametrize("undefined", [(-1, -1), (4, -1), (-1, 10)])
+def test_half_an_answer_is_an_undefined_end(undefined: tuple[int, int]) -> None:
+    """R-266: nothing can be concluded from it but that the leader does not know."""
+    state = reading()
+    state.on_leader(LeaderAndEpoch(2, 5))
+    state.on_epoch_end(Position(10, 4), 5, *undefined)
+    assert (state.state, state.reset_to) == (State.NEEDS_OFFSET, EARLIEST)
+
+
 @pytest.mark.parametrize("reset", ["earliest", "none"])
 def test_truncation_at_an_unknown_place(reset: OffsetReset) -> None:
     """CL-03: an undefined end resets by policy, and without one is told without an offset."""
@@ -84,9 +101,10 @@ def test_a_validation_for_an_old_position_is_dropped() -> None:
     assert state.state is State.VALIDATING
 
 
-def test_a_validated_position_stays() -> None:
-    """The new leader has all that was read: nothing changes but the leader."""
-    state = reading()
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_a_validated_position_stays(reset: OffsetReset) -> None:
+    """The new leader has all that was read, and no more (R-266): nothing changes but the leader."""
+    state = reading(reset=reset)
     state.on_leader(LeaderAndEpoch(2, 5))
     state.on_epoch_end(Position(10, 4), 5, 4, 10)
     assert (state.state, state.position) == (State.FETCHING, Position(10, 4))
@@ -133,3 +151,57 @@ def test_a_paused_partition_is_not_fetched() -> None:
     state.on_refused(0, 50)
     assert not state.may_fetch_from(1, 49)
     assert state.may_fetch_from(1, 50)
+
+
+def test_an_offset_that_was_asked_for_before_is_not_taken() -> None:
+    """R-265: the application wants another one by now, or reads on from its own."""
+    state = FetchState(TP, "latest")
+    state.seek_to(EARLIEST)
+    state.on_listed_offset(LATEST, 7)
+    assert (state.state, state.position.offset) == (State.NEEDS_OFFSET, -1)
+    state.seek(3)
+    state.on_listed_offset(EARLIEST, 0)
+    assert (state.state, state.position.offset) == (State.FETCHING, 3)
+
+
+def test_a_topic_that_was_created_again_is_fetched_anew() -> None:
+    """Its epochs begin again, so the new one is no newer: the fetch that waits at the old leader is given up."""
+    state = reading(epoch=-1)
+    state.asked(1)
+    state.on_leader(LeaderAndEpoch(2, 0))
+    assert state.may_fetch_from(2, 0)
+
+
+def test_a_new_leader_is_asked_at_once() -> None:
+    """R-267: the pause was for the one before."""
+    state = reading(epoch=-1)
+    state.asked(1)
+    state.on_refused(0, 50)
+    state.on_leader(LeaderAndEpoch(2, 5))
+    assert state.may_fetch_from(2, 0)
+
+
+@pytest.mark.parametrize(("epoch", "then"), [(4, State.VALIDATING), (-1, State.FETCHING)])
+def test_a_divergence_that_the_leader_found_drops_what_is_buffered(epoch: int, then: State) -> None:
+    """R-266: it is of another log; and before anything else the position is looked at, if there is an epoch for it."""
+    state = reading(epoch=epoch)
+    answer = pb.FetchedPartition(fetch_offset=10, request_leader_epoch=4, high_watermark=30)
+    state.on_data(answer, Chunk(memoryview(b"batch"), 0, 5, 1), 20)
+    state.asked(1)
+    state.on_divergence(answer)
+    assert (state.state, state.fetch_offset, len(state.chunks), state.outstanding) == (then, 10, 0, None)
+
+
+def test_records_that_are_put_back_keep_the_epoch_of_the_position() -> None:
+    """R-265: the position is before them again."""
+    state = reading()
+    state.put_back([(8, 0, None, b"v", (), 4)])
+    assert state.position == Position(8, 4)
+
+
+def test_refusals_count_from_the_last_answer() -> None:
+    """R-267: pauses grow only with refusals one after the other."""
+    state = reading()
+    state.on_refused(0, 50)
+    state.on_data(pb.FetchedPartition(fetch_offset=10, request_leader_epoch=4), None, 10)
+    assert state.failures == 0
