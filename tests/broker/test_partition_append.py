@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode, WriteEpochs
+from odradek_broker.core.partition.messages import IsrAnswer, PartitionSettings, ProposeIsr, TruncationMode, WriteEpochs
 from odradek_broker.core.purgatory import ProducePurgatory
 from odradek_proto.errors import ErrorCode
 from odradek_proto.values import replace
 
 from tests.scripts.in_memory import WALL_MS, header, registration, replica_log
-from tests.scripts.roles import append, fetch, leader
+from tests.scripts.roles import append, fetch, leader, of_kind
 
 CONTROL, TRANSACTIONAL, LOG_APPEND_TIME = 0x20, 0x10, 0x08
 
@@ -29,6 +29,27 @@ def test_min_isr_is_asked_by_acks_all_alone(acks: int, error: ErrorCode) -> None
     """Below min.insync.replicas only acks=all is refused (R-11)."""
     partition = leader(metadata=registration(isr=[0]), min_isr=2)
     assert partition.prepare_append(header(), acks, 0, WALL_MS).error == error
+
+
+@pytest.mark.parametrize("changes", [{"attributes": CONTROL}, {"length": 2_000_000}])
+def test_min_isr_is_asked_before_the_batch_is_judged(changes: dict[str, int]) -> None:
+    """With too few replicas that is what a producer is told, whatever else is wrong with its batch (R-10)."""
+    partition = leader(metadata=registration(isr=[0]), min_isr=2)
+    sent = header()._replace(**changes)
+    assert partition.prepare_append(sent, -1, 0, WALL_MS).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert partition.prepare_append(sent, 1, 0, WALL_MS).error not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS)
+
+
+def test_min_isr_is_asked_before_a_repetition_is_recognized() -> None:
+    """A repeated batch waits like the first one, so it is refused like the first one (R-10, R-16)."""
+    partition = leader(metadata=registration(isr=[0]))
+    sent = header(producer_id=9, producer_epoch=0, sequence=0)
+    first = partition.prepare_append(sent, -1, 0, WALL_MS)
+    assert first.header is not None
+    partition.on_appended([first.header], 0)
+    partition.settings = replace(partition.settings, min_insync_replicas=2)
+    assert partition.prepare_append(sent, -1, 0, WALL_MS).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert partition.prepare_append(sent, 1, 0, WALL_MS).duplicate
 
 
 def test_committed_isr_decides_before_the_append() -> None:
@@ -149,6 +170,19 @@ def test_outcome_after_the_append_counts_the_maximal_isr() -> None:
     partition.settings = replace(partition.settings, min_insync_replicas=2)
     assert partition.produce_outcome(2) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     assert partition.produce_outcome(3) is None
+
+
+def test_a_proposed_member_counts_for_the_outcome() -> None:
+    """The records are on enough replicas as long as the proposed one may be a member; else it is unknown (R-14)."""
+    partition = leader(metadata=registration(replicas=[0, 1]), min_isr=2)
+    append(partition, 2)
+    partition.fetch_by_follower(fetch(1, 2), 0)
+    effects = partition.update(registration(replicas=[0, 1], isr=[0], partition_epoch=1), 0)
+    assert (partition.isr, partition.maximal_isr) == ((0,), (0, 1))
+    assert partition.produce_outcome(2) == ErrorCode.NONE
+    (order,) = of_kind(effects, ProposeIsr)
+    partition.on_isr_answer(order.proposal, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), 0)
+    assert partition.produce_outcome(2) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 # --- Purgatory -----------------------------------------------------------------------------------------------------

@@ -55,6 +55,19 @@ def test_unassigned_replica_is_told_to_wait_or_to_leave() -> None:
     assert partition.fetch_by_follower(fetch(3, 0), 0)[0].error == ErrorCode.NONE
 
 
+def test_epoch_comes_before_assignment_and_assignment_before_the_log() -> None:
+    """Who is not assigned and believes in another epoch is fenced; else its offset and epoch say nothing (R-35)."""
+    log = replica_log(10, epochs=[(2, 0), (3, 4)])
+    partition = leader(log, metadata=registration(replicas=[0, 1], leader_epoch=4))
+    told = [
+        partition.fetch_by_follower(fetch(3, offset, epoch=epoch, last_epoch=last), 0)[0]
+        for offset, epoch, last in [(0, 3, -1), (0, 5, -1), (99, 4, -1), (6, 4, 2)]
+    ]
+    unknown = ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert [each.error for each in told] == [ErrorCode.FENCED_LEADER_EPOCH, unknown, unknown, unknown]
+    assert [each.diverging for each in told] == [None] * 4
+
+
 def test_old_incarnation_moves_nothing() -> None:
     """A broker epoch below the registered one: NOT_LEADER_OR_FOLLOWER, position as before. (PA-19, R-38)"""
     brokers = Brokers(3)
@@ -140,6 +153,14 @@ def test_single_round_hides_the_epoch_of_an_end(mode: TruncationMode, expected: 
     """KIP-279 is the epoch in the answer; without it there is only an offset (B5, FE-17)."""
     partition = leader(replica_log(9, epochs=[(2, 0), (4, 4)]), metadata=registration(leader_epoch=5), mode=mode)
     assert partition.end_offset_for_epoch(5, 3) == (ErrorCode.NONE, expected)
+
+
+def test_the_newest_epoch_ends_where_the_log_ends() -> None:
+    """Not at the high watermark, which may be far behind (R-62, R-69)."""
+    partition = leader(replica_log(9, 2, [(2, 0)]), metadata=registration(leader_epoch=5))
+    append(partition, 3)
+    assert partition.end_offset_for_epoch(5, 5) == (ErrorCode.NONE, EpochEntry(5, 12))
+    assert partition.end_offset_for_epoch(-1, 2) == (ErrorCode.NONE, EpochEntry(2, 9))
 
 
 def test_unknown_epoch_has_no_end() -> None:

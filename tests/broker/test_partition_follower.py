@@ -16,6 +16,7 @@ from odradek_broker.core.partition.messages import (
     PartitionFailed,
     RequestReady,
     RestartLog,
+    Transition,
     Truncate,
     WriteEpochs,
 )
@@ -141,6 +142,42 @@ def test_high_watermark_stays_within_the_log() -> None:
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (4, 4, 4)
 
 
+def test_high_watermark_never_falls_below_the_own_log_start() -> None:
+    """This replica may have deleted more than a new leader knows to be committed (R-27, R-164)."""
+    partition = follower(replica_log(9, 8, [(4, 0)], log_start_offset=6))
+    partition.start(0)
+    partition.on_fetch_answer(answer(ask(partition), high_watermark=2), 0)
+    assert (partition.log.log_start_offset, partition.log.high_watermark) == (6, 6)
+
+
+def test_log_start_never_passes_the_high_watermark() -> None:
+    """Whatever an answer says, nothing is dropped that is not known to be committed (R-160, R-162)."""
+    partition = started(9, 4, ((4, 0),))
+    effects = partition.on_fetch_answer(answer(ask(partition), high_watermark=5, log_start=7), 0)
+    assert of_kind(effects, AdvanceLogStart) == [AdvanceLogStart(5)]
+    assert (partition.log.log_start_offset, partition.log.high_watermark) == (5, 5)
+
+
+def test_batches_without_an_epoch_leave_no_entry() -> None:
+    """They are appended, and the epochs stay as they are (R-61, KAFKA-7897)."""
+    partition = started(2, 0, ((4, 0),))
+    batches = [header(2, 3), header(5, leader_epoch=5)]
+    effects = partition.on_fetch_answer(answer(ask(partition), batches), 0)
+    assert effects == [WriteEpochs((EpochEntry(4, 0), EpochEntry(5, 5))), AppendBatches(batches)]
+
+
+def test_nothing_is_asked_while_the_disk_is_busy() -> None:
+    """The next request speaks of where the log ends: not before records are written, or a cut is made (R-72)."""
+    partition = started(9, 8, ((4, 0),))
+    effects = partition.on_fetch_answer(answer(ask(partition), [header(9, leader_epoch=5)]), 0)
+    assert partition.next_request(0) is None
+    take(partition, effects)
+    partition.on_fetch_answer(diverging(ask(partition).fetch_offset, 4, 7), 0)
+    assert (partition.next_request(0), partition.next_deadline_ms()) == (None, None)
+    partition.on_truncated(7, 0)
+    assert ask(partition).fetch_offset == 7
+
+
 def test_answer_to_something_else_is_dropped() -> None:
     """Another offset, another epoch, nothing in flight: no effect (R-80)."""
     partition = started(8, 2, ((4, 0),))
@@ -205,6 +242,17 @@ def test_batch_below_the_log_end_fails_unless_the_log_is_empty() -> None:
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (5, 7)
     effects = partition.on_fetch_answer(answer(ask(partition), [header(6, 3, leader_epoch=5)]), 0)
     assert of_kind(effects, PartitionFailed)
+
+
+@pytest.mark.parametrize("last", [4, 5, 6])
+def test_an_empty_log_begins_anew_where_a_batch_reaches_its_start(last: int) -> None:
+    """Empty at 5: a batch from 3 on that ends below 5 fails, one that holds 5 restarts the log at 3 (R-85)."""
+    partition = follower(replica_log(5, 5, log_start_offset=5))
+    partition.start(0)
+    batch = header(3, last - 2, leader_epoch=5)
+    effects = partition.on_fetch_answer(answer(ask(partition), [batch], high_watermark=5, log_start=5), 0)
+    assert [each.offset for each in of_kind(effects, RestartLog)] == ([] if last < 5 else [3])
+    assert bool(of_kind(effects, PartitionFailed)) == (last < 5)
 
 
 def test_position_waits_for_the_flush_before_ack() -> None:
@@ -300,3 +348,49 @@ def test_storage_may_cut_lower_than_asked() -> None:
     partition.on_truncated(5, 0)
     assert (partition.log.log_end_offset, partition.log.high_watermark) == (5, 5)
     assert ask(partition).fetch_offset == 5
+
+
+def test_what_was_flushed_is_cut_with_the_log() -> None:
+    """Records that took the place of those that were cut are not flushed because those were (R-30, R-230)."""
+    partition = follower(replica_log(9, 8, [(4, 0)]), flush_before_ack=True)
+    partition.start(0)
+    partition.on_fetch_answer(diverging(ask(partition).fetch_offset, 4, 5), 0)
+    partition.on_truncated(5, 0)
+    take(partition, partition.on_fetch_answer(answer(ask(partition), [header(5, 2, leader_epoch=5)]), 0))
+    assert partition.next_request(0) is None
+    assert partition.on_flushed(7, 0) == [RequestReady()]
+
+
+def test_a_log_that_began_anew_has_nothing_to_flush() -> None:
+    """It is empty, so its start may be told at once; and no producer is known in it (R-67, R-231)."""
+    partition = follower(replica_log(3, 2, [(4, 0)]), flush_before_ack=True)
+    partition.log.producers.update(header(0, producer_id=9, producer_epoch=0, sequence=0))
+    partition.start(0)
+    partition.on_fetch_answer(answer(ask(partition), error=ErrorCode.OFFSET_OUT_OF_RANGE), 0)
+    question = partition.next_request(0)
+    assert isinstance(question, OffsetsRequest)
+    partition.on_offsets_answer(question, ErrorCode.NONE, 7, 9, 0)
+    partition.on_restarted(7, 0)
+    assert ask(partition).fetch_offset == 7
+    assert list(partition.log.producers.entries()) == []
+
+
+def test_a_cut_below_the_own_log_start_takes_it_along() -> None:
+    """After an unclean election the leader may end below it; the log is empty then (R-30)."""
+    log = replica_log(9, 8, [(2, 5)], log_start_offset=5)
+    partition = follower(log)
+    partition.start(0)
+    partition.on_fetch_answer(diverging(ask(partition).fetch_offset, 2, 3), 0)
+    partition.on_truncated(3, 0)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (3, 3, 3)
+
+
+def test_a_cut_below_the_high_watermark_is_written_down_before_it_happens() -> None:
+    """From where to where, and what was committed: the evidence of an unclean election (R-92)."""
+    partition = started(9, 8, ((2, 0),))
+    announced, order = partition.on_fetch_answer(diverging(ask(partition).fetch_offset, 2, 5), 0)
+    assert isinstance(announced, Transition)
+    assert (announced.event, announced.facts["from"], announced.facts["to"]) == ("truncated", 9, 5)
+    assert (announced.facts["high_watermark"], announced.facts["leader_epoch"]) == (8, 5)
+    assert isinstance(order, Truncate)
+    assert order.offset == 5

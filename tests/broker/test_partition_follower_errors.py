@@ -20,7 +20,7 @@ from odradek_broker.core.partition.messages import (
 )
 from odradek_proto.errors import ErrorCode
 
-from tests.scripts.in_memory import header, replica_log
+from tests.scripts.in_memory import header, registration, replica_log
 from tests.scripts.roles import answer, ask, events, follower, of_kind, take
 
 
@@ -77,6 +77,44 @@ def test_out_of_range_query_is_retried() -> None:
     assert partition.next_request(FIRST_DELAY_MS) == request
 
 
+@pytest.mark.parametrize(("start", "end"), [(7, 20), (9, 20), (9, 9), (0, 9)])
+def test_out_of_range_within_the_leaders_range_keeps_the_log(start: int, end: int) -> None:
+    """The leader begins within our log, or right at its end, or both end at the same place: nothing goes (R-84).
+
+    Whatever is left to be said the next fetch says, after a short wait.
+    """
+    partition = started(9, 8, ((2, 0), (4, 9)))
+    assert partition.on_offsets_answer(offsets_request(partition), ErrorCode.NONE, start, end, 10) == []
+    assert partition.next_request(10) is None
+    request = ask(partition, 10 + FIRST_DELAY_MS)
+    assert (request.fetch_offset, request.last_fetched_epoch, request.log_start_offset) == (9, 4, 0)
+
+
+def test_out_of_range_question_names_the_epoch() -> None:
+    """A leader of another epoch does not answer it (R-84, R-110)."""
+    assert offsets_request(started(9, 8, ((4, 0),))).current_leader_epoch == 5
+
+
+def test_out_of_range_as_an_answer_to_the_question_is_waited_for() -> None:
+    """The question is not asked in circles (R-84, R-90)."""
+    partition = started(9, 8, ((4, 0),))
+    request = offsets_request(partition)
+    assert partition.on_offsets_answer(request, ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, 0) == []
+    assert partition.next_request(0) is None
+    assert partition.next_request(FIRST_DELAY_MS) == request
+
+
+def test_bounds_that_nobody_asked_for_are_ignored() -> None:
+    """The leader epoch changed, or the stream broke, while the question was out (R-74)."""
+    partition = started(9, 8, ((4, 0),))
+    request = offsets_request(partition)
+    partition.on_transport_error(0)
+    assert partition.on_offsets_answer(request, ErrorCode.NONE, 0, 6, 0) == []
+    partition.update(registration(leader_epoch=6, partition_epoch=1), 0)
+    assert partition.on_offsets_answer(request, ErrorCode.FENCED_LEADER_EPOCH, -1, -1, 0) == []
+    assert (partition.log.log_end_offset, partition.failed) == (9, None)
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -119,6 +157,33 @@ def test_transport_error_frees_and_delays() -> None:
     assert partition.on_transport_error(5) == []
     assert partition.next_request(5) is None
     assert partition.next_request(5 + FIRST_DELAY_MS) == request
+
+
+def test_the_end_of_an_epoch_starts_the_delays_anew() -> None:
+    """A good answer is one about an epoch, too (R-90)."""
+    partition = follower(replica_log(9, 2, [(3, 0)]), mode=TruncationMode.EPOCH_REQUEST)
+    partition.start(0)
+    for now_ms in (0, 100, 200):
+        request = partition.next_request(now_ms)
+        assert isinstance(request, EpochRequest)
+        partition.on_epoch_answer(request, ErrorCode.UNKNOWN_LEADER_EPOCH, EpochEntry(-1, -1), now_ms)
+    request = partition.next_request(300)
+    assert isinstance(request, EpochRequest)
+    partition.on_epoch_answer(request, ErrorCode.NONE, EpochEntry(3, 9), 300)
+    partition.on_fetch_answer(answer(ask(partition, 300), error=ErrorCode.NOT_LEADER_OR_FOLLOWER), 300)
+    assert partition.next_deadline_ms() == 300 + FIRST_DELAY_MS
+
+
+def test_a_new_epoch_starts_without_a_delay() -> None:
+    """What the leader before refused is no reason to let the new one wait (R-90, R-104)."""
+    partition = started()
+    for now_ms in (0, 100, 200):
+        partition.on_fetch_answer(answer(ask(partition, now_ms), error=ErrorCode.NOT_LEADER_OR_FOLLOWER), now_ms)
+    partition.update(registration(leader=2, leader_epoch=6, partition_epoch=1), 201)
+    request = ask(partition, 201)
+    assert request.current_leader_epoch == 6
+    partition.on_fetch_answer(answer(request, error=ErrorCode.NOT_LEADER_OR_FOLLOWER), 201)
+    assert partition.next_deadline_ms() == 201 + FIRST_DELAY_MS
 
 
 @pytest.mark.parametrize("mode", [TruncationMode.FETCH, TruncationMode.EPOCH_REQUEST])

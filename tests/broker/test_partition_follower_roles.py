@@ -201,6 +201,19 @@ def test_older_metadata_are_ignored() -> None:
     assert (partition.leader, partition.leader_epoch) == (0, 5)
 
 
+@pytest.mark.parametrize("leader_epoch", [4, 3])
+def test_metadata_of_an_older_leader_epoch_are_ignored(leader_epoch: int) -> None:
+    """Leader epochs only rise, for a follower and for a leader (R-100)."""
+    older = registration(leader=0, isr=[0], leader_epoch=leader_epoch, partition_epoch=9)
+    following = follower(metadata=registration(leader=2, leader_epoch=5))
+    following.start(0)
+    assert following.update(older, 0) == []
+    assert (following.leader, following.leader_epoch, following.partition_epoch) == (2, 5, 0)
+    leading = leader(metadata=registration(leader_epoch=5))
+    assert leading.update(older, 0) == []
+    assert (leading.isr, leading.leader_epoch, leading.partition_epoch) == ((0, 1, 2), 5, 0)
+
+
 def test_without_a_leader_nothing_is_asked() -> None:
     """A leaderless partition keeps its log and waits (R-103)."""
     partition = follower(replica_log(9, 2), metadata=registration(leader=-1, leader_epoch=5))

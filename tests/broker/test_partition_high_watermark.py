@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import (
+    AdvanceLogStart,
     HighWatermarkAdvanced,
     IsrChanged,
     ProposeIsr,
@@ -144,6 +145,16 @@ def test_replica_that_fell_behind_does_not_hold_it() -> None:
     assert partition.fetch_by_follower(fetch(1, 5), 0)[1] == [HighWatermarkAdvanced(2, 5)]
 
 
+def test_metadata_without_a_silent_member_free_it() -> None:
+    """Who is no member any more is not waited for, and who waits for records or members looks again (R-23, R-124)."""
+    partition = leader()
+    append(partition, 5)
+    partition.fetch_by_follower(fetch(1, 5), 0)
+    effects = partition.update(registration(isr=[0, 1], partition_epoch=1), LAG_MS + 1)
+    assert of_kind(effects, HighWatermarkAdvanced) == [HighWatermarkAdvanced(0, 5)]
+    assert of_kind(effects, IsrChanged) == [IsrChanged((0, 1))]
+
+
 def test_confirmed_shrink_frees_it() -> None:
     """It waits for a member that is proposed to leave, until the controller confirms (KAFKA-13091, R-44). (PA-10)"""
     partition = leader()
@@ -178,6 +189,13 @@ def test_latest_is_hidden_until_the_epoch_start_is_reached() -> None:
     assert partition.offset_bound(9, replica=False, read_committed=False)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+def test_a_visible_offset_by_time_is_fenced_too() -> None:
+    """What was found below the high watermark is told to nobody who believes in another epoch (R-26, R-110)."""
+    partition = leader(replica_log(5, high_watermark=2), metadata=registration(replicas=[0, 1], leader_epoch=4))
+    asked = [partition.timestamp_bound(epoch, 1, replica=False, read_committed=False)[0] for epoch in (3, 4, 5)]
+    assert asked == [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE, ErrorCode.UNKNOWN_LEADER_EPOCH]
+
+
 def test_same_epoch_keeps_the_epoch_start() -> None:
     """Metadata without a new leader epoch leave the epoch's start where it was. (PA-25)"""
     partition = leader(replica_log(5))
@@ -195,6 +213,18 @@ def test_unflushed_records_of_the_leader_do_not_count_before_ack() -> None:
     assert partition.fetch_by_follower(fetch(1, 4), 0)[1] == []
     assert partition.on_flushed(3, 0) == [HighWatermarkAdvanced(0, 3)]
     assert partition.on_flushed(4, 0) == [HighWatermarkAdvanced(3, 4)]
+
+
+def test_it_does_not_fall_to_what_the_leader_has_flushed() -> None:
+    """A leader that was a follower may have flushed less than is committed; it waits for its disk (R-22)."""
+    log = replica_log(4, high_watermark=4)
+    log.flushed_offset = 2
+    partition = leader(log, metadata=registration(replicas=[0, 1]), flush_before_ack=True)
+    append(partition, 2)
+    assert partition.fetch_by_follower(fetch(1, 6), 0)[1] == []
+    assert partition.on_flushed(3, 0) == []
+    assert partition.log.high_watermark == 4
+    assert partition.on_flushed(6, 0) == [HighWatermarkAdvanced(4, 6)]
 
 
 def test_oldest_protocol_counts_without_conditions() -> None:
@@ -222,6 +252,12 @@ def test_log_start_moves_up_to_the_high_watermark_only() -> None:
     assert partition.check_delete_records(2) == (ErrorCode.NONE, 4)
     assert partition.on_log_start_advanced(3, 0) == []
     assert partition.log.epochs.entries == ((0, 4),)
+
+
+def test_a_moved_log_start_is_written_with_its_epochs() -> None:
+    """The epoch that the first record belongs to begins with it, in the file too (R-64)."""
+    partition = leader(replica_log(9, 9, [(2, 0), (3, 5)]), metadata=registration(isr=[0], leader_epoch=3))
+    assert partition.on_log_start_advanced(7, 0) == [AdvanceLogStart(7), WriteEpochs((EpochEntry(3, 7),))]
 
 
 def test_low_watermark_waits_for_live_replicas() -> None:

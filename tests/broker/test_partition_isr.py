@@ -17,7 +17,7 @@ from odradek_broker.core.partition.messages import (
 from odradek_proto.errors import ErrorCode
 
 from tests.scripts.in_memory import Brokers, registration, replica_log
-from tests.scripts.roles import LAG_MS, accepted, append, fetch, leader, of_kind, proposals
+from tests.scripts.roles import LAG_MS, accepted, append, fetch, leader, of_kind, position, proposals
 
 OUTSIDE = registration(isr=[0, 1])
 STAYS_PENDING = [
@@ -215,6 +215,13 @@ def test_shrink_takes_all_laggards_at_once_and_never_the_leader() -> None:
     assert proposals(partition.on_time(LAG_MS + 1)) == [(0,)]
 
 
+def test_a_member_that_is_no_replica_is_proposed_to_leave() -> None:
+    """Of whom nothing can be known nobody knows that it is in sync (R-43)."""
+    partition = leader(metadata=registration(replicas=[0, 1], isr=[0, 1, 2]))
+    partition.fetch_by_follower(fetch(1, 0), 0)
+    assert proposals(partition.on_time(LAG_MS // 2)) == [(0, 1)]
+
+
 def test_follower_must_reach_the_epoch_start() -> None:
     """At or above the high watermark is not enough; it takes the start of the leader's epoch. (PA-04)"""
     partition = leader(replica_log(10, high_watermark=4), metadata=OUTSIDE)
@@ -281,3 +288,63 @@ def test_replica_of_an_old_incarnation_is_not_proposed_again() -> None:
     brokers.change(2, epoch=300, fenced=False)
     assert proposals(partition.on_brokers_changed(0)) == []
     assert proposals(partition.fetch_by_follower(fetch(2, 0, broker_epoch=300), 0)[1]) == [(0, 1, 2)]
+
+
+def test_a_waiting_replica_is_proposed_again_when_metadata_end_a_doubt() -> None:
+    """Its fetch waits at the end of the log and is not repeated: the metadata themselves are the occasion (R-45)."""
+    partition, proposal = proposing()
+    partition.on_isr_answer(proposal, IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION), 0)
+    assert proposals(partition.update(registration(isr=[0, 1], partition_epoch=1), 0)) == [(0, 1, 2)]
+
+
+def test_a_waiting_replica_that_was_refused_is_proposed_again_in_time() -> None:
+    """The controller may have thought it fenced; with the next look at the ISR it is tried anew (R-45)."""
+    partition, proposal = proposing()
+    partition.on_isr_answer(proposal, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), 0)
+    assert proposals(partition.on_time(LAG_MS // 2 - 1)) == []
+    assert proposals(partition.on_time(LAG_MS // 2)) == [(0, 1, 2)]
+
+
+def test_a_proposal_that_was_sent_again_waits_for_its_answer_again() -> None:
+    """The second sending is on its way like the first one: no other change before its answer (R-48)."""
+    partition, proposal = proposing()
+    partition.on_isr_answer(proposal, IsrAnswer(ErrorCode.REQUEST_TIMED_OUT), 0)
+    assert partition.on_time(RETRY_BACKOFF_MS) == [ProposeIsr(proposal)]
+    assert proposals(partition.update(registration(isr=[0, 1], partition_epoch=1), 60)) == []
+    assert proposals(partition.fetch_by_follower(fetch(2, 0), 60)[1]) == []
+    answer = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
+    assert proposals(partition.on_isr_answer(proposal, answer, 70)) == [(0, 1, 2)]
+
+
+def test_the_repetition_of_an_overtaken_proposal_is_not_that_of_the_next_one() -> None:
+    """Metadata end a proposal that waits to be sent again, and its timer with it (R-50)."""
+    partition, proposal = proposing()
+    partition.on_isr_answer(proposal, IsrAnswer(ErrorCode.REQUEST_TIMED_OUT), 0)
+    assert proposals(partition.update(registration(isr=[0, 1], partition_epoch=1), 10)) == [(0, 1, 2)]
+    assert partition.next_deadline_ms() == LAG_MS // 2
+    assert partition.on_time(RETRY_BACKOFF_MS) == []
+
+
+def test_a_late_answer_does_not_answer_the_next_proposal() -> None:
+    """What speaks of a proposal that is over changes nothing, also while another one is pending (R-51)."""
+    partition, first = proposing()
+    partition.update(registration(isr=[0, 1], partition_epoch=1), 0)
+    assert proposals(partition.on_isr_answer(first, accepted(first), 0)) == [(0, 1, 2)]
+    assert partition.on_isr_answer(first, accepted(first), 0) == []
+    assert (partition.isr, partition.maximal_isr) == ((0, 1), (0, 1, 2))
+
+
+def test_metadata_with_the_epoch_of_the_answer_still_say_who_the_replicas_are() -> None:
+    """An answer names the ISR alone; what else that change did comes with its metadata (R-53, R-102)."""
+    partition, proposal = proposing()
+    partition.on_isr_answer(proposal, accepted(proposal), 0)
+    partition.update(registration(replicas=[0, 2], isr=[0, 2], partition_epoch=1), 0)
+    assert (partition.isr, partition.maximal_isr) == ((0, 2), (0, 2))
+    assert partition.remote_replica(1) is None
+
+
+def test_a_replica_that_is_not_registered_is_not_proposed() -> None:
+    """Nobody can say that it is alive (R-47); its position counts all the same (R-38)."""
+    partition = leader(metadata=OUTSIDE, brokers=Brokers(2))
+    decision, effects = partition.fetch_by_follower(fetch(2, 0), 0)
+    assert (decision.error, effects, position(partition, 2)) == (ErrorCode.NONE, [], 0)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from odradek_broker.core.partition.messages import FetchRequest, OffsetsRequest, RestartLog, Truncate, TruncationMode
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.messages import (
+    FetchRequest,
+    HighWatermarkAdvanced,
+    OffsetsRequest,
+    RestartLog,
+    Truncate,
+    TruncationMode,
+)
 from odradek_proto.errors import ErrorCode
 
-from tests.scripts.in_memory import header, registration, replica_log
-from tests.scripts.roles import answer, append, ask, fetch, follower, leader, of_kind, take
+from tests.scripts.in_memory import Brokers, header, registration, replica_log
+from tests.scripts.roles import LAG_MS, answer, append, ask, fetch, follower, leader, of_kind, proposals, take
 
 OLD = TruncationMode.HIGH_WATERMARK
 
@@ -68,3 +76,80 @@ def test_an_answer_carries_the_high_watermark_from_before_its_fetch() -> None:
         decision, _ = partition.fetch_by_follower(fetch(1, 1, epoch=-1), 0)
         told.append((decision.high_watermark, partition.log.high_watermark))
     assert told == [(0, 1), (1, 1)]
+
+
+def test_the_leader_waits_for_whoever_was_caught_up_fenced_or_not() -> None:
+    """Nobody asked whether an outsider may join; only its lag ends the waiting (L-4)."""
+    brokers = Brokers(3)
+    partition = leader(brokers=brokers, mode=OLD)
+    append(partition, 10)
+    partition.fetch_by_follower(fetch(1, 10, epoch=-1), 0)
+    partition.update(registration(isr=[0, 1], partition_epoch=1), 1)
+    brokers.change(2, fenced=True)
+    assert partition.on_brokers_changed(LAG_MS) == []
+    assert partition.on_brokers_changed(LAG_MS + 1) == [HighWatermarkAdvanced(0, 10)]
+
+
+def test_the_leader_does_not_wait_for_whom_it_has_proposed() -> None:
+    """A change of the ISR counted when it was stored, not before (L-4)."""
+    partition = leader(replica_log(10, high_watermark=4), metadata=registration(isr=[0, 1]), mode=OLD)
+    assert proposals(partition.fetch_by_follower(fetch(2, 4, epoch=-1), 0)[1]) == [(0, 1, 2)]
+    _, effects = partition.fetch_by_follower(fetch(1, 10, epoch=-1), 0)
+    assert effects == [HighWatermarkAdvanced(4, 10)]
+
+
+def test_another_process_of_a_caught_up_replica_is_waited_for_like_the_one_before() -> None:
+    """Nobody knew of incarnations (L-4)."""
+    brokers = Brokers(3)
+    partition = leader(metadata=registration(isr=[0, 1]), brokers=brokers, mode=OLD)
+    for replica_id in (1, 2):
+        partition.fetch_by_follower(fetch(replica_id, 0, epoch=-1), 0)
+    partition.update(registration(isr=[0, 1], partition_epoch=1), 0)
+    append(partition, 5)
+    brokers.change(2, epoch=200, fenced=True)
+    partition.fetch_by_follower(fetch(2, 0, epoch=-1, broker_epoch=200), 1)
+    assert partition.fetch_by_follower(fetch(1, 5, epoch=-1), 1)[1] == []
+
+
+def test_a_fenced_broker_is_not_proposed() -> None:
+    """The controller would refuse it (L-6)."""
+    brokers = Brokers(3)
+    brokers.change(2, fenced=True)
+    partition = leader(metadata=registration(isr=[0, 1]), brokers=brokers, mode=OLD)
+    assert proposals(partition.fetch_by_follower(fetch(2, 0, epoch=-1), 0)[1]) == []
+    brokers.change(2, fenced=False)
+    assert proposals(partition.on_brokers_changed(0)) == [(0, 1, 2)]
+
+
+def test_a_follower_that_waits_at_the_end_is_caught_up() -> None:
+    """Its fetch is not repeated, so it must not count as silent (L-6)."""
+    partition = leader(mode=OLD)
+    for replica_id in (1, 2):
+        partition.fetch_by_follower(fetch(replica_id, 0, epoch=-1), 0)
+    assert proposals(partition.on_time(10 * LAG_MS)) == []
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error"),
+    [
+        (4, ErrorCode.FENCED_LEADER_EPOCH),
+        (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (5, ErrorCode.NONE),
+        (-1, ErrorCode.NONE),
+    ],
+)
+def test_questions_of_clients_are_fenced(epoch: int, error: ErrorCode) -> None:
+    """Offsets and ends of epochs are told to whoever believes in our epoch or names none (L-5, L-10)."""
+    log = replica_log(9, 9, [(2, 0), (5, 4)])
+    partition = leader(log, metadata=registration(isr=[0], leader_epoch=5), mode=OLD)
+    none = error is ErrorCode.NONE
+    assert partition.offset_bound(epoch, replica=False, read_committed=False) == (error, 9 if none else -1)
+    assert partition.end_offset_for_epoch(epoch, 2) == (error, EpochEntry(2, 4) if none else EpochEntry(-1, -1))
+
+
+@pytest.mark.parametrize("epoch", [-1, 4, 5, 6])
+def test_a_fetch_at_a_follower_is_told_that_it_does_not_lead(epoch: int) -> None:
+    """Whatever epoch it names: there was none (L-5)."""
+    partition = follower(mode=OLD)
+    partition.start(0)
+    assert partition.fetch_by_consumer(0, epoch, -1, False, 0).error == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -77,6 +77,17 @@ def test_new_epoch_of_the_same_leader_keeps_offsets() -> None:
     assert (remote.log_end_offset, remote.last_caught_up_ms) == (-1, NEVER_MS), "no member has to fetch anew (R-45)"
 
 
+def test_new_epoch_begins_all_times_anew() -> None:
+    """A stranger's old fetch proves nothing, and a member's next one is measured from here (R-42)."""
+    member, stranger = replica(), replica(in_isr=False)
+    for remote in (member, stranger):
+        remote.record(fetch(1, 10), 12, 500)
+        remote.on_new_epoch_of_same_leader(remote is member, 15, 800)
+        assert remote.last_fetch_leader_log_end_offset == 15
+        remote.record(fetch(1, 15), 20, 900)
+    assert (member.last_caught_up_ms, stranger.last_caught_up_ms) == (800, NEVER_MS)
+
+
 def test_who_left_and_came_back_unseen_is_not_proposed_before_it_fetches() -> None:
     """A metadata snapshot may tell a leader at once that a replica was removed and added: what it had then is gone."""
     partition = leader(min_isr=2)

@@ -20,30 +20,38 @@ HISTORY = ((0, 0), (3, 2), (4, 8), (7, 13), (9, 14), (10, 17))
     [(2, 5, (0, 2)), (0, 4, (0, 2)), (6, 6, (4, 13)), (5, 9, (4, 13)), (10, 18, (10, 17))],
 )
 def test_divergence_is_found_by_epoch_and_offset(last_epoch: int, offset: int, end: tuple[int, int]) -> None:
-    """A fetch that does not continue our log is told the epoch and the end up to which it may agree. (PA-01)"""
+    """A fetch that does not continue our log is told the epoch and the end up to which it may agree. (R-36, PA-01)"""
     decision = decide_read(replica_log(17, epochs=HISTORY), offset, last_epoch, 17)
     assert (decision.error, decision.diverging) == (ErrorCode.NONE, EpochEntry(*end))
 
 
 @pytest.mark.parametrize(("last_epoch", "offset"), [(0, 2), (7, 14), (9, 17), (10, 17)])
 def test_matching_prefix_is_read(last_epoch: int, offset: int) -> None:
-    """A fetch at or below the end of its epoch reads. (PA-01)"""
+    """A fetch at or below the end of its epoch reads. (R-36, PA-01)"""
     decision = decide_read(replica_log(17, epochs=HISTORY), offset, last_epoch, 17)
     assert (decision.error, decision.diverging, decision.limit) == (ErrorCode.NONE, None, 17)
 
 
 def test_unknown_larger_epoch_is_out_of_range() -> None:
-    """Who names an epoch that we never heard of is not told where logs part. (PA-01)"""
+    """Who names an epoch that we never heard of is not told where logs part. (R-36, PA-01)"""
     assert decide_read(replica_log(17, epochs=HISTORY), 10, 11, 17).error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_log_start_is_compared_before_divergence() -> None:
-    """Below the log start nothing can be compared, so even a diverging fetch is out of range. (PA-01)"""
+    """Below the log start nothing can be compared, so even a diverging fetch is out of range. (R-36, PA-01)"""
     log = replica_log(17, high_watermark=17, epochs=((2, 5), (4, 8), (10, 17)), log_start_offset=5)
     assert decide_read(log, 8, 2, 17).diverging is None
     assert decide_read(log, 9, 2, 17).diverging == EpochEntry(2, 8)
     assert decide_read(log, 4, 2, 17).error == ErrorCode.OFFSET_OUT_OF_RANGE
     assert decide_read(log, 4, 3, 17).error == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_divergence_is_told_with_the_bounds_of_the_log() -> None:
+    """No records go with it; high watermark and log start are those of any other answer (R-36)."""
+    log = replica_log(17, high_watermark=11, epochs=((2, 5), (4, 8), (10, 17)), log_start_offset=5)
+    decision = decide_read(log, 9, 2, 17)
+    assert (decision.error, decision.diverging, decision.limit) == (ErrorCode.NONE, EpochEntry(2, 8), -1)
+    assert (decision.high_watermark, decision.last_stable_offset, decision.log_start_offset) == (11, 11, 5)
 
 
 def test_epoch_below_the_oldest_is_cut_at_the_log_start() -> None:
