@@ -1,0 +1,516 @@
+"""Rules of replication as a broker carries them out: over its logs, its streams and the calls beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+
+import pytest
+from odradek_broker.core.metadata.delta import MetadataDelta, TopicDeleted
+from odradek_broker.core.partition.messages import FollowerFetch, TruncationMode
+from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.rpc.offsets import OffsetsService
+from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
+from odradek_broker.runtime.fetcher import LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.waiting_produces import ProduceAnswer
+from odradek_broker.storage.atomic import read_file
+from odradek_broker.storage.errors import AppendOutOfOrder
+from odradek_broker.storage.settings import LogSettings
+from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_proto.errors import ErrorCode
+from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, decode_leader_epochs
+from odradek_proto.records import encode_batch, iter_batches, stamped_prefix
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.frames import pack_frame, split_frame
+from odradek_proto.transport.ports import CallContext
+from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.values import replace
+
+from tests.broker.replica_world import ME, ONE, ORDERS, THREE, TOPIC_ID, Leaders, World, run
+
+ANOTHER_ID = bytes(16)
+CLIENT = CallContext("client", None)
+
+
+class Asked(Leaders):
+    """Leaders that are asked questions beside the stream; each waits for the answer that the test gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions: list[tuple[str, str, bytes, asyncio.Future[bytes]]] = []
+
+    async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.questions.append((peer, method, request, answer))
+        return await answer
+
+
+def asked(world: World) -> Asked:
+    """From now on this broker speaks with leaders of this kind."""
+    world.leaders = leaders = Asked()
+    world.replicas._network = leaders
+    return leaders
+
+
+def use(world: World, mode: TruncationMode) -> None:
+    """From now on this broker has these rules."""
+    world.replicas._policy = policy_for(mode)
+    world.replicas._settings = dataclasses.replace(world.replicas._settings, odradek_truncation_mode=mode.value)
+
+
+def hosted(world: World) -> HostedReplica:
+    return world.replicas.replicas[ORDERS]
+
+
+def produced(world: World, value: bytes = b"a", acks: int = 1, tp: TopicPartition = ORDERS) -> list[ProduceAnswer]:
+    """One record is sent; what it was answered is in the list, later if not now."""
+    answers: list[ProduceAnswer] = []
+    batch = encode_batch([(world.clock.wall_ms(), None, value, ())])
+    world.replicas.replicas[tp].produce(memoryview(batch), acks, 30_000, answers.append)
+    return answers
+
+
+def fetched_by(world: World, broker_id: int, offset: int, *, epoch: int = 0) -> ErrorCode:
+    """A follower names its position."""
+    return hosted(world).fetch_as_follower(FollowerFetch(broker_id, 100 + broker_id, offset, epoch, -1, 0)).error
+
+
+def records(base: int, count: int, epoch: int) -> bytes:
+    """A batch as a leader stores it, with timestamps of 0."""
+    batch = encode_batch([(0, None, b"a", ())] * count)
+    return stamped_prefix(base, len(batch) - 12, epoch) + batch[16:]
+
+
+async def answered(
+    world: World, leader: int, data: bytes = b"", *, epoch: int, offset: int, high_watermark: int = 0, error: int = 0
+) -> None:
+    """What that leader answers to the fetch at `offset` arrives."""
+    header = pb.FetchAnswerHeader()
+    header.partitions.add(
+        topic="orders",
+        partition=0,
+        fetch_offset=offset,
+        request_leader_epoch=epoch,
+        size=len(data),
+        high_watermark=high_watermark,
+        error_code=error,
+    )
+    world.leader(leader).answers.put_nowait(pack_frame(header.SerializeToString(), (data,)))
+    await world.clock.sleep(1)
+
+
+def epochs_on_disk(world: World) -> list[tuple[int, int]]:
+    content = read_file(world.files, f"/data/orders-0/{LEADER_EPOCH_CHECKPOINT}")
+    assert content is not None
+    return [(epoch, offset) for epoch, offset in decode_leader_epochs(content)]
+
+
+# --- Produce -------------------------------------------------------------------------------------------------------
+
+
+def test_who_does_not_lead_does_not_judge_the_batch() -> None:
+    """A producer is sent to the leader first, whatever is wrong with its batch (R-10)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ONE, 0)
+        answers: list[ProduceAnswer] = []
+        hosted(world).produce(memoryview(b"no batch at all"), 1, 30_000, answers.append)
+        assert [(each.error, each.leader_id) for each in answers] == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, ONE)]
+
+    run(story)
+
+
+def test_stored_batches_carry_their_offsets_and_the_epoch_of_the_leader() -> None:
+    """What followers and consumers read is what the leader stamped, not what the producer sent (R-12)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 3, isr=(ME,))
+        produced(world)
+        produced(world)
+        data = b"".join(hosted(world).log.read(0, 1_000_000, 2))
+        assert [(each.base_offset, each.leader_epoch) for _, each in iter_batches(data)] == [(0, 3), (1, 3)]
+
+    run(story)
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_who_is_answered_and_when(acks: int) -> None:
+    """acks=0 never, acks=1 after the leader's append, acks=all when the other members have it too (R-13)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME, ONE))
+        answers = produced(world, acks=acks)
+        assert len(answers) == (1 if acks == 1 else 0)
+        fetched_by(world, ONE, 1)
+        assert [each.error for each in answers] == ([] if acks == 0 else [ErrorCode.NONE])
+
+    run(story)
+
+
+def test_a_leader_that_is_alone_by_assignment_needs_no_session() -> None:
+    """Nobody can replace the leader of a partition with one replica (R-112)."""
+
+    async def story(world: World) -> None:
+        world.replicas._session_gone_ms = lambda: 60_000
+        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+        assert [each.error for each in produced(world, acks=-1)] == [ErrorCode.NONE]
+
+    run(story)
+
+
+def test_a_lonely_leader_answers_nobody_until_its_session_is_back() -> None:
+    """Neither the next append nor the passing of time answers those that wait; the session does (R-112)."""
+
+    async def story(world: World) -> None:
+        world.replicas._session_gone_ms = lambda: 60_000
+        await world.learn(ME, 0, isr=(ME,))
+        waiting = produced(world, acks=-1)
+        produced(world, acks=1)
+        assert (hosted(world).state.high_watermark, waiting) == (2, [])
+        world.replicas._session_gone_ms = lambda: 0
+        world.replicas.session_returned()
+        assert [each.error for each in waiting] == [ErrorCode.NONE]
+
+    run(story)
+
+
+def test_a_leader_that_waits_for_a_proposed_member_is_not_alone() -> None:
+    """Whoever it has proposed needs the record too, and would not fetch from a leader that was replaced (R-112)."""
+
+    async def story(world: World) -> None:
+        world.replicas._session_gone_ms = lambda: 60_000
+        await world.learn(ME, 0, isr=(ME,))
+        fetched_by(world, ONE, 0)
+        assert len(world.proposals) == 1
+        waiting = produced(world, acks=-1)
+        assert waiting == []
+        fetched_by(world, ONE, 1)
+        assert [each.error for each in waiting] == [ErrorCode.NONE]
+
+    run(story)
+
+
+# --- High watermark, ISR and reads ---------------------------------------------------------------------------------
+
+
+def test_a_waiting_replica_is_proposed_when_metadata_unfence_it() -> None:
+    """Its fetch stands at the end of the log and is not sent again (R-23, R-45, R-47)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME,))
+        known = world.image.brokers[ONE]
+        world.image.brokers[ONE] = replace(known, fenced=True)
+        fetched_by(world, ONE, 0)
+        assert world.proposals == []
+        world.image.brokers[ONE] = known
+        world.replicas.apply(world.image, MetadataDelta(brokers={ONE: None}))
+        assert [[member.broker_id for member in each.new_isr] for each in world.proposals] == [[ME, ONE]]
+
+    run(story)
+
+
+def test_a_lower_minimum_frees_the_high_watermark() -> None:
+    """Settings come as metadata: who waits for enough members looks again (R-21, R-23)."""
+
+    async def story(world: World) -> None:
+        world.image.topic_configs["orders"] = {"min.insync.replicas": "2"}
+        await world.learn(ME, 0, isr=(ME,))
+        produced(world)
+        assert hosted(world).state.high_watermark == 0
+        world.image.topic_configs["orders"] = {"min.insync.replicas": "1"}
+        world.replicas.apply(world.image, MetadataDelta(topic_configs={"orders": None}))
+        assert hosted(world).state.high_watermark == 1
+
+    run(story)
+
+
+async def listed(world: World, timestamp_ms: int, *, replica: int = -1, epoch: int = -1) -> tuple[ErrorCode, int]:
+    """What ListOffsets answers."""
+    request = pb.ListOffsetsRequest(replica_id=replica)
+    request.partitions.add(topic="orders", partition=0, timestamp_ms=timestamp_ms, current_leader_epoch=epoch)
+    service = OffsetsService(lookup=world.replicas.lookup, files=world.files)
+    answer = pb.ListOffsetsResponse.FromString(await service.list_offsets(request.SerializeToString(), CLIENT))
+    return ErrorCode(answer.partitions[0].error_code), answer.partitions[0].offset
+
+
+def test_a_new_leader_hides_nothing_but_the_end() -> None:
+    """Before the start of its epoch is committed: the earliest offset and what lies below the high watermark (R-26)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ONE, 0)
+        await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0, high_watermark=1)
+        await world.learn(ME, 1)
+        hidden = (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+        assert await listed(world, -2) == (ErrorCode.NONE, 0)
+        assert await listed(world, -1) == hidden
+        assert await listed(world, -1, replica=ONE) == (ErrorCode.NONE, 2)
+        assert await listed(world, 0) == (ErrorCode.NONE, 0)
+        assert await listed(world, 1) == hidden
+        assert await listed(world, -2, epoch=0) == (ErrorCode.FENCED_LEADER_EPOCH, -1)
+        for replica in (ONE, THREE):
+            fetched_by(world, replica, 2, epoch=1)
+        assert await listed(world, -1) == (ErrorCode.NONE, 2)
+        assert await listed(world, 1) == (ErrorCode.NONE, -1)
+
+    run(story)
+
+
+def test_only_the_first_partition_of_an_answer_may_pass_the_limit() -> None:
+    """One batch goes out however small the limit is; what comes behind it respects what is left (R-39)."""
+
+    async def story(world: World) -> None:
+        names = ("large", "small")
+        for name in names:
+            tp = TopicPartition(name, 0)
+            await world.learn(ME, 0, isr=(ME,), tp=tp, topic_id=name.rjust(16).encode())
+            produced(world, bytes(800), tp=tp)
+        session = FetchSession(
+            SimFabric(world.loop, random.Random(5)).connect("client", "b2", "client", "b2").other,
+            clock=world.clock,
+            files=world.files,
+            lookup=world.replicas.lookup,
+            limits=SessionLimits(1_000_000),
+        )
+        sizes = []
+        for max_bytes in (1_000, 10, 10_000):
+            header = pb.FetchHeader(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=max_bytes)
+            for name in names:
+                header.partitions.add(topic=name, partition=0, current_leader_epoch=0, last_fetched_epoch=-1)
+            session.on_message(pack_frame(header.SerializeToString(), ()))
+            frame = session.gather()
+            assert frame is not None
+            answer = pb.FetchAnswerHeader.FromString(split_frame(frame)[0])
+            sizes.append([each.size > 800 for each in answer.partitions])
+        assert sizes == [[True], [True], [True, True]]
+
+    run(story)
+
+
+def test_an_offline_leader_takes_no_acknowledgement() -> None:
+    """What it cannot read it does not answer for, and the position that was named does not count (R-35, R-36)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME, ONE))
+        produced(world)
+        hosted(world).take_offline("its log is damaged")
+        assert fetched_by(world, ONE, 1) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert hosted(world).state.high_watermark == 0
+
+    run(story)
+
+
+# --- Epochs and followers ------------------------------------------------------------------------------------------
+
+
+def test_epochs_are_in_their_file_before_anybody_asks() -> None:
+    """Of a follower with the first batch of an epoch, of a leader with its election (R-60, R-61)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ONE, 0)
+        await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+        assert epochs_on_disk(world) == [(0, 0)]
+        await world.learn(ME, 3)
+        assert epochs_on_disk(world) == [(0, 0), (3, 2)]
+
+    run(story)
+
+
+def test_the_end_of_an_epoch_is_that_of_the_term_that_asked() -> None:
+    """The leader changed while the question was out: its answer cuts nothing, the new one is asked (R-73, R-74)."""
+
+    async def story(world: World) -> None:
+        leaders = asked(world)
+        use(world, TruncationMode.EPOCH_REQUEST)
+        await world.learn(ONE, 0)
+        await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+        await world.learn(ONE, 1)
+        await world.learn(THREE, 2)
+        questions = [pb.OffsetsForLeaderEpochRequest.FromString(each[2]).partitions[0] for each in leaders.questions]
+        assert [each[:2] for each in leaders.questions] == [(f"b{at}", OFFSETS_FOR_LEADER_EPOCH) for at in (ONE, THREE)]
+        assert [(each.current_leader_epoch, each.leader_epoch) for each in questions] == [(1, 0), (2, 0)]
+        for (_, _, _, answer), end in zip(leaders.questions, (0, 1), strict=True):
+            response = pb.OffsetsForLeaderEpochResponse()
+            response.partitions.add(topic="orders", partition=0, leader_epoch=0, end_offset=end)
+            answer.set_result(response.SerializeToString())
+            await world.clock.sleep(1)
+            assert world.log_end() == (2 if end == 0 else 0)
+        assert world.leader(THREE).asked() == [("orders", 0, 2)]
+
+    run(story)
+
+
+def test_out_of_range_begins_anew_where_the_leader_begins() -> None:
+    """The question is for both ends of the leader's log, as a replica and in our epoch (R-84)."""
+
+    async def story(world: World) -> None:
+        leaders = asked(world)
+        await world.learn(ONE, 4)
+        await answered(world, ONE, records(0, 1, 4), epoch=4, offset=0)
+        await answered(world, ONE, epoch=4, offset=1, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+        ((peer, method, request, answer),) = leaders.questions
+        message = pb.ListOffsetsRequest.FromString(request)
+        assert (peer, method, message.replica_id) == (f"b{ONE}", LIST_OFFSETS, ME)
+        assert [(each.timestamp_ms, each.current_leader_epoch) for each in message.partitions] == [(-1, 4), (-2, 4)]
+        response = pb.ListOffsetsResponse()
+        for offset in (5, 3):
+            response.partitions.add(topic="orders", partition=0, offset=offset)
+        world.leader(ONE).asked()
+        answer.set_result(response.SerializeToString())
+        await world.clock.sleep(1)
+        assert (hosted(world).state.log_start_offset, world.log_end()) == (3, 3)
+        assert world.leader(ONE).asked() == [("orders", 3, 4)]
+
+    run(story)
+
+
+def test_a_failed_replica_takes_back_its_fetch() -> None:
+    """Its leader need not hold an answer for who will not take it (R-86)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ONE, 0)
+        world.leader(ONE).said()
+        world.replicas.storage_failed(hosted(world), AppendOutOfOrder("below the end"))
+        await world.clock.sleep(1)
+        assert [each.topic for header in world.leader(ONE).said() for each in header.forgotten] == ["orders"]
+
+    run(story)
+
+
+class Waiter:
+    """A fetch that waits at a replica, and how often it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def wake(self, hosted: HostedReplica) -> None:
+        self.woken += 1
+
+    def note_high_watermark(self, hosted: HostedReplica) -> None: ...
+
+
+def test_the_next_epoch_of_the_same_leader_wakes_who_waits_with_the_old_one() -> None:
+    """They would wait for ever in an epoch that is over; other metadata of the same epoch disturb nobody (R-101)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0)
+        leader, waiters = hosted(world).leader, [Waiter(), Waiter()]
+        for waiter, follower in zip(waiters, (True, False), strict=True):
+            hosted(world).waiters.add(waiter, follower=follower)
+        await world.learn(ME, 0, version=1)
+        assert [each.woken for each in waiters] == [0, 0]
+        await world.learn(ME, 1, version=2)
+        assert hosted(world).leader is leader
+        assert [each.woken for each in waiters] == [1, 1]
+
+    run(story)
+
+
+# --- Logs of before ------------------------------------------------------------------------------------------------
+
+
+def left_behind(world: World) -> HostedReplica | None:
+    """A log of two records from an earlier life of this broker is open before the metadata comes."""
+    log = world.replicas._directory.open_log(ORDERS, TOPIC_ID, LogSettings(), wall_ms=world.clock.wall_ms())
+    data = records(0, 2, 0)
+    log.append([header for _, header in iter_batches(data)], [data])
+    log.state.log_end_offset = 2
+    log.state.epochs.assign(0, 0)
+    world.replicas.preload(log)
+    return world.replicas.replicas.get(ORDERS)
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "replicas", "kept"),
+    [(TOPIC_ID, (ONE, ME, THREE), True), (ANOTHER_ID, (ONE, ME, THREE), False), (TOPIC_ID, (ONE, THREE), False)],
+    ids=["still a replica", "another topic of this name", "moved away"],
+)
+def test_a_log_of_an_earlier_life_is_used_for_its_own_topic_alone(
+    topic_id: bytes, replicas: tuple[int, ...], kept: bool
+) -> None:
+    """Another topic of the same name gets an empty log, and nobody's log is deleted (R-105, R-107)."""
+
+    async def story(world: World) -> None:
+        assert left_behind(world) is None
+        await world.learn(ONE, 1, replicas=replicas, isr=replicas, topic_id=topic_id)
+        if ME in replicas:
+            assert world.log_end() == (2 if kept else 0)
+        else:
+            assert ORDERS not in world.replicas.replicas
+        deleted = [name for name in world.files.list("/data") if name.endswith("-delete")]
+        assert bool(deleted) == (not kept)
+
+    run(story)
+
+
+def test_a_deleted_topic_leaves_nothing_here() -> None:
+    """Who waits is told, nothing is fetched, and the log is deleted (R-105)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0)
+        waiting = produced(world, acks=-1)
+        del world.image.topics["orders"]
+        gone = TopicDeleted("orders", TOPIC_ID, (0,))
+        world.replicas.apply(world.image, MetadataDelta(deleted_topics={TOPIC_ID: gone}))
+        assert [each.error for each in waiting] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert world.replicas.lookup(ORDERS) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not world.files.is_dir("/data/orders-0")
+
+    run(story)
+
+
+# --- The old protocol ----------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_protocol_remembers_its_leader_from_term_to_term() -> None:
+    """The same one leads again: nothing is cut. Another one does: cut at the high watermark (L-1)."""
+
+    async def story(world: World) -> None:
+        use(world, TruncationMode.HIGH_WATERMARK)
+        await world.learn(ONE, 0)
+        await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0, high_watermark=0)
+        await world.learn(-1, 1)
+        await world.learn(ONE, 2)
+        assert world.log_end() == 2
+        await world.learn(THREE, 3)
+        assert world.log_end() == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize(("mode", "end"), [(TruncationMode.HIGH_WATERMARK, 4), (TruncationMode.FETCH, 2)])
+def test_the_oldest_protocol_writes_a_straddling_batch(mode: TruncationMode, end: int) -> None:
+    """A batch of 1 to 3 behind a log that ends at 2 is on the disk then; today it is no answer (L-9, R-85)."""
+
+    async def story(world: World) -> None:
+        use(world, mode)
+        await world.learn(ONE, 0)
+        await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0)
+        await answered(world, ONE, records(1, 3, 0), epoch=-1, offset=2)
+        assert world.log_end() == end
+        data = b"".join(hosted(world).log.read(0, 1_000_000, end))
+        bases = [header.base_offset for _, header in iter_batches(data)]
+        assert bases == ([0, 1] if end == 4 else [0])
+        assert hosted(world).offline is None
+
+    run(story)
+
+
+@pytest.mark.parametrize(("mode", "taken"), [(TruncationMode.HIGH_WATERMARK, True), (TruncationMode.FETCH, False)])
+def test_only_the_oldest_protocols_log_takes_a_straddling_batch(mode: TruncationMode, taken: bool) -> None:
+    """The log itself refuses it in every other mode, whoever orders it (L-9, R-85)."""
+
+    async def story(world: World) -> None:
+        use(world, mode)
+        await world.learn(ONE, 0)
+        await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0)
+        data = records(1, 3, 0)
+        headers = [header for _, header in iter_batches(data)]
+        if taken:
+            hosted(world).log.append(headers, [data])
+        else:
+            with pytest.raises(AppendOutOfOrder):
+                hosted(world).log.append(headers, [data])
+
+    run(story)
