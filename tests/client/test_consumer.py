@@ -26,7 +26,14 @@ from odradek import (
     Watermarks,
 )
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import HEADER_SIZE, encode_batch, read_header
+from odradek_proto.records import (
+    HEADER_SIZE,
+    ControlType,
+    encode_batch,
+    encode_control_batch,
+    end_transaction_value,
+    read_header,
+)
 
 TP = TopicPartition("orders", 0)
 
@@ -119,6 +126,73 @@ def test_a_compacted_tail_is_stepped_over(peers: Any) -> None:
             assert await reader.position(TP) == 6
             fill(log, "next")
             assert [record.offset for record in await reader.poll(1.0)] == [6]
+
+    peers.run(story())
+
+
+def test_the_position_is_behind_a_batch_whose_last_records_are_gone(peers: Any) -> None:
+    """R-268: as soon as the last one that is left was handed out."""
+    [log] = peers.topic("orders")
+    batch = bytearray(encode_batch([(1_000, b"k", value, ()) for value in (b"a", b"b")], leader_epoch=0))
+    batch[23:27] = (4).to_bytes(4, "big")  # its last offset is that of the fifth record
+    batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    log.batches.append((read_header(batch), bytes(batch)))
+
+    async def story() -> None:
+        async with consumer(peers, auto_offset_reset="earliest") as reader:
+            reader.assign([TP])
+            assert values(await reader.poll(1.0)) == ["a", "b"]
+            assert await reader.position(TP) == 5
+
+    peers.run(story())
+
+
+def test_a_control_batch_is_stepped_over(peers: Any) -> None:
+    """R-268: the marker of a transaction is no record of the application's."""
+    [log] = peers.topic("orders")
+    fill(log, "a")
+    marker = encode_control_batch(
+        ControlType.COMMIT,
+        end_transaction_value(0),
+        base_offset=1,
+        leader_epoch=0,
+        timestamp=0,
+        producer_id=1,
+        producer_epoch=0,
+    )
+    log.batches.append((read_header(marker), marker))
+    fill(log, "b")
+
+    async def story() -> None:
+        async with consumer(peers, "orders", auto_offset_reset="earliest") as reader:
+            assert [record.offset for record in await reader.poll(1.0)] == [0, 2]
+
+    peers.run(story())
+
+
+def test_an_answer_for_a_position_from_before_a_seek_is_dropped(peers: Any) -> None:
+    """R-265: it was on its way when the application went back."""
+    [log] = peers.topic("orders")
+    for value in "abcd":
+        fill(log, value)
+    broker = peers.brokers[1]
+    leaves, answered = broker.garbled, asyncio.Event()
+
+    def garbled(message: bytes) -> bytes:
+        answered.set()
+        return bytes(leaves(message))
+
+    broker.garbled = garbled
+
+    async def story() -> None:
+        async with consumer(peers, auto_offset_reset="earliest") as reader:
+            reader.assign([TP])
+            assert values(await reader.poll(1.0)) == ["a", "b", "c", "d"]
+            answered.clear()
+            reader.seek(TP, 2)
+            await answered.wait()
+            reader.seek(TP, 0)
+            assert values(await reader.poll(1.0)) == ["a", "b", "c", "d"]
 
     peers.run(story())
 

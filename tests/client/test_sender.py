@@ -405,6 +405,119 @@ def test_a_retried_batch_stays_within_the_brokers_memory() -> None:
     assert bench.queue.next_sequence == 5
 
 
+def test_at_most_five_batches_without_idempotence_too() -> None:
+    """R-245: max.in.flight.requests.per.connection holds whether batches are numbered or not."""
+    bench = Bench(enable_idempotence=False)
+    for number in range(7):
+        bench.put(str(number))
+    assert len(bench.drain()) == 5
+    assert bench.drain() == []
+
+
+def test_a_new_epoch_waits_for_what_is_on_the_wire_under_the_old_one() -> None:
+    """R-249: another partition had the hole. Here the broker would take 0 of the new epoch, and refuse the rest of the
+    old one, which is still on its way."""
+    bench = Bench()
+    one = bench.put("a")
+    bench.drain()
+    bench.sender.sequences.on_producer_id(77, 1)
+    two = bench.put("b")
+    assert bench.drain() == []
+    bench.answer(one)
+    assert bench.drain() == [two]
+    header = read_header(two.encoded)
+    assert (header.producer_epoch, header.base_sequence) == (1, 0)
+
+
+def test_what_is_numbered_anew_waits_for_the_last_answer_under_the_old_epoch() -> None:
+    """R-249: the new epoch came soon. What is on the wire may have been written, or goes again behind the others."""
+    bench = Bench()
+    two, three = bench.put("b"), bench.put("c")
+    bench.drain()
+    bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.sender.sequences.on_producer_id(77, 1)
+    bench.wait(100)
+    assert bench.drain() == []
+    bench.answer(three, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.wait(100)
+    assert bench.drain() == [two, three]
+    assert sequences([two, three]) == [0, 1]
+
+
+def test_a_hole_under_an_older_epoch_asks_for_no_other_one() -> None:
+    """R-249: the epoch that there is by now is new to this partition."""
+    bench = Bench()
+    one = bench.put("a")
+    bench.drain()
+    bench.sender.sequences.on_producer_id(77, 1)
+    bench.answer(one, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert not bench.sender.sequences.needs_producer_id
+    bench.wait(100)
+    assert bench.drain() == [one]
+    assert sequences([one]) == [0]
+
+
+def test_an_expired_batch_is_judged_only_when_all_others_are_answered() -> None:
+    """R-249: the one behind it was refused and goes again; until then there may be a hole, or none."""
+    bench = Bench(delivery_timeout_ms=1_000)
+    one = bench.put("a")
+    bench.drain()
+    bench.now += 500
+    two = bench.put("b")
+    bench.drain()
+    bench.wait(500)
+    assert isinstance(one.error, DeliveryTimeout)
+    bench.answer(two, ErrorCode.NOT_ENOUGH_REPLICAS)
+    bench.answer(one)
+    assert not bench.sender.sequences.needs_producer_id
+    bench.wait(100)
+    assert bench.drain() == [two]
+    assert sequences([two]) == [1]
+    bench.answer(two)
+    assert not bench.sender.sequences.needs_producer_id
+
+
+def test_a_hole_under_a_new_epoch_is_not_filled_by_what_was_acknowledged_before() -> None:
+    """R-249: sequences of the old epoch count for nothing in the new one."""
+    bench = Bench(delivery_timeout_ms=1_000)
+    one, two = bench.put("a"), bench.put("b")
+    bench.drain()
+    bench.answer(one)
+    bench.answer(two, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.sender.sequences.on_producer_id(77, 1)
+    bench.wait(100)
+    assert sequences(bench.drain()) == [0]
+    bench.wait(900)
+    bench.answer(two, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert bench.sender.sequences.needs_producer_id
+
+
+@pytest.mark.parametrize("how", ["refused for good", "expired while it waited"])
+def test_a_numbered_batch_that_was_given_up_leaves_a_hole(how: str) -> None:
+    """R-249: nobody else is waited for, so the next batch begins a new epoch and is not refused first."""
+    bench = Bench(delivery_timeout_ms=1_000)
+    one = bench.put("a")
+    bench.drain()
+    if how == "refused for good":
+        bench.answer(one, ErrorCode.MESSAGE_TOO_LARGE)
+    else:
+        bench.answer(one, ErrorCode.NOT_ENOUGH_REPLICAS)
+        bench.wait(1_000)
+    assert one.done
+    assert bench.sender.sequences.needs_producer_id
+
+
+def test_after_a_broken_stream_nobody_knows_what_was_written() -> None:
+    """R-15: the answer may have been on its way."""
+    bench = Bench(delivery_timeout_ms=1_000)
+    one = bench.put("a")
+    bench.drain()
+    bench.take(bench.sender.on_stream_broken(1, bench.now, BrokerUnreachable("gone")))
+    bench.wait(1_000)
+    assert isinstance(one.error, DeliveryTimeout)
+    assert one.error.maybe_written
+
+
 FAULTS = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
