@@ -1,0 +1,234 @@
+"""Who is looked at again when a replica changes, and who only hears of it later (R-122 to R-125, R-127)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from odradek_broker.core.metadata.delta import MetadataDelta
+from odradek_broker.core.partition.messages import FollowerFetch
+from odradek_broker.rpc.replicas import ReplicaService
+from odradek_broker.runtime.fetch_answers import PartitionAnswers
+from odradek_broker.runtime.fetch_wanted import Reader, Wanted
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_proto.encoding import encode_batch
+from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import CallContext
+from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.values import replace
+
+from tests.broker.replica_world import ME, ONE, ORDERS, World, run
+
+ALL = -1
+
+
+class Waiter:
+    """A fetch that waits; how often it was looked at, and how often it was told to hear of news in time."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+        self.told = 0
+
+    def wake(self, hosted: HostedReplica) -> None:
+        self.woken += 1
+
+    def note_high_watermark(self, hosted: HostedReplica) -> None:
+        self.told += 1
+
+
+class Leading:
+    """This broker leads a partition with one follower, whose fetch waits here, as does that of a consumer."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.hosted = world.replicas.replicas[ORDERS]
+        self.follower, self.consumer = Waiter(), Waiter()
+        self.hosted.waiters.add(self.follower, follower=True)
+        self.hosted.waiters.add(self.consumer, follower=False)
+        self.answers: list[ErrorCode] = []
+
+    @property
+    def woken(self) -> tuple[int, int]:
+        return self.follower.woken, self.consumer.woken
+
+    def produce(self, acks: int = 1) -> None:
+        batch = memoryview(encode_batch([(self.world.clock.wall_ms(), None, b"a", ())]))
+        self.hosted.produce(batch, acks, 30_000, lambda answer: self.answers.append(answer.error))
+
+    def fetch(self, offset: int, log_start_offset: int = 0) -> None:
+        self.hosted.fetch_as_follower(FollowerFetch(ONE, 100 + ONE, offset, 0, 0, log_start_offset))
+
+
+async def leading(world: World) -> Leading:
+    await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
+    return Leading(world)
+
+
+def test_an_append_wakes_followers_and_a_high_watermark_consumers() -> None:
+    """R-123, R-127: a follower reads up to the end, a consumer up to the high watermark. A follower is not answered for
+    the high watermark alone: it hears of it when its wait ends."""
+
+    async def story(world: World) -> None:
+        made = await leading(world)
+        made.produce()
+        assert (made.woken, made.follower.told) == ((1, 0), 0)
+        made.fetch(1)
+        assert made.hosted.state.high_watermark == 1
+        assert (made.woken, made.follower.told) == ((1, 1), 1)
+
+    run(story)
+
+
+def test_a_log_start_is_told_when_the_wait_ends() -> None:
+    """R-127: nobody has more to read by it."""
+
+    async def story(world: World) -> None:
+        made = await leading(world)
+        made.produce()
+        made.fetch(1)
+        before = made.woken, made.follower.told
+        made.hosted.on_log_start_advanced(1)
+        assert (made.woken, made.follower.told) == (before[0], before[1] + 1)
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("leader", "epoch", "version", "looked_at"),
+    [(ONE, 1, 1, True), (ME, 1, 1, True), (ME, 0, 1, False)],
+    ids=["another leader", "the same in another epoch", "only another version"],
+)
+def test_a_new_epoch_wakes_everybody(leader: int, epoch: int, version: int, looked_at: bool) -> None:
+    """R-121, R-123: what they asked is fenced by now, or to be asked of somebody else."""
+
+    async def story(world: World) -> None:
+        made = await leading(world)
+        await world.learn(leader, epoch, isr=(ME, ONE), replicas=(ME, ONE), version=version)
+        assert all(woken > 0 for woken in made.woken) is looked_at
+        assert any(woken > 0 for woken in made.woken) is looked_at
+
+    run(story)
+
+
+def test_a_disk_that_fails_keeps_nobody_waiting() -> None:
+    """R-121, R-124, R-125: fetches are looked at again, writes and deletions are answered with what happened."""
+
+    async def story(world: World) -> None:
+        made = await leading(world)
+        made.produce(ALL)
+        delete = made.hosted.deletes.add(1)
+        woken = made.woken
+        made.hosted.take_offline("the disk is gone")
+        assert made.answers == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert delete.done()
+        assert delete.result() is ErrorCode.KAFKA_STORAGE_ERROR
+        assert made.woken == (woken[0] + 1, woken[1] + 1)
+
+    run(story)
+
+
+def cuts_as_well(made: Leading) -> None:
+    made.fetch(1, log_start_offset=1)
+
+
+def is_fenced(made: Leading) -> None:
+    brokers = made.world.image.brokers
+    brokers[ONE] = replace(brokers[ONE], fenced=True)
+    made.world.replicas.apply(made.world.image, MetadataDelta(brokers={ONE: None}))
+
+
+@pytest.mark.parametrize("follower", [cuts_as_well, is_fenced], ids=["cuts as well", "is fenced"])
+def test_a_deletion_waits_for_live_followers_alone(follower: Callable[[Leading], None]) -> None:
+    """R-125: until the last of them has said that its log begins there, or is not alive any more."""
+
+    async def story(world: World) -> None:
+        made = await leading(world)
+        made.produce()
+        made.fetch(1)
+        made.hosted.on_log_start_advanced(1)
+        delete = made.hosted.deletes.add(1)
+        made.fetch(1)
+        assert not delete.done()
+        follower(made)
+        assert delete.done()
+        assert delete.result() is ErrorCode.NONE
+
+    run(story)
+
+
+def delete(made: Leading, offset: int, timeout_ms: int = 1_000) -> asyncio.Task[bytes]:
+    """The request as it comes over the wire."""
+    request = pb.DeleteRecordsRequest(timeout_ms=timeout_ms)
+    request.partitions.add(topic=ORDERS.topic, partition=ORDERS.partition, offset=offset)
+    service = ReplicaService(replicas=made.world.replicas, broker_id=ME)
+    return asyncio.ensure_future(service.delete_records(request.SerializeToString(), CallContext("client")))
+
+
+async def deleted(answering: asyncio.Task[bytes]) -> tuple[ErrorCode, int]:
+    """Error and low watermark."""
+    (said,) = pb.DeleteRecordsResponse.FromString(await answering).partitions
+    return ErrorCode(said.error_code), said.low_watermark
+
+
+def test_a_deletion_says_how_far_all_live_replicas_are() -> None:
+    """R-125: at its time limit, too; the leader's own log begins there by then, and the follower's will."""
+
+    async def story(world: World) -> None:
+        made = await leading(world)
+        made.produce()
+        made.fetch(1)
+        begun_ms = world.clock.now_ms()
+        assert await deleted(delete(made, 1)) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+        assert world.clock.now_ms() - begun_ms == 1_000
+        assert made.hosted.state.log_start_offset == 1
+        made.fetch(1, log_start_offset=1)
+        assert await deleted(delete(made, 1)) == (ErrorCode.NONE, 1)
+
+    run(story)
+
+
+def test_a_replica_whose_disk_failed_deletes_nothing() -> None:
+    """R-86, R-161."""
+
+    async def story(world: World) -> None:
+        made = await leading(world)
+        made.hosted.take_offline("the disk is gone")
+        assert (await deleted(delete(made, 0)))[0] is ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(story)
+
+
+def test_a_second_look_at_a_fetch_is_no_second_acknowledgement() -> None:
+    """R-122: what the follower has it says once, when it names its position."""
+
+    async def story(world: World) -> None:
+        made = await leading(world)
+        made.produce()
+        named = FollowerFetch(ONE, 100 + ONE, 1, 0, 0, 0)
+        assert made.hosted.look_as_follower(named).error is ErrorCode.NONE
+        assert made.hosted.state.high_watermark == 0
+        made.hosted.fetch_as_follower(named)
+        assert made.hosted.state.high_watermark == 1
+
+    run(story)
+
+
+def test_a_log_start_that_moved_before_the_answer_is_out_of_range() -> None:
+    """R-122, R-161: what was allowed when the offset was named is looked at again; nothing from below is told."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+        made = Leading(world)
+        made.produce()
+        reader = Reader(follower=False)
+        wanted = Wanted(ORDERS, 0, -1, -1, 0, 1 << 20, hosted=made.hosted, role=made.hosted.role)
+        wanted.decision = reader.ask(made.hosted, wanted)
+        assert (wanted.decision.error, wanted.decision.limit) == (ErrorCode.NONE, 1)
+        made.hosted.on_log_start_advanced(1)
+        answers = PartitionAnswers(world.files, reader, lambda tp: None)
+        decision, data = answers.find(wanted, 1 << 20, 1 << 20, first=True)
+        assert (decision.error, data) == (ErrorCode.OFFSET_OUT_OF_RANGE, ())
+        answers.close()
+
+    run(story)
