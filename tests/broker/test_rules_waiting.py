@@ -12,6 +12,8 @@ from odradek_broker.rpc.replicas import ReplicaService
 from odradek_broker.runtime.fetch_answers import PartitionAnswers
 from odradek_broker.runtime.fetch_wanted import Reader, Wanted
 from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.maintenance import Maintenance
+from odradek_broker.settings import BrokerSettings
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext
@@ -52,9 +54,9 @@ class Leading:
     def woken(self) -> tuple[int, int]:
         return self.follower.woken, self.consumer.woken
 
-    def produce(self, acks: int = 1) -> None:
+    def produce(self, acks: int = 1, timeout_ms: int = 30_000) -> None:
         batch = memoryview(encode_batch([(self.world.clock.wall_ms(), None, b"a", ())]))
-        self.hosted.produce(batch, acks, 30_000, lambda answer: self.answers.append(answer.error))
+        self.hosted.produce(batch, acks, timeout_ms, lambda answer: self.answers.append(answer.error))
 
     def fetch(self, offset: int, log_start_offset: int = 0) -> None:
         self.hosted.fetch_as_follower(FollowerFetch(ONE, 100 + ONE, offset, 0, 0, log_start_offset))
@@ -195,6 +197,47 @@ def test_a_replica_whose_disk_failed_deletes_nothing() -> None:
         made = await leading(world)
         made.hosted.take_offline("the disk is gone")
         assert (await deleted(delete(made, 0)))[0] is ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(story)
+
+
+def test_each_write_that_waits_has_its_own_time_limit() -> None:
+    """R-15: the first to end is not the last."""
+
+    async def story(world: World) -> None:
+        made = await leading(world)
+        for timeout_ms in (2_000, 1_000, 3_000):
+            made.produce(ALL, timeout_ms)
+        for answered in range(4):
+            assert made.answers == [ErrorCode.REQUEST_TIMED_OUT] * answered
+            await world.clock.sleep(1_000)
+
+    run(story)
+
+
+def test_silent_producers_are_forgotten_by_the_clock() -> None:
+    """R-248: on every replica, with the look for what retention takes."""
+
+    async def story(world: World) -> None:
+        made = await leading(world)
+        batch = encode_batch([(0, None, b"a", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+        made.hosted.produce(memoryview(batch), 1, 30_000, lambda answer: made.answers.append(answer.error))
+        settings = BrokerSettings(node_id=ME, log_retention_check_interval_ms=1_000)
+        maintenance = Maintenance(
+            settings=settings,
+            clock=world.clock,
+            files=world.files,
+            replicas=world.replicas,
+            directory=world.replicas._directory,
+        )
+        made.hosted.state.producers.expiration_ms = 3_000
+        duty = asyncio.ensure_future(maintenance.duties()[4]())
+        await world.clock.sleep(2_500)
+        assert (made.answers, len(made.hosted.state.producers)) == ([ErrorCode.NONE], 1)
+        await world.clock.sleep(1_000)
+        assert len(made.hosted.state.producers) == 0
+        duty.cancel()
+        await asyncio.gather(duty, return_exceptions=True)
 
     run(story)
 

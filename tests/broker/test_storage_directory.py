@@ -325,6 +325,25 @@ def test_bad_checkpoints_mean_more_recovery(machine: Machine) -> None:
     assert open_log(again).recovery.batches == 3
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_clean_mark_that_was_read_does_not_survive_a_power_loss(machine: Machine, seed: int) -> None:
+    """R-233, R-239: its removal is flushed before any log is opened; else what was written since would be believed."""
+    machine.open().close(clean=True, broker_epoch=57)
+    assert machine.open().clean
+    machine.files.detach()
+    machine.disk.power_loss(random.Random(seed))
+    machine.kill()
+    assert not machine.open().clean
+
+
+def test_a_clean_mark_that_nobody_can_read_is_none(machine: Machine) -> None:
+    """R-233: neither the logs nor an epoch are believed."""
+    machine.open().close(clean=True, broker_epoch=57)
+    machine.files.open(f"{PATH}/.kafka_cleanshutdown").pwritev([b"rubbish"], 0)
+    again = machine.open()
+    assert (again.clean, again.previous_broker_epoch) == (False, -1)
+
+
 def test_a_failed_log_leaves_no_clean_mark_and_the_others_close(machine: Machine) -> None:
     """One bad flush, and the next start recovers everything (R-238)."""
     directory = machine.open()

@@ -1,0 +1,143 @@
+"""When the fetch of a session is answered at once, and when it waits (R-121, R-127)."""
+
+from __future__ import annotations
+
+import random
+
+from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
+from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_proto.encoding import encode_batch
+from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.frames import pack_frame, split_frame
+from odradek_proto.v1 import broker_pb2 as pb
+
+from tests.broker.replica_world import ME, ONE, ORDERS, World, run
+
+MAX_WAIT_MS = 500
+BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
+
+
+class Reader:
+    """Follower 1, or a consumer, whose answers the test takes itself."""
+
+    def __init__(self, world: World, *, follower: bool) -> None:
+        self.follower = follower
+        self.session = FetchSession(
+            SimFabric(world.loop, random.Random(5)).connect("b1", "b2", "b1", "b2").other,
+            clock=world.clock,
+            files=world.files,
+            lookup=world.replicas.lookup,
+            limits=SessionLimits(8_000_000),
+            follower=follower,
+        )
+
+    def asks(self, offset: int, *, epoch: int = 0, last: int = 0, min_bytes: int = 1, max_bytes: int = 0) -> None:
+        header = pb.FetchHeader(
+            replica_id=ONE if self.follower else -1,
+            replica_epoch=100 + ONE,
+            max_wait_ms=MAX_WAIT_MS,
+            min_bytes=min_bytes,
+        )
+        header.partitions.add(
+            topic=ORDERS.topic,
+            partition=ORDERS.partition,
+            fetch_offset=offset,
+            current_leader_epoch=epoch,
+            last_fetched_epoch=last,
+            max_bytes=max_bytes,
+        )
+        self.session.on_message(pack_frame(header.SerializeToString(), ()))
+
+    def gets(self) -> pb.FetchedPartition | None:
+        """The next answer; None while it waits."""
+        frame = self.session.gather()
+        if frame is None:
+            return None
+        (answer,) = pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions
+        return answer
+
+
+def produce(world: World) -> None:
+    world.replicas.replicas[ORDERS].produce(memoryview(BATCH), 1, 30_000, lambda answer: None)
+
+
+def test_a_follower_hears_of_high_watermark_and_log_start_when_its_wait_ends() -> None:
+    """R-127: not before, and not again when nothing has changed."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
+        follower = Reader(world, follower=True)
+        produce(world)
+        follower.asks(0, last=-1)
+        answer = follower.gets()
+        assert answer is not None
+        assert (answer.size, answer.high_watermark) == (len(BATCH), 0)
+        follower.asks(1)
+        await world.clock.sleep(MAX_WAIT_MS - 1)
+        assert follower.gets() is None
+        await world.clock.sleep(1)
+        answer = follower.gets()
+        assert answer is not None
+        assert (answer.size, answer.high_watermark, answer.log_start_offset) == (0, 1, 0)
+        follower.asks(1)
+        await world.clock.sleep(3 * MAX_WAIT_MS)
+        assert follower.gets() is None
+        world.replicas.replicas[ORDERS].on_log_start_advanced(1)
+        await world.clock.sleep(MAX_WAIT_MS - 1)
+        assert follower.gets() is None
+        await world.clock.sleep(1)
+        answer = follower.gets()
+        assert answer is not None
+        assert (answer.size, answer.high_watermark, answer.log_start_offset) == (0, 1, 1)
+
+    run(story)
+
+
+def test_a_divergence_is_told_at_once() -> None:
+    """R-121: the follower has nothing to wait for before it has cut its log."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
+        produce(world)
+        await world.learn(ME, 1, isr=(ME, ONE), replicas=(ME, ONE))
+        follower = Reader(world, follower=True)
+        follower.asks(2, epoch=1, last=0)
+        answer = follower.gets()
+        assert answer is not None
+        assert (answer.diverging, answer.diverging_epoch, answer.diverging_end_offset) == (True, 0, 1)
+
+    run(story)
+
+
+def test_who_waits_for_more_bytes_is_told_of_a_new_epoch_at_once() -> None:
+    """R-121: what is there will not become more for this epoch."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+        consumer = Reader(world, follower=False)
+        consumer.asks(0, last=-1, min_bytes=10_000)
+        produce(world)
+        assert consumer.gets() is None
+        await world.learn(ME, 1, isr=(ME,), replicas=(ME,))
+        answer = consumer.gets()
+        assert answer is not None
+        assert ErrorCode(answer.error_code) is ErrorCode.FENCED_LEADER_EPOCH
+
+    run(story)
+
+
+def test_a_partition_counts_for_no_more_bytes_than_were_asked_of_it() -> None:
+    """R-121: the whole batch goes out all the same, when the wait is over."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+        consumer = Reader(world, follower=False)
+        consumer.asks(0, last=-1, min_bytes=50, max_bytes=1)
+        produce(world)
+        assert consumer.gets() is None
+        await world.clock.sleep(MAX_WAIT_MS)
+        answer = consumer.gets()
+        assert answer is not None
+        assert answer.size == len(BATCH) > 50
+
+    run(story)
