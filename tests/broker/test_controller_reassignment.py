@@ -232,6 +232,14 @@ def test_a_cancellation_may_leave_an_empty_isr_to_the_last_known_leader() -> Non
     assert (after.replicas, after.isr, after.leader, after.last_known_eligible) == ((1, 2), (), NO_LEADER, (1,))
 
 
+def test_a_cancellation_to_fewer_replicas_than_the_minimum_needs_them_all() -> None:
+    """R-145: min.insync.replicas asks for no more replicas than there are."""
+    current = replace(partition_of([1, 2, 3], [1, 2, 3]), adding=(3,))
+    image = cluster(current, min_insync_replicas="3")
+    assert reassign(image, []) is ErrorCode.NONE
+    assert (orders(image).replicas, orders(image).isr) == ((1, 2), (1, 2))
+
+
 def test_an_unclean_cancellation_recovers() -> None:
     """R-133: where the topic allows it, an old replica becomes the whole ISR and has to recover."""
     current = replace(partition_of([4, 1, 2], [4]), adding=(4,), removing=(1, 2))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 from odradek_broker.core.quorum.messages import QuorumState
 from odradek_broker.runtime.quorum_state_file import UnreadableQuorumState, read_quorum_state, write_quorum_state
+from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.files import SimFiles
+from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_proto.transport.files import OsFiles
 
 GOOD = {"leaderEpoch": 3, "leaderId": 2, "votedId": -1, "data_version": 0}
@@ -21,6 +25,20 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         write_quorum_state(files, str(tmp_path), state, (1, 2, 3))
         assert read_quorum_state(files, str(tmp_path)) == state
     files.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_vote_survives_a_power_loss(seed: int) -> None:
+    """R-201, R-239: file and name are on the disk before anybody acts on what it says."""
+    disk = SimDisk(random.Random(seed))
+    files = SimFiles(disk, SimLoop(), random.Random(seed))
+    files.makedirs("/data")
+    files.fsync_dir("/")
+    for state in (QuorumState(7, leader_id=2), QuorumState(8, voted_id=3)):
+        write_quorum_state(files, "/data", state, (1, 2, 3))
+    files.detach()
+    disk.power_loss(random.Random(seed))
+    assert read_quorum_state(SimFiles(disk, SimLoop(), random.Random(seed)), "/data") == QuorumState(8, voted_id=3)
 
 
 def test_the_fields_are_those_of_kafka(tmp_path: Path) -> None:
