@@ -99,16 +99,18 @@ def test_the_leader_does_not_wait_for_whom_it_has_proposed() -> None:
 
 
 def test_another_process_of_a_caught_up_replica_is_waited_for_like_the_one_before() -> None:
-    """Nobody knew of incarnations (L-4)."""
+    """Nobody knew of incarnations: whoever had everything within the lag time counts, with an empty disk too (L-4)."""
     brokers = Brokers(3)
-    partition = leader(metadata=registration(isr=[0, 1]), brokers=brokers, mode=OLD)
+    partition = leader(brokers=brokers, mode=OLD)
+    append(partition, 10)
     for replica_id in (1, 2):
-        partition.fetch_by_follower(fetch(replica_id, 0, epoch=-1), 0)
-    partition.update(registration(isr=[0, 1], partition_epoch=1), 0)
-    append(partition, 5)
-    brokers.change(2, epoch=200, fenced=True)
+        partition.fetch_by_follower(fetch(replica_id, 10, epoch=-1), 0)
+    brokers.change(2, epoch=200)
+    partition.update(registration(isr=[0, 1], partition_epoch=1), 1)
     partition.fetch_by_follower(fetch(2, 0, epoch=-1, broker_epoch=200), 1)
-    assert partition.fetch_by_follower(fetch(1, 5, epoch=-1), 1)[1] == []
+    append(partition, 5, 2)
+    assert partition.fetch_by_follower(fetch(1, 15, epoch=-1), 3)[1] == []
+    assert partition.on_brokers_changed(LAG_MS + 1) == [HighWatermarkAdvanced(10, 15)]
 
 
 def test_a_fenced_broker_is_not_proposed() -> None:
