@@ -5,26 +5,35 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+from collections.abc import Coroutine
 
 import pytest
 from odradek_broker.core.metadata.delta import MetadataDelta, TopicDeleted
 from odradek_broker.core.partition.messages import FollowerFetch, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.from_settings import controller_settings
 from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.fetcher import LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH
 from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.maintenance import Maintenance
 from odradek_broker.runtime.waiting_produces import ProduceAnswer
+from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.atomic import read_file
 from odradek_broker.storage.errors import AppendOutOfOrder
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
-from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, decode_leader_epochs
+from odradek_proto.formats import (
+    LEADER_EPOCH_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    decode_leader_epochs,
+    decode_offset_checkpoint,
+)
 from odradek_proto.records import encode_batch, iter_batches, stamped_prefix
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame, split_frame
-from odradek_proto.transport.ports import CallContext
+from odradek_proto.transport.ports import CallContext, NetworkError
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
@@ -301,6 +310,62 @@ def test_an_offline_leader_takes_no_acknowledgement() -> None:
     run(story)
 
 
+async def keep(world: World, settings: BrokerSettings, story: Coroutine[None, None, None]) -> None:
+    """A story of a broker that does its duties by the clock."""
+    maintenance = Maintenance(
+        settings=settings,
+        clock=world.clock,
+        files=world.files,
+        replicas=world.replicas,
+        directory=world.replicas._directory,
+    )
+    duties = [asyncio.ensure_future(duty()) for duty in maintenance.duties()]
+    await story
+    for duty in duties:
+        duty.cancel()
+    await asyncio.gather(*duties, return_exceptions=True)
+
+
+def test_high_watermarks_are_checkpointed_by_the_clock() -> None:
+    """Every replica.high.watermark.checkpoint.interval.ms, whatever else has its own period (R-31)."""
+
+    async def story(world: World) -> None:
+        path = f"/data/{REPLICATION_OFFSET_CHECKPOINT}"
+
+        async def told() -> None:
+            await world.learn(ME, 0, isr=(ME,))
+            for expected in (1, 2):
+                produced(world)
+                before = read_file(world.files, path)
+                await world.clock.sleep(2_900)
+                assert read_file(world.files, path) == before
+                await world.clock.sleep(200)
+                content = read_file(world.files, path)
+                assert content is not None
+                assert decode_offset_checkpoint(content) == {ORDERS: expected}
+
+        await keep(world, BrokerSettings(node_id=ME, replica_high_watermark_checkpoint_interval_ms=3_000), told())
+
+    run(story)
+
+
+def test_silent_members_are_looked_for_by_the_clock() -> None:
+    """Every half lag time: who was caught up last at the election is proposed to leave at the third look (R-43)."""
+
+    async def story(world: World) -> None:
+        async def told() -> None:
+            await world.learn(ME, 0, isr=(ME, ONE))
+            produced(world)
+            await world.clock.sleep(14_900)
+            assert world.proposals == []
+            await world.clock.sleep(200)
+            assert [[member.broker_id for member in each.new_isr] for each in world.proposals] == [[ME]]
+
+        await keep(world, BrokerSettings(node_id=ME), told())
+
+    run(story)
+
+
 # --- Epochs and followers ------------------------------------------------------------------------------------------
 
 
@@ -336,6 +401,7 @@ def test_the_end_of_an_epoch_is_that_of_the_term_that_asked() -> None:
             answer.set_result(response.SerializeToString())
             await world.clock.sleep(1)
             assert world.log_end() == (2 if end == 0 else 0)
+            assert bool(hosted(world).log.read(0, 1_000_000, 2)) == (end == 0)
         assert world.leader(THREE).asked() == [("orders", 0, 2)]
 
     run(story)
@@ -361,6 +427,93 @@ def test_out_of_range_begins_anew_where_the_leader_begins() -> None:
         await world.clock.sleep(1)
         assert (hosted(world).state.log_start_offset, world.log_end()) == (3, 3)
         assert world.leader(ONE).asked() == [("orders", 3, 4)]
+
+    run(story)
+
+
+@pytest.mark.parametrize("in_range", [True, False], ids=["the end of an epoch", "the range of the log"])
+def test_a_question_without_an_answer_is_asked_again(in_range: bool) -> None:
+    """A call that fails, or says nothing of the partition, delays it; then the same is asked once more (R-78, R-90)."""
+
+    async def story(world: World) -> None:
+        leaders = asked(world)
+        use(world, TruncationMode.EPOCH_REQUEST if in_range else TruncationMode.FETCH)
+        await world.learn(ONE, 0)
+        await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+        await world.learn(ONE, 1)
+        if not in_range:
+            await answered(world, ONE, epoch=1, offset=2, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+        for number in (1, 2):
+            assert len(leaders.questions) == number
+            answer = leaders.questions[-1][3]
+            if number == 1:
+                answer.set_exception(NetworkError("gone"))
+            else:
+                answer.set_result(b"")
+            await world.clock.sleep(1)
+            assert len(leaders.questions) == number
+            await world.clock.sleep(100)
+        assert len(leaders.questions) == 3
+        assert len({each[:3] for each in leaders.questions}) == 1
+        assert world.log_end() == 2
+
+    run(story)
+
+
+def test_the_range_of_a_log_is_that_of_the_term_that_asked() -> None:
+    """The leader changed while the question was out: nothing is cut by what the old one says (R-74, R-84)."""
+
+    async def story(world: World) -> None:
+        leaders = asked(world)
+        await world.learn(ONE, 0)
+        await answered(world, ONE, records(0, 2, 0), epoch=0, offset=0)
+        await answered(world, ONE, epoch=0, offset=2, error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+        await world.learn(THREE, 1)
+        response = pb.ListOffsetsResponse()
+        for offset in (0, 0):
+            response.partitions.add(topic="orders", partition=0, offset=offset)
+        leaders.questions[0][3].set_result(response.SerializeToString())
+        await world.clock.sleep(1)
+        assert hosted(world).log.read(0, 1_000_000, 2)
+        assert world.leader(THREE).asked() == [("orders", 2, 1)]
+
+    run(story)
+
+
+def test_a_broken_stream_loses_no_partition() -> None:
+    """What was asked on it is asked again on the next one (R-90)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ONE, 0)
+        assert world.leader(ONE).asked() == [("orders", 0, 0)]
+        world.leaders.streams.pop(f"b{ONE}").close()
+        await world.clock.sleep(200)
+        assert world.leader(ONE).asked() == [("orders", 0, 0)]
+
+    run(story)
+
+
+def test_a_divergence_is_cut_on_the_disk_and_fetched_behind_at_once() -> None:
+    """What the leader says of an epoch and its end is what this broker acts on (R-75, R-79)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ONE, 1)
+        await answered(world, ONE, records(0, 1, 0) + records(1, 1, 0), epoch=1, offset=0)
+        world.leader(ONE).asked()
+        header = pb.FetchAnswerHeader()
+        header.partitions.add(
+            topic="orders",
+            partition=0,
+            fetch_offset=2,
+            request_leader_epoch=1,
+            diverging=True,
+            diverging_epoch=0,
+            diverging_end_offset=1,
+        )
+        world.leader(ONE).answers.put_nowait(pack_frame(header.SerializeToString(), ()))
+        await world.clock.sleep(1)
+        assert (world.log_end(), hosted(world).log.end_offset) == (1, 1)
+        assert world.leader(ONE).asked() == [("orders", 1, 1)]
 
     run(story)
 
@@ -499,7 +652,7 @@ def test_the_oldest_protocol_writes_a_straddling_batch(mode: TruncationMode, end
 
 @pytest.mark.parametrize(("mode", "taken"), [(TruncationMode.HIGH_WATERMARK, True), (TruncationMode.FETCH, False)])
 def test_only_the_oldest_protocols_log_takes_a_straddling_batch(mode: TruncationMode, taken: bool) -> None:
-    """The log itself refuses it in every other mode, whoever orders it (L-9, R-85)."""
+    """The log itself refuses it in every other mode, and in all modes what ends below its end (L-9, R-85)."""
 
     async def story(world: World) -> None:
         use(world, mode)
@@ -512,5 +665,15 @@ def test_only_the_oldest_protocols_log_takes_a_straddling_batch(mode: Truncation
         else:
             with pytest.raises(AppendOutOfOrder):
                 hosted(world).log.append(headers, [data])
+        below = records(0, 1, 0)
+        with pytest.raises(AppendOutOfOrder):
+            hosted(world).log.append([header for _, header in iter_batches(below)], [below])
 
     run(story)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_fast_restart_keeps_its_places_where_the_broker_says_so(kept: bool) -> None:
+    """The controller's rule is the one of its node's setting (L-12)."""
+    settings = BrokerSettings(node_id=ME, odradek_legacy_fast_restart_keeps_isr=kept)
+    assert controller_settings(settings, "c").fast_restart_keeps_isr is kept
