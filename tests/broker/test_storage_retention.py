@@ -56,6 +56,13 @@ def test_segments_whose_newest_record_is_too_old_go(reopened: bool) -> None:
     assert offsets(bench.read_all()) == list(range(before[2], 30))
 
 
+def test_without_a_time_and_a_size_everything_stays() -> None:
+    """-1 is no limit, however old a record is (R-163)."""
+    bench = filled()
+    with_retention(bench)
+    assert bench.log.retention_start(START_MS + 10_000 * DAY_MS, 30) is None
+
+
 def test_a_young_segment_protects_all_behind_it() -> None:
     """Deletion never leaves a hole, whatever the timestamps say (R-163)."""
     bench = LogBench(LogSettings(segment_bytes=1000, segment_ms=1 << 60, retention_ms=1000))
