@@ -90,6 +90,16 @@ def test_truncating_below_the_log_start_leaves_an_empty_log_there(bench: LogBenc
     assert (bench.log.log_start_offset, bench.log.end_offset, bench.log.recovery_point) == (5, 5, 5)
 
 
+def test_a_log_that_is_cut_below_its_start_starts_there(bench: LogBench) -> None:
+    """R-230: in the segment in which it starts, what stays lies below the old start; it never starts above its end."""
+    bench.fill(30)
+    bench.log.advance_log_start(4)
+    assert bench.truncate(2) == 2
+    assert (bench.log.log_start_offset, bench.log.end_offset, bench.log.recovery_point) == (2, 2, 2)
+    bench.fill(1, epoch=1)
+    assert offsets(bench.read_all()) == [2]
+
+
 @pytest.mark.parametrize("target", [0, 17, 30, 90])
 def test_a_restart_drops_everything(bench: LogBench, target: int) -> None:
     """Start, end and recovery point are at the offset, producers and snapshots are gone (R-231, KAFKA-9491)."""
