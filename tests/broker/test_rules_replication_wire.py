@@ -190,3 +190,22 @@ def test_a_proposal_that_failed_on_its_way_is_made_again_by_itself() -> None:
         assert world.proposals == [proposal, proposal]
 
     run(story)
+
+
+def test_a_full_disk_is_no_doubt() -> None:
+    """Nothing was written, so the answer is not one that leaves it open; with room the next record goes (R-15)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME,))
+        answers: list[ProduceAnswer] = []
+        for quota in (world.files.disk.used, None):
+            world.files.disk.quota = quota
+            batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
+            hosted(world).produce(memoryview(batch), 1, 30_000, answers.append)
+        assert [(each.error, each.base_offset) for each in answers] == [
+            (ErrorCode.KAFKA_STORAGE_ERROR, -1),
+            (ErrorCode.NONE, 0),
+        ]
+        assert world.log_end() == 1
+
+    run(story)
