@@ -63,6 +63,14 @@ def test_a_segment_is_full_before_it_is_too_large() -> None:
     assert sizes[20] > 900
 
 
+def test_a_segment_may_be_just_full() -> None:
+    """segment.bytes is the most that it may have, not the first size that is too much (R-225)."""
+    bench = LogBench(LogSettings(segment_bytes=2 * len(batch(0))))
+    bench.open()
+    bench.fill(4)
+    assert [segment.base_offset for segment in bench.log.segments] == [0, 2]
+
+
 def test_a_run_of_batches_is_spread_over_segments() -> None:
     """A follower's one append fills segment after segment at the same places as many appends would."""
     one, many = LogBench(), LogBench()

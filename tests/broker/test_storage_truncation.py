@@ -109,7 +109,7 @@ def test_a_restart_drops_everything(bench: LogBench, target: int) -> None:
     assert bench.read_all() == []
     assert bench.names(".log") == [target]
     assert bench.names(".snapshot") == []
-    assert len(bench.log.state.producers) == 0
+    assert (len(bench.log.state.producers), bench.log.state.producers.end_offset) == (0, target)
     assert (bench.log.log_start_offset, bench.log.end_offset, bench.log.recovery_point) == (target, target, target)
     bench.append(batch(target, epoch=3))
     bench.log_start = target
