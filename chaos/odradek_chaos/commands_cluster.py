@@ -30,6 +30,19 @@ app = typer.Typer(
 )
 MOST_BROKERS = 9
 SETTINGS_HINT = "docs/configuration.md lists all settings"
+NODES_OF_ONES_OWN = "leave it out; `odradek server run` starts a broker for which you say all of that yourself"
+SET_FOR_EACH = {  # what follows from where each broker is, and what to do instead
+    "node.id": "leave it out: -n says how many brokers there are, and they are numbered from 1",
+    "log.dirs": "leave it out: --data DIR says where the brokers keep their data",
+    "cluster.id": NODES_OF_ONES_OWN,
+    "process.roles": NODES_OF_ONES_OWN,
+    "controller.quorum.voters": NODES_OF_ONES_OWN,
+    "controller.listener.names": NODES_OF_ONES_OWN,
+    "listeners": NODES_OF_ONES_OWN,
+    "advertised.listeners": NODES_OF_ONES_OWN,
+    "listener.security.protocol.map": NODES_OF_ONES_OWN,
+    "inter.broker.listener.name": NODES_OF_ONES_OWN,
+}
 
 
 @app.command("up")
@@ -127,9 +140,13 @@ def _with_ports(cluster: LocalCluster, screen: Screen) -> LocalCluster:
 
 def _checked(settings: list[str]) -> dict[str, str]:
     """Find wrong settings before three processes stumble over them."""
-    from odradek_broker.config import ConfigError, load
+    from odradek_broker.config import OTHER_NAMES, ConfigError, load
     from odradek_broker.settings import FIELD_BY_KEY
 
+    for name in (text.partition("=")[0].strip() for text in settings):
+        if hint := SET_FOR_EACH.get(OTHER_NAMES.get(name, name)):
+            said = f"-X {name}: `odradek cluster up` sets it for each broker"
+            raise CommandFailed(said, hint=hint, exit_code=USAGE)
     try:
         unused = load(overrides=["node.id=1", *settings]).unused
     except ConfigError as error:

@@ -81,6 +81,35 @@ def test_wrong_usage_is_explained(odradek: Run, words: tuple[str, ...], said: st
 
 
 @pytest.mark.parametrize(
+    ("setting", "remedy"),
+    [
+        ("node.id=9", "-n says how many brokers there are"),
+        ("node.id=nine", "-n says how many brokers there are"),
+        ("log.dirs=/tmp/elsewhere", "--data DIR"),
+        ("log.dir = /tmp/elsewhere", "--data DIR"),  # its other name
+        ("cluster.id=another", "`odradek server run`"),
+        ("process.roles=broker", "`odradek server run`"),
+        ("controller.quorum.voters=1@127.0.0.1:1", "`odradek server run`"),
+        ("listeners=GRPC://127.0.0.1:0", "`odradek server run`"),
+        ("advertised.listeners=GRPC://here:9092", "`odradek server run`"),
+        ("controller.listener.names=HIDDEN", "`odradek server run`"),
+        ("inter.broker.listener.name=INSIDE", "`odradek server run`"),
+        ("listener.security.protocol.map=INSIDE:GRPC", "`odradek server run`"),
+    ],
+)
+def test_what_a_cluster_sets_for_each_broker_is_refused(
+    odradek: Run, nothing_starts: None, places: Path, setting: str, remedy: str
+) -> None:
+    """Given to all of them alike no controller is ever elected: no start that fails after a minute, but code 2."""
+    outcome = odradek("cluster", "up", "-X", setting)
+    assert outcome.code == failures.USAGE, outcome
+    sentence, hint = outcome.err.splitlines()
+    assert f"-X {setting.partition('=')[0].strip()}: `odradek cluster up` sets it for each broker" in sentence
+    assert remedy in hint
+    assert not list(places.iterdir())
+
+
+@pytest.mark.parametrize(
     "words",
     [
         "log dump PATH",
