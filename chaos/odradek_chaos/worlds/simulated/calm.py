@@ -1,17 +1,32 @@
 """Whether all is well, so that a fault may strike one machine that is owed everything only while the others are well.
 
 docs/guarantees.md: a machine that loses its disk or what it had not flushed costs nothing as long as the others are
-up and in every ISR. So such a fault waits for a calm moment, and until the ISRs are full again no other fault strikes.
+up and in every ISR, and nobody is about to take them out: a leader may have asked for that, or the controller may have
+written it, while the metadata still say otherwise. So such a fault waits for a calm moment, and until the ISRs are full
+again no other fault strikes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek_broker.core.partition.leader import LeaderPartition
+
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.world import World
 
 SETTLES_US = 5_000  # a strike has begun by then
+
+
+def undecided(world: World) -> int:
+    """How many metadata records some voter's log holds that nobody knows to be committed.
+
+    A controller that hears no majority goes on deciding: who is fenced, who leads, who is in sync. What comes of that
+    shows when it is heard again, all at once.
+    """
+    now = world.watcher.now
+    known = max(now.image.offset, world.cluster.newest_image().offset)
+    return max(0, max(now.voter_ends.values(), default=0) - known)
 
 
 class Calm:
@@ -24,8 +39,10 @@ class Calm:
         self._struck_us: int | None = None
 
     def is_calm(self) -> bool:
-        """Nothing is broken, nobody is away, every ISR is full."""
-        return self.pending == 0 and not self._world.excuses.damaged and self._all_is_well()
+        """Nothing is broken, nobody is away, every ISR is full, and no change of one is under way."""
+        if self.pending or self._world.excuses.damaged or undecided(self._world):
+            return False
+        return self._all_is_well()
 
     def reserve(self) -> None:
         """A fault that must be alone waits for its moment: no other one is to begin."""
@@ -75,5 +92,7 @@ class Calm:
                 if replica is None or replica.role is None or replica.offline is not None:
                     return False
                 if replica.role.leader_epoch != registration.leader_epoch:
+                    return False
+                if isinstance(replica.role, LeaderPartition) and not replica.role.replicas.isr.may_propose:
                     return False
         return True

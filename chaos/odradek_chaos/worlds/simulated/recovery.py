@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from odradek_audit.history import ERROR
 
+from odradek_chaos.worlds.simulated.calm import undecided
 from odradek_chaos.worlds.simulated.load import Load
 from odradek_chaos.worlds.simulated.world import World
 
@@ -57,17 +58,6 @@ def not_well_without(world: World, broken: int) -> str:
         if registration is not None and registration.leader == broken:
             return f"{tp} is led by the broken b{broken}"
     return ""
-
-
-def undecided(world: World) -> int:
-    """How many metadata records some voter's log holds that nobody knows to be committed.
-
-    A controller that hears no majority goes on deciding: who is fenced, who leads, who is in sync. What comes of that
-    shows when it is heard again, all at once.
-    """
-    now = world.watcher.now
-    known = max(now.image.offset, world.cluster.newest_image().offset)
-    return max(0, max(now.voter_ends.values(), default=0) - known)
 
 
 def break_one_for_ever(world: World, way: str = "") -> int:
