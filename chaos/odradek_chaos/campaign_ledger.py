@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LEDGER = Path("docs/campaigns.jsonl")
 COMMANDS = "commands"
 DIGEST_LENGTH = 12
+LONGEST_LINE = 1 << 20  # bytes, hundreds of times more than any has
 UNKNOWN = "unknown"
 NEMESES = re.compile(r"--nemeses (\S+)")
 SEEDS = re.compile(r"[0-9]{1,18}(\.\.[0-9]{1,18})?")
@@ -146,6 +147,17 @@ def _is_torn(file: Path) -> bool:
     with file.open("rb") as there:
         there.seek(-1, SEEK_END)
         return there.read(1) != b"\n"
+
+
+def check_end(file: Path) -> None:
+    """Look whether a campaign may be appended: to nothing, or behind another one. Raises `ValueError`, `OSError`."""
+    if not file.is_file():
+        return
+    with file.open("rb") as there:
+        there.seek(max(0, file.stat().st_size - LONGEST_LINE))
+        lines = there.read().splitlines()
+    if lines:
+        _entry_in(lines[-1])
 
 
 def read(file: Path) -> Iterator[Entry]:

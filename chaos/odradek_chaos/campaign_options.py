@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 FOUND = 3  # exit code of a run with findings
 MOST_JOBS = 256
+SEEDS_HINT = "1..100, or a single seed: 7"
 
-Seeds = Annotated[str, typer.Option("--seeds", metavar="A..B", help="The seeds, both ends included.")]
+Seeds = Annotated[
+    str,
+    typer.Option("--seeds", metavar="A..B", help="The seeds, both ends included, the smaller first, or one: 7."),
+]
 FaultsSeconds = Annotated[float, seconds("--faults", "How long there are faults, in virtual seconds.", least=0.1)]
 Nemeses = Annotated[
     str | None,
@@ -76,6 +80,10 @@ def options_of(
     from odradek_chaos.worlds.simulated.checks.names import checks_for
     from odradek_chaos.worlds.simulated.options import Options
 
+    for option, names in (("--nemeses", nemeses), ("--checks", checks)):
+        if names is not None and not names.strip():  # a variable of a shell that was not set
+            hint = "leave it out for its default, or give names with commas between them"
+            raise CommandFailed(f"{option} names nothing", hint=hint, exit_code=USAGE)
     try:
         return Options(
             faults_ms=round(faults_s * 1000),
@@ -93,13 +101,18 @@ def options_of(
             else (),
         )
     except ValueError as error:
-        raise CommandFailed(str(error), hint="docs/simulation.md describes them", exit_code=USAGE) from error
+        # A wrong value of another option has been told all that there are.
+        hint = "docs/simulation.md describes them" if str(error).startswith(("no nemesis", "no check")) else ""
+        raise CommandFailed(str(error), hint=hint, exit_code=USAGE) from error
 
 
 def range_of(text: str) -> tuple[int, int]:
     """The first and the last seed of `A..B`, or of one number. Raises `CommandFailed`."""
     match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if match is None:
+        raise CommandFailed(f"--seeds: {text!r} is no range of seeds", hint=SEEDS_HINT, exit_code=USAGE)
+    first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
-        raise CommandFailed(f"--seeds: {text!r} is no range of seeds", hint="for example 1..100", exit_code=USAGE)
+        said = f"--seeds {text}: the first seed is larger than the last"
+        raise CommandFailed(said, hint=SEEDS_HINT, exit_code=USAGE)
     return first, last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, TextIO
 
 from odradek.words import noun
@@ -9,7 +10,8 @@ from odradek.words import noun
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign import SeedSummary
 
-BAR = 24
+BAR, SMALLEST_BAR = 24, 4
+USUAL_COLUMNS = 80  # of a terminal that does not say
 CLEAR = "\r\x1b[2K"
 
 
@@ -34,13 +36,25 @@ class Progress:
             self._out.flush()
 
     def line(self) -> str:
-        full = BAR * self._seeds // self._total
-        return (
-            f"[{'#' * full}{'.' * (BAR - full)}] {self._seeds}/{self._total} {noun(self._total, 'seed')}, "
+        """Shorter than the terminal is wide now, the bar first: what went over into the next row would stay there."""
+        words = (
+            f"{self._seeds}/{self._total} {noun(self._total, 'seed')}, "
             f"{clock(self._virtual_ms)} simulated, {self._faults:,} {noun(self._faults, 'fault')}, "
             f"{self._records:,} {noun(self._records, 'record')}, "
             f"{self._found or 'no'} {noun(self._found, 'finding')}"
         )
+        room = self._columns() - 1  # a character in the last column may begin the next row
+        bar = min(BAR, room - len(words) - len("[] "))
+        if bar >= SMALLEST_BAR:
+            full = bar * self._seeds // self._total
+            return f"[{'#' * full}{'.' * (bar - full)}] {words}"
+        return words if len(words) <= room else f"{words[: max(0, room - 1)]}…"
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._out.fileno()).columns or USUAL_COLUMNS
+        except (OSError, ValueError):
+            return USUAL_COLUMNS
 
     def clear(self) -> None:
         """Make room for something else, or end."""

@@ -90,10 +90,10 @@ def run(
         )
     first, last = range_of(seeds)
     must_be_writable("--shrink", shrink)
-    must_be_writable("--ledger", ledger)
+    _must_be_ledger(ledger)
     progress = Progress(sys.stderr, last - first + 1, enabled=screen.for_people and not quiet)
     digest, commit = core_digest(), commit_here()  # of what runs, whatever becomes of it meanwhile
-    telling = _Telling(world, screen, progress, last - first + 1, ledger)
+    telling = _Telling(world, screen, progress, last - first + 1, (shrink, ledger))
     with terminable():
         campaign = run_campaign(
             range(first, last + 1),
@@ -106,7 +106,8 @@ def run(
     progress.clear()
     if ledger is not None:
         _enter(ledger, entry_of(campaign, seeds, digest, commit))
-    screen.show(_data(world, campaign), lambda: "\n".join(campaign.lines()))
+    not_begun = last - first + 1 - campaign.seeds
+    screen.show(_data(world, campaign, not_begun), lambda: "\n".join(_lines(campaign, not_begun)))
     if shrink is not None and campaign.failed_seeds:
         shrink_to(shrink, campaign.failed_seeds[0], options, screen)
     raise typer.Exit(FOUND if campaign.failed_seeds else 0)
@@ -115,12 +116,14 @@ def run(
 class _Telling:
     """Says how far a campaign is, and what it has done when it is interrupted."""
 
-    def __init__(self, world: World, screen: Screen, progress: Progress, total: int, ledger: Path | None) -> None:
+    def __init__(
+        self, world: World, screen: Screen, progress: Progress, total: int, files: tuple[Path | None, Path | None]
+    ) -> None:
         self._world = world
         self._screen = screen
         self._progress = progress
         self._total = total
-        self._ledger = ledger
+        self._shrink, self._ledger = files  # which an interrupted campaign does not write
         self._done = 0
 
     def on_seed(self, summary: SeedSummary) -> None:
@@ -135,10 +138,30 @@ class _Telling:
     def on_interrupt(self, campaign: Campaign) -> None:
         self._progress.clear()
         if campaign.seeds:
-            self._screen.show(_data(self._world, campaign, interrupted=True), lambda: "\n".join(campaign.lines()))
+            self._screen.show(_data(self._world, campaign), lambda: "\n".join(campaign.lines()))
         self._screen.say(f"interrupted after {campaign.seeds} of {self._total} {noun(self._total, 'seed')}")
+        if self._shrink is not None:
+            self._screen.say(f"{self._shrink} was not written")
         if self._ledger is not None:
             self._screen.say(f"no line was added to {self._ledger}: a ledger counts campaigns that ran to their end")
+
+
+def _must_be_ledger(file: Path | None) -> None:
+    """Raises `CommandFailed` for a file that cannot be written, and for one that holds something else."""
+    from odradek_chaos.campaign_ledger import check_end
+
+    must_be_writable("--ledger", file)
+    if file is None:
+        return
+    try:
+        check_end(file)
+    except OSError as error:
+        message = f"--ledger: cannot read {file}: {error.strerror or error}"
+        raise CommandFailed(message, hint="give a file that can be read and written", exit_code=USAGE) from error
+    except ValueError as error:
+        message = f"--ledger {file}: its last line is no campaign: {error}"
+        hint = "name another file; one that is not there yet becomes a ledger"
+        raise CommandFailed(message, hint=hint, exit_code=USAGE) from error
 
 
 def _enter(file: Path, entry: Entry) -> None:
@@ -151,12 +174,21 @@ def _enter(file: Path, entry: Entry) -> None:
         raise CommandFailed(f"--ledger: {error}", hint="give a file that can be written", exit_code=USAGE) from error
 
 
-def _data(world: World, campaign: Campaign, interrupted: bool = False) -> dict[str, object]:
-    """A campaign as `--json` shows it."""
+def _lines(campaign: Campaign, not_begun: int) -> list[str]:
+    """A campaign as people read it; what it found stands at the end."""
+    lines = [*campaign.lines()]
+    if not_begun:
+        lines.insert(-1, f"{not_begun} {noun(not_begun, 'seed was', 'seeds were')} not begun in time")
+    return lines
+
+
+def _data(world: World, campaign: Campaign, not_begun: int | None = None) -> dict[str, object]:
+    """A campaign as `--json` shows it; one that was interrupted does not say what it had begun."""
     return {
         "world": world.value,
         "seeds": campaign.seeds,
-        "interrupted": interrupted,
+        "not_begun": not_begun,
+        "interrupted": not_begun is None,
         "virtual_seconds": round(campaign.virtual_ms / 1000),
         "events": campaign.events,
         **{title.replace(" ", "_"): counted for title, counted in campaign.reach().items()},

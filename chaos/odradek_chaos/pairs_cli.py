@@ -59,7 +59,7 @@ def pairs(
 
     def on_interrupt(found: Pairs) -> None:
         if found.pairs or not screen.for_people:
-            screen.show(_data(found, arguments, interrupted=True), lambda: "\n".join(_lines(found, arguments)))
+            screen.show(_data(found, arguments), lambda: "\n".join(_lines(found, arguments)))
         screen.say(f"interrupted after {found.pairs} of {total} {noun(total, 'pair')}")
 
     work = run_pairs(
@@ -73,7 +73,8 @@ def pairs(
     )
     with terminable():
         found = asyncio.run(work)
-    screen.show(_data(found, arguments), lambda: "\n".join(_lines(found, arguments, not_begun=total - found.pairs)))
+    not_begun = total - found.pairs
+    screen.show(_data(found, arguments, not_begun), lambda: "\n".join(_lines(found, arguments, not_begun)))
     raise typer.Exit(FAILED if found.different else FINE)
 
 
@@ -113,11 +114,12 @@ def _lines(found: Pairs, arguments: str, not_begun: int = 0) -> list[str]:
     return lines
 
 
-def _data(found: Pairs, arguments: str, interrupted: bool = False) -> dict[str, object]:
-    """The same, as `--json` shows it."""
+def _data(found: Pairs, arguments: str, not_begun: int | None = None) -> dict[str, object]:
+    """The same, as `--json` shows it; who was interrupted does not say what had begun."""
     return {
         "pairs": found.pairs,
-        "interrupted": interrupted,
+        "not_begun": not_begun,
+        "interrupted": not_begun is None,
         "equal": found.pairs - len(found.different),
         "with_findings": found.with_findings,
         "load": found.load,

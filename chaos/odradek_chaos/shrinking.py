@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.screen import Screen
 
+from odradek_chaos.interrupting import terminable
+
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.options import Options
     from odradek_chaos.worlds.simulated.shrink import Shrunk
@@ -20,7 +22,12 @@ def shrink_to(file: Path, seed: int, options: Options, screen: Screen) -> Shrunk
     """
     from odradek_chaos.worlds.simulated.shrink import Shrinker
 
-    shrunk = Shrinker(seed, options, screen.say).run()
+    try:
+        with terminable():
+            shrunk = Shrinker(seed, options, screen.say).run()
+    except KeyboardInterrupt:
+        screen.say(f"interrupted: seed {seed} was not made small, and {file} was not written")
+        raise
     if shrunk is None:
         screen.say(f"seed {seed} finds nothing")
         return None

@@ -30,6 +30,7 @@ from odradek_chaos.campaign_options import (
     Truncation,
     options_of,
 )
+from odradek_chaos.interrupting import terminable
 from odradek_chaos.replaying import Replay, replay_of
 from odradek_chaos.shrinking import shrink_to
 from odradek_chaos.writable import must_be_writable
@@ -93,7 +94,8 @@ def trace(
             screen.show({"seed": seed, **(_of_shrunk(shrunk, shrink) if shrunk else {"findings": []})}, str)
         raise typer.Exit(FOUND if shrunk else 0)
     try:
-        result = run_seed(seed, replay.options, to_the_end=to_the_end, script=replay.script)
+        with terminable():
+            result = run_seed(seed, replay.options, to_the_end=to_the_end, script=replay.script)
     except KeyboardInterrupt:
         screen.say(f"interrupted: seed {seed} did not run to its end")
         raise

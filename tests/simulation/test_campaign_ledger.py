@@ -237,7 +237,7 @@ def test_a_terminal_shows_how_far_it_is_and_a_file_nothing() -> None:
         progress.add(summary(2, ("lost",)))
         progress.clear()
     last = terminal.getvalue().split("\r\x1b[2K")[2]
-    assert last == "[############............] 2/4 seeds, 1:00:00 simulated, 4 faults, 20 records, 1 finding"
+    assert last == "[#######........] 2/4 seeds, 1:00:00 simulated, 4 faults, 20 records, 1 finding"
     assert plain.getvalue() == ""
     quiet = Terminal()
     Progress(quiet, 4, enabled=False).add(summary(1))

@@ -1,0 +1,140 @@
+"""`odradek chaos run`, `trace` and `pairs`: what is refused before anything runs, and what did not run is told."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import termios
+from pathlib import Path
+
+import pytest
+from odradek.cli.failures import USAGE
+from odradek.cli.main import main
+from odradek_chaos.campaign_ledger import append
+from odradek_chaos.campaign_progress import Progress
+
+from tests.simulation.test_campaign_ledger import entry, summary
+
+Capture = pytest.CaptureFixture[str]
+
+
+def refused(capsys: Capture, *words: str) -> list[str]:
+    """What a command says that has run nothing."""
+    assert main(["chaos", *words]) == USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.splitlines()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--nemeses", ""),
+        ("run", "--checks", " "),
+        ("trace", "1", "--nemeses", ""),
+        ("trace", "1", "--checks", ""),
+        ("pairs", "--nemeses", ""),
+    ],
+)
+def test_an_option_that_names_nothing_is_refused(capsys: Capture, words: tuple[str, ...]) -> None:
+    """A shell's variable that was not set: the defaults would run in place of what was meant."""
+    sentence, hint = refused(capsys, *words)
+    assert sentence == f"odradek: {words[-2]} names nothing"
+    assert "leave it out" in hint
+
+
+@pytest.mark.parametrize("command", ["run", "pairs"])
+def test_seeds_from_the_larger_to_the_smaller_are_refused(capsys: Capture, command: str) -> None:
+    """With what is wrong, and both forms that are taken."""
+    sentence, hint = refused(capsys, command, "--seeds", "5..1")
+    assert sentence == "odradek: --seeds 5..1: the first seed is larger than the last"
+    assert hint == "  try: 1..100, or a single seed: 7"
+    assert refused(capsys, command, "--seeds", "all") == ["odradek: --seeds: 'all' is no range of seeds", hint]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--truncation", "foo"), "there are fetch, epoch-request, epoch-single-round, high-watermark"),
+        (("--fsync", "foo"), "never or before-ack"),
+        (("--acks", "2"), "all, 1 or 0"),
+    ],
+)
+def test_the_values_that_there_are_need_no_other_hint(capsys: Capture, words: tuple[str, ...], said: str) -> None:
+    """They stand in the sentence, and in no document that is named beside it."""
+    (sentence,) = refused(capsys, "run", *words)
+    assert said in sentence
+
+
+def test_faults_and_checks_are_described_elsewhere(capsys: Capture) -> None:
+    """Their names alone do not say what they do."""
+    for option in ("--nemeses", "--checks"):
+        assert refused(capsys, "run", option, "lots")[1] == "  try: docs/simulation.md describes them"
+
+
+@pytest.mark.parametrize("last", ["some notes", "{}", ""])
+def test_a_file_that_is_no_ledger_is_refused_at_the_start(capsys: Capture, tmp_path: Path, last: str) -> None:
+    """Not after all the work, and nothing is appended to it."""
+    file = tmp_path / "notes.txt"
+    append(file, entry("old"))
+    file.write_text(before := f"{file.read_text()}{last}\n")
+    sentence, hint = refused(capsys, "run", "--seeds", "1", "--faults", "0.1", "--ledger", str(file))
+    assert sentence.startswith(f"odradek: --ledger {file}: its last line is no campaign: ")
+    assert "name another file" in hint
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("there", [b"", b"torn", b"whole\n"])
+def test_a_campaign_is_added_to_a_ledger(capsys: Capture, tmp_path: Path, there: bytes) -> None:
+    """Also to an empty one, and to one whose last line lacks its end."""
+    file = tmp_path / "campaigns.jsonl"
+    file.write_bytes(there and entry("old").line().encode() + there.removeprefix(b"torn").removeprefix(b"whole"))
+    assert main(["chaos", "run", "--seeds", "1", "-j", "1", "--faults", "0.1", "--ledger", str(file)]) == 0
+    assert len(file.read_bytes().splitlines()) == (2 if there else 1)
+
+
+def test_seeds_that_were_not_begun_in_time_are_told(capsys: Capture) -> None:
+    """A campaign of four seeds is not taken for one of a million."""
+    words = ["chaos", "run", "--seeds", "1..1000000", "-j", "1", "--faults", "0.1", "--minutes", "0.01"]
+    assert main([*words, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["seeds"] + said["not_begun"] == 1_000_000
+    assert said["not_begun"] > 0
+    assert main(words) == 0
+    *_, not_begun, last = capsys.readouterr().out.splitlines()
+    assert not_begun.endswith(" seeds were not begun in time")
+    assert last == "no finding"
+
+
+def test_nothing_is_said_of_seeds_that_were_all_begun(capsys: Capture) -> None:
+    """JSON has the number always."""
+    words = ["chaos", "run", "--seeds", "1", "-j", "1", "--faults", "0.1"]
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["not_begun"] == 0
+    assert main(words) == 0
+    assert "not begun" not in capsys.readouterr().out
+
+
+def test_a_line_on_a_terminal_is_never_wider_than_it() -> None:
+    """What goes over into the next row stays there when the line is drawn again. The width may change meanwhile."""
+    reading, writing = pty.openpty()
+
+    def drawn(columns: int) -> str:
+        fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        progress.add(summary(1))
+        return os.read(reading, 4096).decode().removeprefix("\r\x1b[2K")
+
+    with os.fdopen(writing, "w") as out:
+        progress = Progress(out, 1000)
+        lines = {columns: drawn(columns) for columns in (200, 120, 80, 60, 20, 1, 0)}
+    os.close(reading)
+    assert lines[200].startswith("[........................] 1/1000 seeds")
+    assert len(lines[120]) == len(lines[200])
+    assert lines[80].startswith("[.")
+    assert lines[80].endswith(" records, no findings")
+    assert lines[20] == "5/1000 seeds, 2:30…"
+    assert all(len(line) < max(columns, 2) for columns, line in lines.items() if columns)
+    assert 40 < len(lines[0]) < 80, "a terminal that does not say how wide it is"
