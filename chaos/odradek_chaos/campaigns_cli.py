@@ -130,7 +130,9 @@ class _Telling:
         self._done += 1
         if summary.report:
             self._progress.clear()
-            self._screen.say(summary.report)
+            from odradek_chaos.worlds.simulated.board import fitted
+
+            self._screen.say(fitted(summary.report, sys.stderr))
         elif self._done % 10 == 0 and not self._progress.is_shown:
             self._screen.say(f"{self._done} of {self._total} {noun(self._total, 'seed')} done")
         self._progress.add(summary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ def shrink_to(file: Path, seed: int, options: Options, screen: Screen) -> Shrunk
 
     Its report is data for people. Programs have the file, and for them standard output belongs to the caller.
     """
+    from odradek_chaos.worlds.simulated.board import fitted
     from odradek_chaos.worlds.simulated.shrink import Shrinker
 
     try:
@@ -33,6 +35,6 @@ def shrink_to(file: Path, seed: int, options: Options, screen: Screen) -> Shrunk
         return None
     file.write_text(shrunk.script.dump(asdict(shrunk.result.plan.options)) + "\n")
     if screen.for_people:
-        print(shrunk.result.report())
+        print(fitted(shrunk.result.report(), sys.stdout))
     screen.say(f"\n{shrunk.line()}\nagain: odradek chaos trace {seed} --script {file}")
     return shrunk

@@ -5,6 +5,7 @@ Exit codes: 0 no finding, 3 findings, 2 usage, 130 interrupted: nothing is shown
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,7 +110,9 @@ def _show(result: SeedResult, screen: Screen, script_says: Mapping[str, object])
     if screen.for_people:
         for moment in moments:
             print(moment.line())
-        screen.say(f"\n{result.report(script_says)}\ntrace hash: {result.trace_hash}")
+        from odradek_chaos.worlds.simulated.board import fitted
+
+        screen.say(f"\n{fitted(result.report(script_says), sys.stderr)}\ntrace hash: {result.trace_hash}")
     elif screen.output is OutputFormat.JSON:
         screen.show({**_of_result(result, script_says), "events": [_of_moment(moment) for moment in moments]}, str)
     else:

@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import fields
 
+from odradek_chaos.worlds.simulated.board import fitted
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.result import SeedResult
 from odradek_chaos.worlds.simulated.run import run_seed
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> int:
         return code
     if given.trace:
         print("\n".join(moment.line() for moment in result.timeline.in_order()))
-    print(result.report())
+    print(fitted(result.report(), sys.stdout))
     print(summary(result))
     return code
 

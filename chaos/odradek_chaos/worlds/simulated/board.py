@@ -11,16 +11,17 @@ follower in epoch 1; `--` is nobody: the process is gone.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
 from odradek_chaos.worlds.simulated.timeline import Moment, Timeline
 
 ROWS = 40  # of one screen
 WIDTH = 30  # of one broker's column
-EVENT_WIDTH = 132
-
+EVENT_WIDTH = 132  # of a line on a terminal
+_TIMED = re.compile(r" *\d+\.\d{6}  ")
 
 Fields = tuple[int, int, int, bool, int, int, tuple[int, ...]]  # of a State, made by the thousand
 
@@ -117,4 +118,15 @@ def _line(entry: State | Moment, brokers: list[int]) -> str:
         return (time + "".ljust(WIDTH * brokers.index(entry.broker_id)) + entry.text()).rstrip()
     facts = " ".join(f"{name}={value}" for name, value in entry.facts.items())
     who = f"b{entry.broker_id} " if entry.broker_id else ""
-    return f"{time}{who}{entry.event} {facts}"[:EVENT_WIDTH].rstrip()
+    return f"{time}{who}{entry.event} {facts}".rstrip()
+
+
+def fitted(report: str, out: TextIO) -> str:
+    """A report as `out` shows it: on a terminal what happened at a time is one row, which says where it was cut."""
+    if not out.isatty():
+        return report
+    return "\n".join(_cut(line) if _TIMED.match(line) else line for line in report.split("\n"))
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= EVENT_WIDTH else f"{line[: EVENT_WIDTH - 1]}…"
