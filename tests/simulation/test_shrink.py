@@ -15,7 +15,7 @@ from odradek_chaos.worlds.simulated.options import Options, expand
 from odradek_chaos.worlds.simulated.result import SeedResult
 from odradek_chaos.worlds.simulated.run import run_seed
 from odradek_chaos.worlds.simulated.script import Script, Send, Strike
-from odradek_chaos.worlds.simulated.shrink import Shrinker
+from odradek_chaos.worlds.simulated.shrink import Shrinker, Shrunk
 from odradek_chaos.worlds.simulated.timeline import Timeline
 
 NOTHING = Timeline(SimCluster(SimLoop(1)))
@@ -67,6 +67,23 @@ def test_what_a_script_shows_again_is_told_from_what_it_does_not(
     assert shrunk is not None
     assert (shrunk.result.script is not None) == needs_core
     assert any("do not show it again" in line for line in said) != needs_core
+
+
+def test_a_replay_of_all_records_sends_all_of_them() -> None:
+    """Those of one writer at one moment go to several partitions, and none waits for another."""
+    options = Options(faults_ms=400, core="never")
+    first = run_seed(5, options, script=Script(()))
+    again = run_seed(5, options, script=Script((), sends=first.sends))
+    assert len(first.sends) > 10
+    assert sorted(again.sends) == sorted(first.sends)
+
+
+def test_records_that_no_script_holds_are_counted_all_the_same() -> None:
+    """A script without records lets the writers write: that is not to be taken for none."""
+    result = run_seed(5, Options(faults_ms=100, core="never"), script=Script(()))
+    line = Shrunk(result, Script(()), 7).line()
+    assert line == f"0 faults, {len(result.sends)} records that the seed wrote, {result.virtual_ms} virtual ms, 7 runs"
+    assert Shrunk(result, Script((), sends=result.sends[:2]), 7).line().startswith("0 faults, 2 records, ")
 
 
 def test_a_replay_of_all_strikes_meets_the_same_faults() -> None:

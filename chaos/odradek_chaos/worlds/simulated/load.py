@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from odradek import Admin, Consumer, Producer
@@ -160,16 +160,28 @@ class Load:
             self.world.silences.awaited(self.world.loop.now_us, TOPIC, partition)
 
     async def _follow_script(self, writer: Writer) -> None:
-        """The records of the script that are this writer's and not in the past, each at its time."""
+        """The records of the script that are this writer's and not in the past, each at its time.
+
+        A partition waits for no other one, as when the writer writes by itself.
+        """
         assert self.script is not None
-        loop, number = self.world.loop, int(writer.name.partition(".")[0][1:])
-        for send in self.script:
-            if send.writer == number and send.at_us >= loop.now_us:
-                await writer.clock.sleep((send.at_us - loop.now_us) / 1000)
-                await writer.write_one(send.partition)
+        number = int(writer.name.partition(".")[0][1:])
+        sends = [send for send in self.script if send.writer == number and send.at_us >= self.world.loop.now_us]
+        partitions = sorted({send.partition for send in sends})
+        await asyncio.gather(
+            *(
+                self._write_at_their_times(writer, [each for each in sends if each.partition == one])
+                for one in partitions
+            )
+        )
         while not self.ended:
             await writer.clock.sleep(SCRIPT_POLL_MS)
         await writer.settle()
+
+    async def _write_at_their_times(self, writer: Writer, sends: Sequence[Send]) -> None:
+        for send in sends:
+            await writer.clock.sleep(max(0, send.at_us - self.world.loop.now_us) / 1000)
+            await writer.write_one(send.partition)
 
     async def _read_along(self, ports: NodePorts) -> None:
         async with Consumer(

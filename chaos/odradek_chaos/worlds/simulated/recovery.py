@@ -36,16 +36,15 @@ def not_in_sync(world: World, besides: int = 0) -> str:
 
 
 def acknowledged_since(world: World, load: Load, since_ms: int) -> bool:
-    """Whether every partition has acknowledged a record since then; nobody asks it of a script."""
-    if load.script is not None:
+    """Whether every partition has acknowledged a record since then; of a script, those that wait for an answer."""
+    return all(_acknowledged(load, (tp.topic, tp.partition), since_ms) for tp in world.partitions)
+
+
+def _acknowledged(load: Load, partition: tuple[str, int], since_ms: int) -> bool:
+    if load.script is not None and not load.ledger.in_flight.get(partition):
         return True
-    progress = load.ledger.progress
-    return all(
-        (known := progress.get((tp.topic, tp.partition))) is not None
-        and known.last_ack_ms is not None
-        and known.last_ack_ms > since_ms
-        for tp in world.partitions
-    )
+    known = load.ledger.progress.get(partition)
+    return known is not None and known.last_ack_ms is not None and known.last_ack_ms > since_ms
 
 
 def not_well_without(world: World, broken: int) -> str:

@@ -32,10 +32,11 @@ class Shrunk:
     runs: int
 
     def line(self) -> str:
-        sends = len(self.script.sends or ())
-        return (
-            f"{len(self.script.strikes)} faults, {sends} records, {self.result.virtual_ms} virtual ms, {self.runs} runs"
-        )
+        if self.script.sends is None:
+            records = f"{len(self.result.sends)} records that the seed wrote"
+        else:
+            records = f"{len(self.script.sends)} records"
+        return f"{len(self.script.strikes)} faults, {records}, {self.result.virtual_ms} virtual ms, {self.runs} runs"
 
 
 class Shrinker:
@@ -82,13 +83,14 @@ class Shrinker:
         return self._sooner(best)
 
     def _sooner(self, best: Shrunk) -> Shrunk:
-        """End the faults right after the finding."""
-        begun_us = best.result.faults_began_us
-        needed_ms = max(1, (best.result.findings[0].time_us - begun_us) // 1000 + MARGIN_MS)
+        """End the faults right after the finding, or, when that came afterwards, right after the last of them."""
+        begun_us, end_us = best.result.faults_began_us, best.result.findings[0].time_us
+        if end_us > begun_us + self._options.faults_ms * 1000:
+            end_us = max((strike.at_us for strike in best.script.strikes), default=begun_us)
+        needed_ms = max(1, (end_us - begun_us) // 1000 + MARGIN_MS)
         if needed_ms < self._options.faults_ms:
             options = self._options
             self._options = replace(options, faults_ms=needed_ms)
-            end_us = best.result.findings[0].time_us
             kept = tuple(strike for strike in best.script.strikes if strike.at_us <= end_us)
             found = self._try(replace(best.script, strikes=kept))
             if found is not None:
