@@ -18,18 +18,25 @@ SPEAKING = (
     "chaos/odradek_chaos/*.py",
     "chaos/odradek_chaos/demo",
     "chaos/odradek_chaos/lessons",
+    "chaos/odradek_chaos/worlds/simulated/__main__.py",
+    "chaos/odradek_chaos/worlds/simulated/campaign.py",
+    "chaos/odradek_chaos/worlds/simulated/pairs.py",
+    "chaos/odradek_chaos/worlds/simulated/result.py",
+    "chaos/odradek_chaos/worlds/simulated/shrink.py",
     "chaos/odradek_chaos/worlds/compose",
     "audit/odradek_audit",
 )
 COUNTED = re.compile(
-    r"^ (more |other )?(batches|brokers|bytes|controllers|events|faults|files|findings|lines|messages|offsets|pairs"
-    r"|partitions|problems|records|replicas|rounds|seconds|seeds|segments|steps|times|topics|voters)\b"
+    r"^ (more |other |virtual )?(batches|brokers|bytes|controllers|events|faults|files|findings|lines|messages|offsets"
+    r"|pairs|partitions|problems|records|replicas|rounds|seconds|seeds|segments|steps|times|topics|voters)\b"
 )
 ONE_OF_MANY = (" of ", " of the ", " of all ")  # "1 of 3 replicas"
 MORE_THAN_ONE = "it is said of more than one only"
 THE_DEMOS = "the demo has three brokers, two writers, several partitions and thousands of records"
 A_BATCH = "no batch has less than 61 bytes"
 NEVER_ONE = {
+    "__main__.py: result.virtual_ms / 1000": "it is said with a fraction: 1.0 seconds",
+    "campaign.py: self.speed": "it is said with a fraction: 1.0 times",
     "causes.py: exhibit.differing_bytes": MORE_THAN_ONE,
     "cluster.py: min_isr": MORE_THAN_ONE,
     "commands.py: len(paths)": MORE_THAN_ONE,

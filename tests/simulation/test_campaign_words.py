@@ -11,6 +11,7 @@ import pytest
 from odradek_chaos.commands import app
 from odradek_chaos.worlds.simulated.__main__ import parse
 from odradek_chaos.worlds.simulated.campaign import REPORTS_KEPT, Campaign, SeedSummary
+from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
 from odradek_chaos.worlds.simulated.options import NOT_IN_COMMANDS, Options
 from typer.testing import CliRunner
 
@@ -26,6 +27,22 @@ def test_what_was_reached_is_listed_and_what_was_not_stands_in_one_line() -> Non
     (missed,) = [line for line in lines if line.startswith("NOT REACHED: ")]
     assert missed.startswith("NOT REACHED: kill, cut, ")
     assert campaign.reach()["faults"] == {"kill": 0, "pause": 3, "cut": 0, "machine-gone": 1}
+
+
+def test_a_campaign_of_one_of_each_says_so() -> None:
+    """One fault, one rare branch: a campaign of one short seed under one kind of faults."""
+    campaign = Campaign(Options(nemeses=("kill",)), seeds=1, virtual_ms=1_000, events=1, acknowledged=1)
+    campaign.faults = Counter({"kill": 1})
+    point, branch = next(iter(POINTS)), next(iter(BRANCHES))
+    campaign.points[point] = campaign.branches[branch] = 1
+    lines = [*campaign.lines()]
+    assert lines[:4] == [
+        "1 seed, 1 virtual second, 1 event",
+        "1 fault: 1 kill",
+        f"1 chance point: 1 {point}",
+        f"1 rare branch: 1 {branch}",
+    ]
+    assert "1 record acknowledged, 0 compared between replicas" in lines
 
 
 def summary(seed: int) -> SeedSummary:

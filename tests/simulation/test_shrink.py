@@ -84,6 +84,9 @@ def test_records_that_no_script_holds_are_counted_all_the_same() -> None:
     line = Shrunk(result, Script(()), 7).line()
     assert line == f"0 faults, {len(result.sends)} records that the seed wrote, {result.virtual_ms} virtual ms, 7 runs"
     assert Shrunk(result, Script((), sends=result.sends[:2]), 7).line().startswith("0 faults, 2 records, ")
+    strikes = (Strike(5, "kill", {"broker": 1}),)
+    one = Shrunk(result, Script(strikes, sends=result.sends[:1]), 1).line()
+    assert one == f"1 fault, 1 record, {result.virtual_ms} virtual ms, 1 run"
 
 
 def test_a_replay_of_all_strikes_meets_the_same_faults() -> None:

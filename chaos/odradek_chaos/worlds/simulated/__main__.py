@@ -7,6 +7,8 @@ import json
 import sys
 from dataclasses import fields
 
+from odradek.words import noun
+
 from odradek_chaos.worlds.simulated.board import fitted
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.result import SeedResult
@@ -16,10 +18,11 @@ from odradek_chaos.worlds.simulated.run import run_seed
 def summary(result: SeedResult) -> str:
     faults = ", ".join(f"{count} {name}" for name, count in result.faults.items())
     return (
-        f"seed {result.seed}: {result.virtual_ms / 1000:.1f} virtual seconds, {result.events} events, {faults}; "
-        f"{result.acknowledged} records acknowledged, {result.failed} unknown, {result.read} read back, "
-        f"{result.compared} compared on the disks; well again after {result.recovered_ms} ms; "
-        f"trace {result.trace_hash}; {len(result.findings)} findings"
+        f"seed {result.seed}: {result.virtual_ms / 1000:.1f} virtual seconds, "
+        f"{result.events} {noun(result.events, 'event')}, {faults}; "
+        f"{result.acknowledged} {noun(result.acknowledged, 'record')} acknowledged, "
+        f"{result.failed} unknown, {result.read} read back, {result.compared} compared on the disks; "
+        f"well again after {result.recovered_ms} ms; trace {result.trace_hash}; {len(result.findings)} {noun(len(result.findings), 'finding')}"
     )
 
 

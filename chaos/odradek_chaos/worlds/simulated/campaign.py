@@ -28,6 +28,7 @@ from odradek_chaos.worlds.simulated.silence import in_words
 
 QUEUED_PER_JOB = 2
 REPORTS_KEPT = 20
+ONE = {"faults": "fault", "chance points": "chance point", "rare branches": "rare branch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +126,19 @@ class Campaign:
         }
 
     def lines(self) -> Iterator[str]:
-        yield f"{_seeds(self.seeds)}, {self.virtual_ms / 1000:.0f} virtual seconds, {self.events} events"
+        seconds = round(self.virtual_ms / 1000)
+        yield (
+            f"{_seeds(self.seeds)}, {seconds} {noun(seconds, 'virtual second')}, "
+            f"{self.events} {noun(self.events, 'event')}"
+        )
         for title, counted in self.reach().items():
             named = ", ".join(f"{count} {name}" for name, count in counted.items() if count)
-            yield f"{sum(counted.values())} {title}: {named}".removesuffix(": ")
+            count = sum(counted.values())
+            yield f"{count} {noun(count, ONE[title], title)}: {named}".removesuffix(": ")
         if missed := self.unreached():
             yield f"NOT REACHED: {', '.join(missed)}"
-        yield f"{self.acknowledged} records acknowledged, {self.compared} compared between replicas"
+        records = noun(self.acknowledged, "record")
+        yield f"{self.acknowledged} {records} acknowledged, {self.compared} compared between replicas"
         yield f"longest recovery after the faults: {self.worst_recovery_ms} ms"
         if self.silences_ms:
             yield f"longest ms without an acknowledgement, p50/p99/max of the seeds: {in_words(self.silences_ms)}"

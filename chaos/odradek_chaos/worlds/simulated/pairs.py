@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple
 
+from odradek.words import noun
+
 from odradek_chaos.worlds.simulated.options import Options
 
 HASH_SEEDS = (0, 1, 4242)  # PYTHONHASHSEED; 0 means no randomization
@@ -71,10 +73,11 @@ class Pairs:
     def line(self) -> str:
         load = f", {self.load} busy processes beside each second run" if self.load else ""
         found = f"; {self.with_findings} with findings" if self.with_findings else ""
+        seconds = round(self.virtual_ms / 1000)
         return (
             f"{self.pairs - len(self.different)} of {self.pairs} pairs have equal trace hashes "
             f"(PYTHONHASHSEED {', '.join(map(str, HASH_SEEDS))}{load}); "
-            f"{self.virtual_ms / 1000:.0f} virtual seconds in {self.wall_s:.0f} s{found}"
+            f"{seconds} {noun(seconds, 'virtual second')} in {self.wall_s:.0f} s{found}"
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from odradek.words import noun
+
 from odradek_chaos.worlds.simulated.board import Board
 from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.options import Plan
@@ -62,10 +64,19 @@ class SeedResult:
                 lines += ["", *self.timeline.around(first.time_us), ""]
         lines += [f"{name} = {value}{others.get(name, '')}" for name, value in self.plan.describe().items()]
         if self.script is not None:
-            lines += ["", f"{len(self.script.strikes)} faults of the script:"]
+            strikes = len(self.script.strikes)
+            lines += ["", f"{strikes} {noun(strikes, 'fault')} of the script:"]
             lines += [strike.line() for strike in self.script.strikes]
             sends = self.script.sends
-            lines += [] if sends is None else ["", f"{len(sends)} records of the script:", *map(str, sends)]
+            lines += (
+                []
+                if sends is None
+                else [
+                    "",
+                    f"{len(sends)} {noun(len(sends), 'record')} of the script:",
+                    *map(str, sends),
+                ]
+            )
             return "\n".join(lines)
         lines.append(f"chance points = {', '.join(self.chances) or 'none'}")
         lines += ["", f"again: {self.command}"]

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from odradek.words import noun
+
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.result import SeedResult
 from odradek_chaos.worlds.simulated.run import run_seed
@@ -32,11 +34,15 @@ class Shrunk:
     runs: int
 
     def line(self) -> str:
+        records = _counted(self.result.sends if self.script.sends is None else self.script.sends, "record")
         if self.script.sends is None:
-            records = f"{len(self.result.sends)} records that the seed wrote"
-        else:
-            records = f"{len(self.script.sends)} records"
-        return f"{len(self.script.strikes)} faults, {records}, {self.result.virtual_ms} virtual ms, {self.runs} runs"
+            records += " that the seed wrote"
+        runs = f"{self.runs} {noun(self.runs, 'run')}"
+        return f"{_counted(self.script.strikes, 'fault')}, {records}, {self.result.virtual_ms} virtual ms, {runs}"
+
+
+def _counted(items: Sequence[object], one: str) -> str:
+    return f"{len(items)} {noun(len(items), one)}"
 
 
 class Shrinker:
@@ -56,7 +62,7 @@ class Shrinker:
         if not first.findings:
             return None
         self._check = first.findings[0].check
-        self._say(f"{self._check}: {len(first.strikes)} faults, {len(first.sends)} records")
+        self._say(f"{self._check}: {_counted(first.strikes, 'fault')}, {_counted(first.sends, 'record')}")
         best = self._plain(Script(first.strikes, seed=self._seed), first)
         best = self._fewer_strikes(best)
         scripted = self._with_sends(best)
