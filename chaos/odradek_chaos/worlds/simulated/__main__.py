@@ -22,7 +22,8 @@ def summary(result: SeedResult) -> str:
         f"{result.events} {noun(result.events, 'event')}, {faults}; "
         f"{result.acknowledged} {noun(result.acknowledged, 'record')} acknowledged, "
         f"{result.failed} unknown, {result.read} read back, {result.compared} compared on the disks; "
-        f"well again after {result.recovered_ms} ms; trace {result.trace_hash}; {len(result.findings)} {noun(len(result.findings), 'finding')}"
+        f"well again after {result.recovered_ms} ms; trace {result.trace_hash}; "
+        f"{len(result.findings)} {noun(len(result.findings), 'finding')}"
     )
 
 
