@@ -51,6 +51,14 @@ def test_a_fault_out_of_contract_may_cost_records_and_nothing_else(name: str) ->
     assert not any(what_is_wrong(strike.name, strike.choice, CAST) for strike in result.strikes)
 
 
+@pytest.mark.parametrize(("name", "seed"), [("lying-fsync", 5111), ("lying-fsync", 5126), ("flip-any", 5228)])
+def test_what_lies_and_damage_cost_the_quorum_and_the_last_reader_is_no_finding(name: str, seed: int) -> None:
+    """Committed metadata that a majority of lying disks forgot, a torn checkpoint, a batch that nobody can be given."""
+    result = run_seed(seed, Options(nemeses=(name, "kill")))
+    assert result.faults.get(name)
+    assert not result.findings, result.report()
+
+
 def test_what_power_losses_choose_can_be_carried_out_again() -> None:
     """A script of their strikes is not refused, as that of no other kind (the tests above)."""
     names = tuple(kind.name for kind in TABLE if kind.owed is Owed.FLUSHED)

@@ -16,7 +16,7 @@ from odradek_chaos.worlds.simulated.checks.names import (
     check_names,
     checks_for,
 )
-from odradek_chaos.worlds.simulated.faults.damage import OF_ITS_QUORUM, OF_THE_VOTER
+from odradek_chaos.worlds.simulated.faults.damage import OF_ITS_QUORUM, OF_LOST_METADATA, OF_THE_VOTER
 from odradek_chaos.worlds.simulated.kinds import LOSSES, TABLE
 from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
 
@@ -52,7 +52,7 @@ def test_every_other_check_is_named_on_the_page() -> None:
 
 def test_what_is_said_of_checks_by_name_is_said_of_checks_that_there_are() -> None:
     """A misspelt loss would be a finding where nothing is owed."""
-    assert {*LOSSES, *OF_THE_VOTER, *OF_ITS_QUORUM} <= {*check_names()}
+    assert {*LOSSES, *OF_THE_VOTER, *OF_ITS_QUORUM, *OF_LOST_METADATA} <= {*check_names()}
 
 
 def test_every_invariant_of_the_specification_is_found_by_its_name_and_number() -> None:

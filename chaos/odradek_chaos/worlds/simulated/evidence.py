@@ -28,6 +28,8 @@ async def gather_evidence(world: World, load: Load, result: SeedResult) -> None:
     async def read() -> None:
         records.extend(await load.read_everything())
 
+    if not world.promises.recovers:
+        world.excuses.tolerate("stuck")  # nobody replaces a damaged copy, and no reader is given one
     await within(world, read(), REACH_END_MS, "the last read did not end")
     result.read = len(records)
     _judge_read(world, load, records)

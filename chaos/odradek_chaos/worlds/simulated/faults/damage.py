@@ -183,6 +183,11 @@ class FlipAny(Damage):
 
 OF_THE_VOTER = ("epochs-never-fall", "epoch-persisted-before-use")  # it has forgotten what it was
 OF_ITS_QUORUM = ("majority-reached-high-watermark",)  # of whoever leads it
+OF_LOST_METADATA = (  # what a majority had committed, and some of it did not keep
+    "metadata-committed-equal",
+    "metadata-high-watermark-never-falls",
+    "metadata-images-equal",
+)
 QUORUM_STATE = f"{LOG_DIRECTORY}/__cluster_metadata-0/quorum-state"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from odradek_chaos.worlds.simulated.faults.damage import OF_ITS_QUORUM, OF_LOST_METADATA, OF_THE_VOTER
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
 
 
@@ -49,7 +50,10 @@ class Blackout(Nemesis):
 
 
 class LyingFsync(Nemesis):
-    """A disk that says it has flushed and has not, and then the power fails. Out of contract."""
+    """A disk that says it has flushed and has not, and then the power fails. Out of contract.
+
+    A voter on it forgets votes, and what it helped to commit: a quorum stands on majorities of disks that do not lie.
+    """
 
     name = "lying-fsync"
 
@@ -62,6 +66,10 @@ class LyingFsync(Nemesis):
         disk = self.cluster.machines[broker_id].disk
         self.world.fault(self.name, broker_id, lies_ms=choice["lies_ms"])
         self.world.excuses.disk(broker_id)
+        for check in (*OF_THE_VOTER, "audit-file-corrupt"):
+            self.world.excuses.tolerate(check, broker_id)
+        for check in (*OF_ITS_QUORUM, *OF_LOST_METADATA):
+            self.world.excuses.tolerate(check)
         disk.lying = True
 
         def fail() -> None:
