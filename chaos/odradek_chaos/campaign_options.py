@@ -24,7 +24,9 @@ Seeds = Annotated[
 FaultsSeconds = Annotated[float, seconds("--faults", "How long there are faults, in virtual seconds.", least=0.1)]
 Nemeses = Annotated[
     str | None,
-    typer.Option("--nemeses", metavar="NAME,...", help="Which nemeses strike. Default: each seed takes three, and kills."),
+    typer.Option(
+        "--nemeses", metavar="NAME,...", help="Which nemeses strike. Default: each seed takes three, and kills."
+    ),
 ]
 Truncation = Annotated[
     str, typer.Option("--truncation", metavar="MODE", help="odradek.truncation.mode of the brokers.")
