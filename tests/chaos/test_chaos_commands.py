@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from odradek.cli.failures import USAGE, CommandFailed
+from odradek_chaos.campaign_ledger import commit_here, core_digest, entry_of
 from odradek_chaos.commands import Place, World, app
 from odradek_chaos.interrupting import ENDS, terminable
 from odradek_chaos.worlds.simulated import campaign
@@ -62,12 +63,13 @@ def test_an_interrupted_campaign_says_that_the_ledger_has_no_line_of_it(
 
     monkeypatch.setattr(campaign, "run_campaign", interrupted)
     ledger = tmp_path / "campaigns.jsonl"
-    if exists:
-        ledger.write_text("{}\n")
+    there = f"{entry_of(Campaign(Options()), '7', core_digest(), commit_here()).line()}\n" if exists else None
+    if there is not None:
+        ledger.write_text(there)
     result = runner.invoke(app, ["run", "--seeds", "1..3", "--ledger", str(ledger)])
     assert result.exit_code == 130
     assert f"interrupted after 0 of 3 seeds\nno line was added to {ledger}: " in result.stderr
-    assert (ledger.read_text() if ledger.exists() else None) == ("{}\n" if exists else None)
+    assert (ledger.read_text() if ledger.exists() else None) == there
     assert "no line" not in runner.invoke(app, ["run", "--seeds", "1..3"]).stderr
 
 
