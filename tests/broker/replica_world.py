@@ -15,6 +15,8 @@ from odradek_broker.core.partition.messages import IsrProposal
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.flusher import Flusher
+from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.maintenance import Maintenance
 from odradek_broker.runtime.replicas import ReplicaManager
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.directory import LogDirectory
@@ -158,6 +160,31 @@ class World:
 
     def log_end(self) -> int:
         return self.replicas.replicas[ORDERS].state.log_end_offset
+
+
+class Waiter:
+    """A fetch that waits; how often it was looked at, and how often it was told to hear of news in time."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+        self.told = 0
+
+    def wake(self, hosted: HostedReplica) -> None:
+        self.woken += 1
+
+    def note_high_watermark(self, hosted: HostedReplica) -> None:
+        self.told += 1
+
+
+def maintenance_of(world: World, settings: BrokerSettings) -> Maintenance:
+    """What this broker does by the clock."""
+    return Maintenance(
+        settings=settings,
+        clock=world.clock,
+        files=world.files,
+        replicas=world.replicas,
+        directory=world.replicas._directory,
+    )
 
 
 def run(story: Callable[[World], Coroutine[None, None, None]], disk: SimDisk | None = None) -> None:

@@ -22,7 +22,7 @@ from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
-from tests.broker.replica_world import ME, ONE, ORDERS, THREE, TOPIC_ID, World, run
+from tests.broker.replica_world import ME, ONE, ORDERS, THREE, TOPIC_ID, Waiter, World, run
 
 BILLS = TopicPartition("bills", 0)
 ANOTHER_ID = bytes(16)
@@ -219,18 +219,6 @@ def test_a_fetch_for_another_topic_of_the_same_name_is_refused(topic_id: bytes, 
         assert (remote.log_end_offset == 0) == (expected is ErrorCode.NONE)
 
     run(story)
-
-
-class Waiter:
-    """A fetch that waits at a replica, and how often it was woken."""
-
-    def __init__(self) -> None:
-        self.woken = 0
-
-    def wake(self, hosted: HostedReplica) -> None:
-        self.woken += 1
-
-    def note_high_watermark(self, hosted: HostedReplica) -> None: ...
 
 
 def test_a_rise_of_a_followers_high_watermark_wakes_who_reads_there() -> None:

@@ -16,7 +16,6 @@ from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.fetcher import LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH
 from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.maintenance import Maintenance
 from odradek_broker.runtime.waiting_produces import ProduceAnswer
 from odradek_broker.settings import BrokerSettings
 from odradek_broker.storage.atomic import read_file
@@ -37,7 +36,7 @@ from odradek_proto.transport.ports import CallContext, NetworkError
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
-from tests.broker.replica_world import ME, ONE, ORDERS, THREE, TOPIC_ID, Leaders, World, run
+from tests.broker.replica_world import ME, ONE, ORDERS, THREE, TOPIC_ID, Leaders, Waiter, World, maintenance_of, run
 
 ANOTHER_ID = bytes(16)
 CLIENT = CallContext("client", None)
@@ -312,13 +311,7 @@ def test_an_offline_leader_takes_no_acknowledgement() -> None:
 
 async def keep(world: World, settings: BrokerSettings, story: Coroutine[None, None, None]) -> None:
     """A story of a broker that does its duties by the clock."""
-    maintenance = Maintenance(
-        settings=settings,
-        clock=world.clock,
-        files=world.files,
-        replicas=world.replicas,
-        directory=world.replicas._directory,
-    )
+    maintenance = maintenance_of(world, settings)
     duties = [asyncio.ensure_future(duty()) for duty in maintenance.duties()]
     await story
     for duty in duties:
@@ -529,18 +522,6 @@ def test_a_failed_replica_takes_back_its_fetch() -> None:
         assert [each.topic for header in world.leader(ONE).said() for each in header.forgotten] == ["orders"]
 
     run(story)
-
-
-class Waiter:
-    """A fetch that waits at a replica, and how often it was woken."""
-
-    def __init__(self) -> None:
-        self.woken = 0
-
-    def wake(self, hosted: HostedReplica) -> None:
-        self.woken += 1
-
-    def note_high_watermark(self, hosted: HostedReplica) -> None: ...
 
 
 def test_the_next_epoch_of_the_same_leader_wakes_who_waits_with_the_old_one() -> None:

@@ -11,8 +11,6 @@ from odradek_broker.core.partition.messages import FollowerFetch
 from odradek_broker.rpc.replicas import ReplicaService
 from odradek_broker.runtime.fetch_answers import PartitionAnswers
 from odradek_broker.runtime.fetch_wanted import Reader, Wanted
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.maintenance import Maintenance
 from odradek_broker.settings import BrokerSettings
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
@@ -20,23 +18,9 @@ from odradek_proto.transport.ports import CallContext
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
-from tests.broker.replica_world import ME, ONE, ORDERS, World, run
+from tests.broker.replica_world import ME, ONE, ORDERS, Waiter, World, maintenance_of, run
 
 ALL = -1
-
-
-class Waiter:
-    """A fetch that waits; how often it was looked at, and how often it was told to hear of news in time."""
-
-    def __init__(self) -> None:
-        self.woken = 0
-        self.told = 0
-
-    def wake(self, hosted: HostedReplica) -> None:
-        self.woken += 1
-
-    def note_high_watermark(self, hosted: HostedReplica) -> None:
-        self.told += 1
 
 
 class Leading:
@@ -223,13 +207,7 @@ def test_silent_producers_are_forgotten_by_the_clock() -> None:
         batch = encode_batch([(0, None, b"a", ())], producer_id=7, producer_epoch=0, base_sequence=0)
         made.hosted.produce(memoryview(batch), 1, 30_000, lambda answer: made.answers.append(answer.error))
         settings = BrokerSettings(node_id=ME, log_retention_check_interval_ms=1_000)
-        maintenance = Maintenance(
-            settings=settings,
-            clock=world.clock,
-            files=world.files,
-            replicas=world.replicas,
-            directory=world.replicas._directory,
-        )
+        maintenance = maintenance_of(world, settings)
         made.hosted.state.producers.expiration_ms = 3_000
         duty = asyncio.ensure_future(maintenance.duties()[4]())
         await world.clock.sleep(2_500)

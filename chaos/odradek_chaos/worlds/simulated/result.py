@@ -68,15 +68,8 @@ class SeedResult:
             lines += ["", f"{strikes} {noun(strikes, 'fault')} of the script:"]
             lines += [strike.line() for strike in self.script.strikes]
             sends = self.script.sends
-            lines += (
-                []
-                if sends is None
-                else [
-                    "",
-                    f"{len(sends)} {noun(len(sends), 'record')} of the script:",
-                    *map(str, sends),
-                ]
-            )
+            if sends is not None:
+                lines += ["", f"{len(sends)} {noun(len(sends), 'record')} of the script:", *map(str, sends)]
             return "\n".join(lines)
         lines.append(f"chance points = {', '.join(self.chances) or 'none'}")
         lines += ["", f"again: {self.command}"]
