@@ -199,15 +199,21 @@ def test_a_duplicate_is_a_success_without_an_offset() -> None:
     assert batch.metadata(0).offset == -1
 
 
-def test_an_expired_batch_is_resolved_by_those_after_it() -> None:
-    """CL-11: the first expires, the second succeeds: there is no hole, and nothing is bumped."""
-    bench = Bench(delivery_timeout_ms=1_000)
+def sent_until_the_first_expires(bench: Bench) -> tuple[Batch, Batch]:
+    """Two batches half a second apart, of which none is answered within the second that there is."""
     one = bench.put("a")
     bench.drain()
     bench.now += 500
     two = bench.put("b")
     bench.drain()
     bench.wait(500)
+    return one, two
+
+
+def test_an_expired_batch_is_resolved_by_those_after_it() -> None:
+    """CL-11: the first expires, the second succeeds: there is no hole, and nothing is bumped."""
+    bench = Bench(delivery_timeout_ms=1_000)
+    one, two = sent_until_the_first_expires(bench)
     assert isinstance(one.error, DeliveryTimeout)
     assert one.error.maybe_written
     third = bench.put("c")
@@ -460,12 +466,7 @@ def test_a_hole_under_an_older_epoch_asks_for_no_other_one() -> None:
 def test_an_expired_batch_is_judged_only_when_all_others_are_answered() -> None:
     """R-249: the one behind it was refused and goes again; until then there may be a hole, or none."""
     bench = Bench(delivery_timeout_ms=1_000)
-    one = bench.put("a")
-    bench.drain()
-    bench.now += 500
-    two = bench.put("b")
-    bench.drain()
-    bench.wait(500)
+    one, two = sent_until_the_first_expires(bench)
     assert isinstance(one.error, DeliveryTimeout)
     bench.answer(two, ErrorCode.NOT_ENOUGH_REPLICAS)
     bench.answer(one)
