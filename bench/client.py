@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from odradek import Admin, BrokerError, Consumer, NewTopic, Producer, TopicPartition
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 
 TOPIC = "bench"
 LATENCY_RECORDS = 1_000

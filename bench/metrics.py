@@ -20,7 +20,7 @@ import time
 import urllib.request
 from collections.abc import Coroutine
 
-from odradek_broker.processes import HOST, free_ports
+from odradek_broker.local.processes import HOST, free_ports
 from odradek_broker.testing import AsyncCluster
 
 from bench.processes import resident_mib, wait_until_listening

@@ -19,7 +19,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
 from odradek_proto.transport.frames import pack_frame

@@ -24,8 +24,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from odradek import Admin, NewTopic, OdradekError, Producer
-from odradek_broker.local_cluster import LocalCluster
-from odradek_broker.processes import HOST, free_ports
+from odradek_broker.local.cluster import LocalCluster
+from odradek_broker.local.processes import HOST, free_ports
 
 from bench.processes import cpu_seconds, resident_mib, wait_until_listening
 from bench.report import Figure

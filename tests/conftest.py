@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from odradek_broker import local_cluster
-from odradek_broker.processes import HOST, is_free
+from odradek_broker.local import cluster as local_cluster
+from odradek_broker.local.processes import HOST, is_free
 
 # The same examples in every run, and none that fails because the machine stopped while it was drawn or tried.
 settings.register_profile("odradek", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -48,8 +48,8 @@ PURE = {  # trees and files that may not touch the world at all, adapters and co
         f"broker/odradek_broker/metrics/{name}.py": WORLDLY
         for name in ("families", "times", "replicas", "traffic", "cluster", "health")  # http and listener are adapters
     },
-    "broker/odradek_broker/broker.py": WORLDLY,
-    "broker/odradek_broker/node.py": WORLDLY,
+    "broker/odradek_broker/process/broker.py": WORLDLY,
+    "broker/odradek_broker/process/node.py": WORLDLY,
     "client/odradek/core": WORLDLY | {"asyncio"},
     **{f"client/odradek/{path.name}": WORLDLY for path in (ROOT / "client/odradek").glob("*.py")},
     "chaos/odradek_chaos/workload.py": WORLDLY,

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from odradek_broker import config
-from odradek_broker.server import run
+from odradek_broker.config.sources import sources as config
+from odradek_broker.process.server import run
 
 USAGE_ERROR = 2
 

@@ -20,7 +20,7 @@ from odradek.cli.screen import Screen
 from odradek.words import noun
 
 if TYPE_CHECKING:
-    from odradek_broker.local_cluster import LocalCluster
+    from odradek_broker.local.cluster import LocalCluster
 
 app = typer.Typer(
     help="Start a cluster on this machine; look into any cluster.",
@@ -80,7 +80,7 @@ def up(
 
 def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen: Screen) -> LocalCluster:
     """A new cluster, or the one that is there."""
-    from odradek_broker.local_cluster import LocalCluster
+    from odradek_broker.local.cluster import LocalCluster
 
     from odradek_chaos.lost_disks import lost_disks
     from odradek_chaos.places import find, refuse_inside_another
@@ -115,7 +115,7 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
 
 def _temporary(brokers: int, settings: dict[str, str]) -> LocalCluster:
     """A new cluster in a directory of its own, of which nothing stays when it cannot be laid out."""
-    from odradek_broker.local_cluster import LocalCluster
+    from odradek_broker.local.cluster import LocalCluster
 
     from odradek_chaos.room import room_needed
 
@@ -140,8 +140,8 @@ def _with_ports(cluster: LocalCluster, screen: Screen) -> LocalCluster:
 
 def _checked(settings: list[str]) -> dict[str, str]:
     """Find wrong settings before three processes stumble over them."""
-    from odradek_broker.config import OTHER_NAMES, ConfigError, load
-    from odradek_broker.settings import FIELD_BY_KEY
+    from odradek_broker.config.settings import FIELD_BY_KEY
+    from odradek_broker.config.sources import OTHER_NAMES, ConfigError, load
 
     for name in (text.partition("=")[0].strip() for text in settings):
         if hint := SET_FOR_EACH.get(OTHER_NAMES.get(name, name)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 
-from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_broker.local.cluster import ClusterError, LocalCluster
 
 
 def signal_all(cluster: LocalCluster) -> None:

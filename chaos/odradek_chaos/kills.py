@@ -30,7 +30,7 @@ from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
 from odradek.errors import OdradekError
 from odradek.words import noun
-from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_proto.transport.clock import LoopClock
 
 from odradek_chaos.reading_back import read_back

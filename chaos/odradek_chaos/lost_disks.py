@@ -14,7 +14,7 @@ from pathlib import Path
 
 from odradek.cli.failures import CommandFailed
 from odradek.cli.screen import first_of
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 
 QUORUM_STATE = Path("__cluster_metadata-0", "quorum-state")
 

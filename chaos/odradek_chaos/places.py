@@ -15,7 +15,7 @@ from pathlib import Path
 
 from odradek.cli.cluster_file import flaw, unreadable
 from odradek.cli.failures import USAGE, CommandFailed
-from odradek_broker.local_cluster import STATE_FILE, ClusterError, LocalCluster, NodeProcess
+from odradek_broker.local.cluster import STATE_FILE, ClusterError, LocalCluster, NodeProcess
 from odradek_proto.formats import META_PROPERTIES
 
 KNOWN = [each.name for each in fields(NodeProcess)]  # what is said of a broker

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from odradek import Consumer, OdradekError
 from odradek_audit.history import Event
-from odradek_broker.local_cluster import ClusterError
+from odradek_broker.local.cluster import ClusterError
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.verify import ReadBack, verify

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from odradek.cli.failures import NO_ROOM, CommandFailed
 from odradek.cli.screen import human_bytes
-from odradek_broker.local_cluster import STATE_FILE, ClusterError, LocalCluster
+from odradek_broker.local.cluster import STATE_FILE, ClusterError, LocalCluster
 
 LITTLE_BYTES = 64 * 1024  # less than a broker's first files take
 REMEDY = "make room there, or put the cluster on another disk with --data DIR (temporary data: TMPDIR)"

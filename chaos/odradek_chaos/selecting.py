@@ -7,7 +7,7 @@ from typing import NamedTuple
 from odradek import Admin, PartitionDescription
 from odradek.cli.failures import CommandFailed, did_you_mean
 from odradek.cli.parsing import parse_partition
-from odradek_broker.local_cluster import ClusterError
+from odradek_broker.local.cluster import ClusterError
 
 from odradek_chaos.worlds.real import Place, RealWorld
 

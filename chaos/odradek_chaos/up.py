@@ -14,7 +14,7 @@ from odradek.cli.current import forget, remember
 from odradek.cli.failures import FAILED, FINE, INTERRUPTED, CommandFailed
 from odradek.cli.screen import Screen, drop_output
 from odradek.words import noun
-from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_broker.local.cluster import ClusterError, LocalCluster
 
 from odradek_chaos.interrupting import terminable, uninterrupted
 from odradek_chaos.killing import kill_all

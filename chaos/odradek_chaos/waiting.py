@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Collection
 
 from odradek import Admin, OdradekError
-from odradek_broker.local_cluster import ClusterError
+from odradek_broker.local.cluster import ClusterError
 
 from odradek_chaos.worlds.real import Watched
 

@@ -15,12 +15,12 @@ from typing import Any, cast
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.messages import IsrAnswer, IsrMember, IsrProposal
-from odradek_broker.runtime.controller_channel import ControllerChannel
-from odradek_broker.runtime.controller_node import ControllerNode
-from odradek_broker.runtime.isr_channel import IsrChannel
-from odradek_broker.runtime.metadata_feed import MetadataFeed
-from odradek_broker.runtime.quorum_node import NotLeader, QuorumNode
-from odradek_broker.runtime.session import BrokerSession, SessionSettings
+from odradek_broker.runtime.controller.node import ControllerNode
+from odradek_broker.runtime.membership.broker_session import BrokerSession, SessionSettings
+from odradek_broker.runtime.membership.controller_channel import ControllerChannel
+from odradek_broker.runtime.membership.isr_channel import IsrChannel
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
+from odradek_broker.runtime.quorum.node import NotLeader, QuorumNode
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts, SimNode

@@ -9,16 +9,16 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.partition.messages import IsrProposal
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
-from odradek_broker.runtime.flusher import Flusher
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.maintenance import Maintenance
-from odradek_broker.runtime.replicas import ReplicaManager
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.runtime.replicas.flusher import Flusher
+from odradek_broker.runtime.replicas.maintenance import Maintenance
+from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.replicas.replica import HostedReplica
 from odradek_broker.storage.directory import LogDirectory
 from odradek_chaos.worlds.simulated.clock import SimClock
 from odradek_chaos.worlds.simulated.disk import SimDisk

@@ -6,21 +6,21 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from odradek_broker.config import ConfigError, load, parse_number
-from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS
-from odradek_broker.environment import from_environment
-from odradek_broker.from_settings import advertised_endpoints
-from odradek_broker.listeners import (
+from odradek_broker.config.environment import from_environment
+from odradek_broker.config.listeners import (
     beyond_loopback,
     check_listeners,
     inter_broker_listener,
     parse_listeners,
     parse_voters,
 )
-from odradek_broker.server import single_node_defaults, warnings
-from odradek_broker.setting_ranges import RANGES, check_ranges
-from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
-from odradek_broker.startup_topics import StartupTopic, parse_topics
+from odradek_broker.config.ranges import RANGES, check_ranges
+from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
+from odradek_broker.config.sources import ConfigError, load, parse_number
+from odradek_broker.config.startup_topics import StartupTopic, parse_topics
+from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS
+from odradek_broker.process.server import single_node_defaults, warnings
+from odradek_broker.process.wiring import advertised_endpoints
 
 
 def test_later_sources_win_and_are_named(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import gc
 from typing import Any
 
 import pytest
-from odradek_broker.runtime.controller_channel import ControllerChannel, ControllerUnavailable
+from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
 from odradek_broker.testing.network import BrokerNetwork
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.ports import DeadlineExceeded, NetworkError, PeerUnavailable

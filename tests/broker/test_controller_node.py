@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from odradek_broker.core.controller import balance
-from odradek_broker.runtime import controller_node
+from odradek_broker.runtime.controller import node as controller_node
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_pb2, controller_pb2
 

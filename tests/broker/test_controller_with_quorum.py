@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
-from odradek_broker.runtime.quorum_node import QuorumNode
-from odradek_broker.runtime.quorum_settings import QuorumSettings
+from odradek_broker.runtime.quorum.node import QuorumNode
+from odradek_broker.runtime.quorum.settings import QuorumSettings
 from odradek_chaos.worlds.simulated.node import NodePorts
 from odradek_proto.transport.ports import Handlers
 

@@ -10,9 +10,9 @@ from odradek_broker.core.partition.messages import IsrProposal, PartitionSetting
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
-from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.waiting_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.clock import SimClock

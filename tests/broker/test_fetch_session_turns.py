@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import pytest
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import PartitionRegistration
-from odradek_broker.runtime.cold_reads import MAX_READS
-from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.unsent import PROVEN_BYTES, UnsentAnswers
+from odradek_broker.runtime.streams.backpressure import PROVEN_BYTES, UnsentAnswers
+from odradek_broker.runtime.streams.cold_reads import MAX_READS
+from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from odradek import Admin, NewTopic
 from odradek_broker.core.metadata.delta import MetadataDelta
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.replicas import ReplicaManager
-from odradek_broker.runtime.waiting_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.replicas.replica import HostedReplica
 from odradek_chaos.worlds.simulated.cluster import SimCluster
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts

@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from odradek_broker.local_cluster import LocalCluster
-from odradek_broker.processes import start_time
+from odradek_broker.local.cluster import LocalCluster
+from odradek_broker.local.processes import start_time
 
 
 def made(directory: Path) -> LocalCluster:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
-from odradek_broker.runtime import maintenance
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.offloading import finish
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.runtime.replicas.manager import maintenance
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.settings import LogSettings
@@ -151,7 +151,7 @@ def test_retention_reads_a_few_cold_segments_at_a_time(monkeypatch: pytest.Monke
             segment._times_known = False  # as after a clean stop
         reads.append(0)
         monkeypatch.setattr(Segment, "_know_times", counted)
-        monkeypatch.setattr("odradek_broker.runtime.maintenance.finish", waited)
+        monkeypatch.setattr("odradek_broker.runtime.replicas.maintenance.finish", waited)
         await story.as_client(story.retain_nothing)
         await story.until(lambda: story.segments() == 1, limit_ms=60_000)
 

@@ -18,7 +18,7 @@ from odradek_broker.core.controller.topics import create_partitions, create_topi
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.core.metadata.records import CorruptMetadata, MetadataRecord, apply, decode, encode
-from odradek_broker.runtime.metadata_feed import MetadataFeed
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import admin_pb2, controller_pb2, metadata_pb2
 

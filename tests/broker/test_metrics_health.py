@@ -18,8 +18,8 @@ from grpc_health.v1 import health_pb2
 from odradek.cli.main import main as odradek
 from odradek_broker.commands.probe import main as probe
 from odradek_broker.commands.probe import split_address
-from odradek_broker.local_cluster import LocalCluster
-from odradek_broker.runtime.session import BrokerSession
+from odradek_broker.local.cluster import LocalCluster
+from odradek_broker.runtime.membership.broker_session import BrokerSession
 from odradek_broker.testing import Cluster
 from odradek_proto.transport.background import background_loop
 

@@ -11,7 +11,7 @@ import pytest
 from odradek_broker.metrics.families import SLICE, OneFamily, counters, gauges, page, sliced
 from odradek_broker.metrics.times import RequestTimes, histogram, quantile_of
 from odradek_broker.runtime.counters import BOUNDS_S, Counters, Durations, Traffic, measured
-from odradek_broker.runtime.promises import Promises
+from odradek_broker.runtime.replicas.truncation_losses import Promises
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from odradek_broker.core.quorum.messages import Snapshot, SnapshotId
 from odradek_broker.runtime.counters import Counters
-from odradek_broker.runtime.quorum_disk import QuorumDisk
-from odradek_broker.runtime.quorum_opening import open_quorum_log
+from odradek_broker.runtime.quorum.disk import QuorumDisk
+from odradek_broker.runtime.quorum.opening import open_quorum_log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk import SimDisk

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from odradek_broker.core.quorum.messages import QuorumState, Send
-from odradek_broker.runtime.quorum_node import QuorumNode, QuorumSettings
-from odradek_broker.runtime.quorum_peers import MAX_WAITING, QuorumService
-from odradek_broker.runtime.quorum_wire import decode_answer, encode_request
+from odradek_broker.runtime.quorum.node import QuorumNode, QuorumSettings
+from odradek_broker.runtime.quorum.peers import MAX_WAITING, QuorumService
+from odradek_broker.runtime.quorum.wire import decode_answer, encode_request
 from odradek_broker.storage.errors import DiskFull
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from odradek_broker.runtime.quorum_node import QuorumNode, QuorumSettings
+from odradek_broker.runtime.quorum.node import QuorumNode, QuorumSettings
 from odradek_broker.testing.layout import HeldPort
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.clock import LoopClock

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from odradek_broker.core.quorum.messages import QuorumState
-from odradek_broker.runtime.quorum_state_file import UnreadableQuorumState, read_quorum_state, write_quorum_state
+from odradek_broker.runtime.quorum.state_file import UnreadableQuorumState, read_quorum_state, write_quorum_state
 from odradek_chaos.worlds.simulated.disk import SimDisk
 from odradek_chaos.worlds.simulated.files import SimFiles
 from odradek_chaos.worlds.simulated.loop import SimLoop

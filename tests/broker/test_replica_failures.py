@@ -11,14 +11,14 @@ from typing import Any, Literal
 import pytest
 from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.rpc.metadata import MetadataService
 from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.rpc.replicas import ReplicaService
-from odradek_broker.runtime.controller_channel import ControllerUnavailable
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.replicas import ReplicaManager
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
+from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.replicas.replica import HostedReplica
 from odradek_broker.storage.errors import AppendOutOfOrder, LogCorrupted, LogDirectoryFailed
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY, SimCluster
 from odradek_chaos.worlds.simulated.files import SimFiles

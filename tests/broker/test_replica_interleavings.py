@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.waiting_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.replica import HostedReplica
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
 

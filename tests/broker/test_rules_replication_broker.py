@@ -8,16 +8,16 @@ import random
 from collections.abc import Coroutine
 
 import pytest
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta, TopicDeleted
 from odradek_broker.core.partition.messages import FollowerFetch, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
-from odradek_broker.from_settings import controller_settings
+from odradek_broker.process.wiring import controller_settings
 from odradek_broker.rpc.offsets import OffsetsService
-from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.fetcher import LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.waiting_produces import ProduceAnswer
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.fetcher import LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH
+from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.storage.atomic import read_file
 from odradek_broker.storage.errors import AppendOutOfOrder
 from odradek_broker.storage.settings import LogSettings

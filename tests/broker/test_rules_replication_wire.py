@@ -6,10 +6,10 @@ import random
 
 from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer, IsrMember, IsrProposal
 from odradek_broker.rpc.offsets import OffsetsService
-from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.isr_channel import _request
-from odradek_broker.runtime.waiting_produces import ProduceAnswer
+from odradek_broker.runtime.membership.isr_channel import _request
+from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch, stamped_prefix

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.partition.messages import FollowerFetch
 from odradek_broker.rpc.replicas import ReplicaService
-from odradek_broker.runtime.fetch_answers import PartitionAnswers
-from odradek_broker.runtime.fetch_wanted import Reader, Wanted
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.runtime.streams.fetch_answers import PartitionAnswers
+from odradek_broker.runtime.streams.fetch_requests import Reader, Wanted
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext

@@ -17,14 +17,14 @@ from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
-from odradek_broker.runtime.cold_reads import MAX_READS, ColdReads
-from odradek_broker.runtime.conversation import converse
 from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.duplex import converse
 from odradek_broker.runtime.events import EventLog
-from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.produce_session import ProduceSession
-from odradek_broker.runtime.unsent import UnsentAnswers
+from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.streams.backpressure import UnsentAnswers
+from odradek_broker.runtime.streams.cold_reads import MAX_READS, ColdReads
+from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
+from odradek_broker.runtime.streams.produce_session import ProduceSession
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings

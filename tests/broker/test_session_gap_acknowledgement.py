@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.config.settings import BrokerSettings
 from odradek_chaos.worlds.simulated.cluster import SimCluster
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 from odradek_broker.core.partition.messages import IsrAnswer, IsrMember, IsrProposal
-from odradek_broker.runtime.controller_channel import ControllerChannel
-from odradek_broker.runtime.isr_channel import IsrChannel
+from odradek_broker.runtime.membership.controller_channel import ControllerChannel
+from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import controller_pb2

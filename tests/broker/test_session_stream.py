@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from odradek_broker.runtime.controller_channel import ControllerChannel, ControllerUnavailable
-from odradek_broker.runtime.session import BrokerSession, RegistrationRefused, SessionSettings
+from odradek_broker.runtime.membership.broker_session import BrokerSession, RegistrationRefused, SessionSettings
+from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_pb2, controller_pb2
 

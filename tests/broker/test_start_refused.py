@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from odradek_broker.server import FAILED, serve
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.process.server import FAILED, serve
 
 METADATA = "__cluster_metadata-0"
 

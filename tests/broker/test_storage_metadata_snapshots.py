@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 from odradek_broker.core.partition.messages import WriteEpochs
 from odradek_broker.core.quorum.messages import AppendRecords, SnapshotId
-from odradek_broker.runtime.quorum_opening import MetadataIncomplete, OpenedQuorumLog, open_quorum_log
+from odradek_broker.runtime.quorum.opening import MetadataIncomplete, OpenedQuorumLog, open_quorum_log
 from odradek_broker.storage.metadata_snapshots import DAMAGED_SUFFIX, MetadataSnapshots, SnapshotWriter
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk import SimDisk

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from odradek_broker.node import Node
-from odradek_broker.processes import free_ports
-from odradek_broker.server import FAILED, OK, _until_stopped, serve
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.local.processes import free_ports
+from odradek_broker.process.node import Node
+from odradek_broker.process.server import FAILED, OK, _until_stopped, serve
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.grpc_network import GrpcNetwork

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from odradek import Admin, NewTopic
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import TopicImage
-from odradek_broker.settings import BrokerSettings
 from odradek_chaos.worlds.simulated.cluster import SimCluster
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from odradek_broker.rpc.replicas import ReplicaService
-from odradek_broker.runtime.waiting_deletes import WaitingDeletes
+from odradek_broker.runtime.replicas.delayed_deletes import WaitingDeletes
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.waiting import check_alive, wait_until_ready
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from odradek import Admin, NewTopic
-from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.wholeness import (
     Leadership,
     NotWhole,

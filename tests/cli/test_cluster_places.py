@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from odradek.cli.failures import CommandFailed
-from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.places import find, remove_unless_named
 
 Run = Callable[..., Any]

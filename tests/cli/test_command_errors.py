@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from odradek.cli import cluster, failures
 from odradek.cli.current import remember
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 
 Run = Callable[..., Any]
 SLOW = pytest.mark.slow  # each is a process or two

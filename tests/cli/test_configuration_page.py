@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from odradek_broker.settings import NONE_LIMIT, BrokerSettings, setting_key
+from odradek_broker.config.settings import NONE_LIMIT, BrokerSettings, setting_key
 
 Run = Callable[..., Any]
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"

@@ -14,7 +14,7 @@ import pytest
 from odradek.cli.checkup.dialling import Outcome, dial
 from odradek.cli.current import remember
 from odradek_broker.commands import checks
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.ports import CallContext, Handlers

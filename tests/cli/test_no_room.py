@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from odradek.cli.failures import NO_ROOM, CommandFailed
-from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.room import room_needed, without_room
 
 Run = Callable[..., Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.demo.story import Demo
 from odradek_chaos.interrupting import listening
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pytest
-from odradek_broker.runtime.fetch_session import MAX_HEADER_BYTES
+from odradek_broker.runtime.streams.fetch_session import MAX_HEADER_BYTES
 from odradek_chaos.worlds.simulated.clock import SimClock
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.wholeness import wait_until_whole
 from odradek_chaos.worlds.processes import ProcessesWorld
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from odradek import Admin, NewTopic, OdradekError, Producer
 from odradek.broker_errors import TopicAlreadyExists
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.records import encode_batch
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.v1 import broker_pb2 as pb

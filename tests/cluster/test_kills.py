@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.kills import MIN_IN_FLIGHT, KillHarness, Outcome, Plan, report
 from odradek_chaos.worlds.processes import ProcessesWorld
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from odradek import Admin, Consumer, OdradekError, Producer
-from odradek_broker.processes import free_ports
+from odradek_broker.local.processes import free_ports
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.v1 import broker_pb2 as pb

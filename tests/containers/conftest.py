@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from odradek_broker.processes import free_ports
+from odradek_broker.local.processes import free_ports
 
 ROOT = Path(__file__).parents[2]
 OWN_BASE = "odradek-base:bookworm"  # what ops/docker/base-image.sh makes

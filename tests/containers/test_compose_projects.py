@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from odradek.cli.main import main
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.worlds.compose.brokers import broker_of
 from odradek_chaos.worlds.compose.project import normalised, project_name
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 
 from tests.pages.reading import ROOT, Block
 from tests.waiting import until

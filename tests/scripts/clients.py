@@ -13,8 +13,8 @@ from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import FollowerFetch
 from odradek_broker.rpc.offsets import LATEST
 from odradek_broker.rpc.replicas import ReplicaService
-from odradek_broker.runtime.replicas import ReplicaManager
-from odradek_broker.runtime.waiting_produces import AnswerCallback, ProduceAnswer
+from odradek_broker.runtime.replicas.delayed_produces import AnswerCallback, ProduceAnswer
+from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_chaos.worlds.simulated.clock import SimClock
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_proto.encoding import encode_batch

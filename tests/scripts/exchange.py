@@ -23,7 +23,7 @@ from odradek_broker.core.partition.messages import (
     OffsetsRequest,
 )
 from odradek_broker.rpc.offsets import EARLIEST, LATEST, OffsetsService
-from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.replicas.replica import HostedReplica
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext, Files
 from odradek_proto.v1 import broker_pb2 as pb

@@ -24,11 +24,11 @@ from odradek_broker.core.partition.messages import (
     ReplicaLog,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
-from odradek_broker.runtime.controller_channel import ControllerChannel
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.isr_channel import IsrChannel
+from odradek_broker.runtime.membership.controller_channel import ControllerChannel
+from odradek_broker.runtime.membership.isr_channel import IsrChannel
+from odradek_broker.runtime.replicas.replica import HostedReplica
 from odradek_broker.storage.log import Log
 from odradek_chaos.lessons.role import Role, goes_on, new_role
 from odradek_proto.transport.ports import Clock

@@ -46,7 +46,7 @@ from odradek_broker.core.metadata.records import MetadataRecord, apply
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
-from odradek_broker.runtime.controller_channel import ControllerUnavailable
+from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import controller_pb2
 from odradek_proto.values import replace

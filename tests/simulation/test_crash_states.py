@@ -139,7 +139,7 @@ def test_very_many_crash_states_are_recovered_from(capsys: pytest.CaptureFixture
 
 # --- what would be noticed -------------------------------------------------------------------------------------------
 
-CHECKPOINTS, VOTES = "odradek_broker.storage.checkpoint_file", "odradek_broker.runtime.quorum_state_file"
+CHECKPOINTS, VOTES = "odradek_broker.storage.checkpoint_file", "odradek_broker.runtime.quorum.state_file"
 
 
 def replace_without_directory_fsync(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from _pytest.mark import ParameterSet
-from odradek_broker.runtime.quorum_node import QuorumNode, QuorumSettings
+from odradek_broker.runtime.quorum.node import QuorumNode, QuorumSettings
 from odradek_chaos.worlds.simulated.clock import SimClock
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_chaos.worlds.simulated.loop import SimLoop

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.replicas.replica import HostedReplica
 from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import run_seed

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 from odradek_audit.history import ERROR, Event
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
-from odradek_broker.settings import BrokerSettings
 from odradek_chaos.workload import PartitionProgress
 from odradek_chaos.worlds.simulated.checks import bounds
 from odradek_chaos.worlds.simulated.checks.bounds import (

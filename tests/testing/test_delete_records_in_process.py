@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from odradek import Admin, Producer, TopicPartition
-from odradek_broker.runtime.waiting_deletes import WaitingDeletes
+from odradek_broker.runtime.replicas.delayed_deletes import WaitingDeletes
 from odradek_broker.testing import AsyncCluster, Cluster
 from odradek_proto.errors import ErrorCode
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from odradek.sync import Admin, Consumer, Producer
-from odradek_broker.config import ConfigError
+from odradek_broker.config.sources import ConfigError
 from odradek_broker.testing import Cluster, ClusterError
 
 RECORDS_BETWEEN_FAILURES = 200

@@ -14,7 +14,14 @@ pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = "odradek_pytest"
-HEAVY = ("grpc", "google.protobuf", "odradek_proto", "odradek_broker.node", "odradek_broker.testing.cluster", "odradek")
+HEAVY = (
+    "grpc",
+    "google.protobuf",
+    "odradek_proto",
+    "odradek_broker.process.node",
+    "odradek_broker.testing.cluster",
+    "odradek",
+)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from odradek_broker.environment import PREFIXES
-from odradek_broker.local_cluster import STATE_FILE, ClusterError, LocalCluster
+from odradek_broker.config.environment import PREFIXES
+from odradek_broker.local.cluster import STATE_FILE, ClusterError, LocalCluster
 
 Facts = dict[str, str]
 NODE_ID = "node.id=0"  # a placeholder: the settings are looked at, no node is started
@@ -54,7 +54,7 @@ def of_local_cluster(directory: Path) -> list[Facts]:
 
 def of_settings(path: Path | None, environment: Mapping[str, str]) -> list[Facts]:
     """What a broker with this file and this environment would refuse or not use."""
-    from odradek_broker.config import ConfigError, load
+    from odradek_broker.config.sources import ConfigError, load
 
     about = str(path) if path is not None else "environment"
     given = any(name.endswith("_NODE_ID") for name in environment if name.startswith(PREFIXES))
@@ -69,7 +69,7 @@ def of_settings(path: Path | None, environment: Mapping[str, str]) -> list[Facts
 
 
 def _names_node(path: Path | None) -> bool:
-    from odradek_broker.config import read_file
+    from odradek_broker.config.sources import read_file
 
     return path is not None and "node.id" in read_file(path)
 

@@ -16,7 +16,7 @@ from odradek_broker.commands.failing import USAGE, CommandFailed
 from odradek_broker.commands.server_health import health
 
 if TYPE_CHECKING:
-    from odradek_broker.config import LoadedConfig
+    from odradek_broker.config.sources import LoadedConfig
 
 app = typer.Typer(
     help="Run one broker or controller; show its settings.",
@@ -45,8 +45,8 @@ def run(config: ConfigFile = None, overrides: Overrides = None) -> None:
     if not __debug__:
         raise CommandFailed("assertions are part of the broker", hint="start it without python -O", exit_code=USAGE)
     loaded = _load(config, overrides)
-    from odradek_broker.config import ConfigError
-    from odradek_broker.server import run as run_node
+    from odradek_broker.config.sources import ConfigError
+    from odradek_broker.process.server import run as run_node
 
     try:
         code = run_node(loaded)
@@ -64,9 +64,9 @@ def show_config(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the final settings and where each comes from. Checks them as `server run` would."""
-    from odradek_broker.config import as_text
-    from odradek_broker.server import single_node_defaults
-    from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings, ConfigError
+    from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings, ConfigError
+    from odradek_broker.config.sources import as_text
+    from odradek_broker.process.server import single_node_defaults
 
     loaded = _load(config, overrides)
     try:
@@ -99,7 +99,7 @@ def show_config(
 
 
 def _load(path: Path | None, overrides: list[str] | None) -> LoadedConfig:
-    from odradek_broker import config
+    from odradek_broker.config.sources import sources as config
 
     try:
         return config.load(path, environment=os.environ, overrides=overrides or ())

@@ -12,8 +12,8 @@ from prometheus_client.core import Metric
 
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.metrics.families import Labels, counter, gauge, gauges
-from odradek_broker.runtime.controller_node import ControllerNode
-from odradek_broker.runtime.quorum_node import QuorumNode
+from odradek_broker.runtime.controller.node import ControllerNode
+from odradek_broker.runtime.quorum.node import QuorumNode
 
 CONTROLLER = "kafka_controller_kafkacontroller_"
 RAFT = "kafka_server_raft_metrics_"

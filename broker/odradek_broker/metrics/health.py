@@ -6,8 +6,8 @@ controller is ready when it knows the leader of the quorum. What is not ready mu
 
 from __future__ import annotations
 
-from odradek_broker.broker import Broker
 from odradek_broker.metrics.observed import ObservedNode
+from odradek_broker.process.broker import Broker
 
 
 def why_dead(node: ObservedNode) -> list[str]:

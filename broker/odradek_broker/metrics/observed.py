@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from odradek_broker.broker import Broker
-from odradek_broker.runtime.controller_node import ControllerNode
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.process.broker import Broker
+from odradek_broker.runtime.controller.node import ControllerNode
 from odradek_broker.runtime.counters import Counters
-from odradek_broker.runtime.metadata_feed import MetadataFeed
-from odradek_broker.runtime.quorum_node import QuorumNode
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
+from odradek_broker.runtime.quorum.node import QuorumNode
 
 
 class ObservedNode(Protocol):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 
 from odradek_broker.metrics.families import Labels, counter, gauge, gauges, sliced
-from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.replicas.replica import HostedReplica
 
 if TYPE_CHECKING:
-    from odradek_broker.broker import Broker
+    from odradek_broker.process.broker import Broker
 
 Value = Callable[[HostedReplica], float]
 NO_EPOCH = -1

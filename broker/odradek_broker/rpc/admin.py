@@ -14,7 +14,7 @@ from odradek_proto.transport.ports import CallContext, CallRejected, UnaryHandle
 from odradek_proto.v1 import admin_pb2
 
 from odradek_broker.rpc.admin_configs import DescribeOwn
-from odradek_broker.runtime.controller_channel import ControllerUnavailable
+from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 
 METHODS = (
     "CreateTopics",

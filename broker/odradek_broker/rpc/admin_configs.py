@@ -13,10 +13,10 @@ from dataclasses import MISSING, fields
 
 from odradek_proto.v1 import admin_pb2
 
+from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
 from odradek_broker.core.metadata.config_sources import ConfigSource, broker_sources, config_entry
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS
-from odradek_broker.settings import FIELD_BY_KEY, BrokerSettings
 
 DescribeOwn = Callable[[admin_pb2.DescribeConfigsRequest], "admin_pb2.DescribeConfigsResponse | None"]
 TYPES = {bool: "boolean", int: "long", float: "double", str: "string"}

@@ -17,11 +17,16 @@ from odradek_proto.transport.ports import CallContext, CallRejected, Clock, File
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.runtime.counters import Counters
-from odradek_broker.runtime.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.produce_session import DEFAULT_TIMEOUT_MS, ProduceSession, fill_answer, parse_produce
-from odradek_broker.runtime.replicas import ReplicaManager
-from odradek_broker.runtime.unsent import UnsentAnswers
-from odradek_broker.runtime.waiting_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.streams.backpressure import UnsentAnswers
+from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
+from odradek_broker.runtime.streams.produce_session import (
+    DEFAULT_TIMEOUT_MS,
+    ProduceSession,
+    fill_answer,
+    parse_produce,
+)
 
 PRODUCE_MARGIN_MS = 5_000  # a caller's deadline is given this much beyond the request's own timeout
 

@@ -23,7 +23,7 @@ from odradek_proto.v1 import admin_pb2
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.metadata.image import MetadataImage, TopicImage
-from odradek_broker.runtime.controller_channel import ControllerUnavailable
+from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 
 CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
 AUTO_CREATE_TIMEOUT_MS = 1_500  # the caller waits for its metadata meanwhile, and asks again anyway

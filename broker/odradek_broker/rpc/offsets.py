@@ -18,7 +18,7 @@ from odradek_proto.transport.ports import CallContext, Files
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.runtime.hosted import HostedReplica
+from odradek_broker.runtime.replicas.replica import HostedReplica
 from odradek_broker.storage.errors import CannotDecompress, LogCorrupted, StorageError
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3

@@ -15,7 +15,7 @@ from odradek_proto.transport.ports import CallContext
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.v1 import controller_pb2
 
-from odradek_broker.runtime.controller_channel import ControllerChannel, ControllerUnavailable
+from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
 
 ALLOCATE = "/odradek.v1.Controller/AllocateProducerIds"
 LAST_EPOCH = (1 << 15) - 1

@@ -16,8 +16,8 @@ from odradek_proto.transport.ports import CallContext
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.replicas import ReplicaManager
+from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.replicas.replica import HostedReplica
 
 
 class ReplicaService:

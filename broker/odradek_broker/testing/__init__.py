@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek_broker.local_cluster import ClusterError
+    from odradek_broker.local.cluster import ClusterError
     from odradek_broker.testing.async_cluster import AsyncCluster
     from odradek_broker.testing.cluster import Cluster
 
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> object:
 
         return AsyncCluster
     if name == "ClusterError":
-        from odradek_broker.local_cluster import ClusterError
+        from odradek_broker.local.cluster import ClusterError
 
         return ClusterError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

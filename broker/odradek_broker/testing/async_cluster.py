@@ -18,8 +18,8 @@ from odradek_proto.transport.ports import NetworkError
 from odradek_proto.v1 import admin_pb2
 
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
-from odradek_broker.local_cluster import ClusterError
-from odradek_broker.node import Node
+from odradek_broker.local.cluster import ClusterError
+from odradek_broker.process.node import Node
 from odradek_broker.testing.layout import HeldPort, Layout, as_text, broker_settings, check_settings
 from odradek_broker.testing.member import Member
 from odradek_broker.testing.readiness import not_in_sync, not_leading, not_noticed, not_ready, not_reassigned

@@ -16,10 +16,10 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from odradek_broker import config
-from odradek_broker.local_cluster import ClusterError
-from odradek_broker.processes import HOST
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.config.sources import sources as config
+from odradek_broker.local.cluster import ClusterError
+from odradek_broker.local.processes import HOST
 
 IDENTITY_FILE = "cluster-identity.json"
 OWN_SETTINGS = ("node.id", "cluster.id", "listeners", "controller.quorum.voters", "log.dirs", "process.roles")

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from odradek_proto.transport.clock import LoopClock
 
-from odradek_broker.node import Node
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.process.node import Node
 from odradek_broker.testing.files import BrokerFiles
 from odradek_broker.testing.layout import HeldPort
 from odradek_broker.testing.network import BrokerNetwork

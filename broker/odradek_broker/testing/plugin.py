@@ -48,7 +48,7 @@ class Clusters:
 
     def get(self, brokers: int = DEFAULT_BROKERS, settings: Mapping[str, object] | None = None) -> Cluster:
         """A cluster with all its brokers up; a broken one makes way for a new one."""
-        from odradek_broker.local_cluster import ClusterError
+        from odradek_broker.local.cluster import ClusterError
         from odradek_broker.testing.cluster import Cluster
 
         wanted = Wanted(brokers, settings or {})

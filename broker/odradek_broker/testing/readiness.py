@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.core.metadata.image import MetadataImage
-from odradek_broker.node import Node
+from odradek_broker.process.node import Node
 
 
 def not_ready(nodes: Mapping[int, Node]) -> str:

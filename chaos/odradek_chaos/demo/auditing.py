@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 
 from odradek_chaos.demo.state import FAILED, Audited
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer, TopicPartition
 from odradek.cli.status import gather_status
-from odradek_broker.local_cluster import LocalCluster
+from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.transport.clock import LoopClock
 
 from odradek_chaos.demo.auditing import LOCAL, arguments, as_command, audit, engine, report_path

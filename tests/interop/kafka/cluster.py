@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from odradek_broker.processes import free_ports
+from odradek_broker.local.processes import free_ports
 
 from tests.interop.kafka.java import java_command, run_java
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from odradek.cli.failures import USAGE
-from odradek_broker.local_cluster import ClusterError, LocalCluster
+from odradek_broker.local.cluster import ClusterError, LocalCluster
 
 from odradek_chaos.worlds.real import Place
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
-from odradek_broker.node import Node
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.settings import BrokerSettings
+from odradek_broker.process.node import Node
+from odradek_broker.runtime.replicas.replica import HostedReplica
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Network
 

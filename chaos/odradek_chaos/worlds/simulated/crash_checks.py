@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from odradek_broker.core.partition.epochs import EpochCache
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.core.quorum.messages import SnapshotId
-from odradek_broker.runtime.quorum_opening import OpenedQuorumLog, open_quorum_log
-from odradek_broker.runtime.quorum_state_file import read_quorum_state
+from odradek_broker.runtime.quorum.opening import OpenedQuorumLog, open_quorum_log
+from odradek_broker.runtime.quorum.state_file import read_quorum_state
 from odradek_broker.storage.directory import METADATA_PARTITION, LogDirectory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.segment import Segment

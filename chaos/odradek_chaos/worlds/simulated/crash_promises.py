@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from struct import Struct
 
-from odradek_broker.runtime.quorum_state_file import QUORUM_STATE
+from odradek_broker.runtime.quorum.state_file import QUORUM_STATE
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSET_CHECKPOINT,

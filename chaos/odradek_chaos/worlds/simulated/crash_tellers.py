@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from odradek_broker.core.partition.messages import WriteEpochs
 from odradek_broker.core.quorum.messages import AppendRecords, QuorumState, SnapshotId, TruncateLog
-from odradek_broker.runtime.quorum_opening import OpenedQuorumLog, open_quorum_log
-from odradek_broker.runtime.quorum_state_file import read_quorum_state, write_quorum_state
+from odradek_broker.runtime.quorum.opening import OpenedQuorumLog, open_quorum_log
+from odradek_broker.runtime.quorum.state_file import read_quorum_state, write_quorum_state
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter

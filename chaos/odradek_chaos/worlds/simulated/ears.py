@@ -21,7 +21,7 @@ from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, 
 from odradek_chaos.worlds.simulated.checks.seen import METADATA
 
 if TYPE_CHECKING:
-    from odradek_broker.runtime.hosted import HostedReplica
+    from odradek_broker.runtime.replicas.replica import HostedReplica
 
     from odradek_chaos.worlds.simulated.world import World
 

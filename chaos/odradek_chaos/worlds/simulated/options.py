@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from random import Random
 from typing import Any
 
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.partition.messages import TruncationMode
-from odradek_broker.settings import BrokerSettings
 
 from odradek_chaos.worlds.simulated.checks.names import check_names
 from odradek_chaos.worlds.simulated.kinds import ALL_NEMESES, KINDS, SAFE_NEMESES, Owed

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.node import Node
-from odradek_broker.runtime.hosted import HostedReplica
-from odradek_broker.runtime.quorum_node import Standing
+from odradek_broker.process.node import Node
+from odradek_broker.runtime.quorum.node import Standing
+from odradek_broker.runtime.replicas.replica import HostedReplica
 from odradek_proto.formats import CLEAN_SHUTDOWN
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants

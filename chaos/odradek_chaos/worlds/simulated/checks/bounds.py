@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from odradek_broker.node import Node
+from odradek_broker.process.node import Node
 
 MOST_TASKS = 2_000  # unfinished tasks of one process; a run's clients and partitions need some dozens
 MOST_WAITING = 1_000  # produces or fetches that wait at one replica

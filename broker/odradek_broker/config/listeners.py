@@ -1,0 +1,189 @@
+"""Listeners: where a node listens, where it says that it does, and who is meant to come in by which.
+
+As in Kafka, a listener is a name with an address. Clients come in by any listener that is not a controllers' one and
+are told the addresses of that same listener, so that each network has its own; brokers use the inter-broker listener.
+Controllers find each other by `controller.quorum.voters` alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+from odradek_broker.config.settings import BrokerSettings, ConfigError
+
+ANY_ADDRESS = "0.0.0.0"
+LOOPBACK_OF = {ANY_ADDRESS: "127.0.0.1", "[::]": "[::1]"}
+WILDCARDS = frozenset(LOOPBACK_OF)
+GRPC = "GRPC"
+KAFKA_PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_LISTENER = re.compile(r"([A-Za-z][A-Za-z0-9_]*)://(\[[^\]]*\]|[^:/\s]*):(\d{1,5})")
+_VOTER = re.compile(r"(\d+)@(\[[^\]]+\]|[^@:/\s]+):(\d{1,5})")
+MAX_PORT = 65_535
+
+
+def parse_listeners(text: str) -> dict[str, str]:
+    """`GRPC://127.0.0.1:50051,CONTROLLER://...` as a mapping of names to addresses. Raises `ConfigError`.
+
+    Names are put into capitals, as Kafka does. No host means every interface.
+    """
+    found: dict[str, str] = {}
+    for part in _items(text):
+        match = _LISTENER.fullmatch(part)
+        if match is None or int(match[3]) > MAX_PORT:
+            raise ConfigError(f"a listener looks like GRPC://127.0.0.1:50051, not {part!r}")
+        name = match[1].upper()
+        if name in found:
+            raise ConfigError(f"the listener {name} is named twice in {text!r}")
+        found[name] = f"{match[2] or ANY_ADDRESS}:{match[3]}"
+    return found
+
+
+def parse_voters(text: str) -> dict[int, str]:
+    """`1@127.0.0.1:50061,2@...` as a mapping of ids to addresses. Raises `ConfigError`."""
+    found: dict[int, str] = {}
+    for part in _items(text):
+        match = _VOTER.fullmatch(part)
+        if match is None or int(match[3]) > MAX_PORT:
+            raise ConfigError(f"controller.quorum.voters looks like 1@127.0.0.1:50061,2@..., not {part!r}")
+        if int(match[1]) in found:
+            raise ConfigError(f"the voter {match[1]} is named twice in {text!r}")
+        found[int(match[1])] = f"{match[2]}:{match[3]}"
+    return found
+
+
+def parse_protocols(text: str) -> dict[str, str]:
+    """`GRPC:GRPC,GRPC_HOST:GRPC` as a mapping of listener names to protocols. Raises `ConfigError`."""
+    found: dict[str, str] = {}
+    for part in _items(text):
+        name, colon, protocol = (piece.strip().upper() for piece in part.partition(":"))
+        if not colon or not _NAME.fullmatch(name):
+            raise ConfigError(f"listener.security.protocol.map looks like GRPC:GRPC,GRPC_HOST:GRPC, not {part!r}")
+        if name in found:
+            raise ConfigError(f"listener.security.protocol.map names the listener {name} twice")
+        if protocol in KAFKA_PROTOCOLS and protocol != GRPC:
+            raise ConfigError(
+                f"listener.security.protocol.map: {name} is to speak {protocol}, which odradek does not; "
+                f"only {GRPC} is there: {name}:{GRPC}"
+            )
+        if protocol != GRPC:
+            raise ConfigError(
+                f"listener.security.protocol.map: unknown protocol {protocol!r} for the listener {name}; "
+                f"only {GRPC} is there: {name}:{GRPC}"
+            )
+        found[name] = protocol
+    return found
+
+
+def _items(text: str) -> list[str]:
+    return [piece for piece in (part.strip() for part in text.split(",")) if piece]
+
+
+def controller_listeners(settings: BrokerSettings) -> set[str]:
+    """Names of the listeners that only other nodes may talk to."""
+    return {name.upper() for name in _items(settings.controller_listener_names)}
+
+
+def client_listeners(settings: BrokerSettings) -> dict[str, str]:
+    """The listeners for clients and brokers, and where they are bound."""
+    hidden = controller_listeners(settings)
+    return {name: address for name, address in parse_listeners(settings.listeners).items() if name not in hidden}
+
+
+def inter_broker_listener(settings: BrokerSettings) -> str:
+    """The name of the listener by which brokers reach each other; names of listeners are in capitals, as in Kafka."""
+    return settings.inter_broker_listener_name.upper()
+
+
+def metrics_address(settings: BrokerSettings) -> str:
+    """Where metrics and health are to be served; empty when they are not. Raises `ConfigError`."""
+    found = parse_listeners(settings.odradek_metrics_listener)
+    if found and list(found) != ["HTTP"]:
+        raise ConfigError(
+            f"odradek.metrics.listener looks like HTTP://127.0.0.1:9404, not {settings.odradek_metrics_listener!r}"
+        )
+    return found.get("HTTP", "")
+
+
+def beyond_loopback(settings: BrokerSettings) -> dict[str, str]:
+    """The listeners that other machines may reach, that of the metrics too, and where they are bound."""
+    bound = parse_listeners(settings.listeners) | parse_listeners(settings.odradek_metrics_listener)
+    return {name: address for name, address in bound.items() if not is_loopback(address.rpartition(":")[0])}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this host is the machine itself. A name is only when it is `localhost`."""
+    return host in ("localhost", "[::1]") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+
+
+def dialable(address: str) -> str:
+    """The address under which this very machine finds a listener that is bound to it."""
+    host, _, port = address.rpartition(":")
+    return f"{LOOPBACK_OF.get(host, host)}:{port}"
+
+
+def check_listeners(settings: BrokerSettings) -> None:
+    """That every listener has a protocol and an address that others can use. Raises `ConfigError`."""
+    bound = parse_listeners(settings.listeners)
+    _check_protocols(settings, bound)
+    _check_addresses(settings, bound)
+    metrics_address(settings)
+    if "broker" in _items(settings.process_roles):
+        _check_inter_broker(settings)
+    if settings.controller_quorum_voters:
+        voters = parse_voters(settings.controller_quorum_voters)
+        wild = next((address for address in voters.values() if address.rpartition(":")[0] in WILDCARDS), None)
+        if wild is not None and len(voters) > 1:
+            raise ConfigError(f"controller.quorum.voters: other nodes cannot dial {wild}; name the host there")
+
+
+def _check_protocols(settings: BrokerSettings, bound: dict[str, str]) -> None:
+    protocols = parse_protocols(settings.listener_security_protocol_map)
+    for name in bound:
+        if name in protocols or name in controller_listeners(settings):
+            continue  # Kafka, too, does not ask for the controllers' protocol when nobody says it
+        if name in KAFKA_PROTOCOLS:
+            raise ConfigError(
+                f"the listener {name} speaks Kafka's wire protocol, which odradek does not yet; "
+                f"a gRPC listener looks like GRPC://127.0.0.1:50051"
+            )
+        raise ConfigError(
+            f"the listener {name} has no protocol: set listener.security.protocol.map="
+            f"{settings.listener_security_protocol_map},{name}:{GRPC}"
+        )
+
+
+def _check_addresses(settings: BrokerSettings, bound: dict[str, str]) -> None:
+    """What others are told to dial must be an address of one machine."""
+    hidden = controller_listeners(settings)
+    advertised = parse_listeners(settings.advertised_listeners)
+    for name, address in {**bound, **advertised}.items():
+        if name not in bound:
+            raise ConfigError(
+                f"advertised.listeners names {name}, which is not one of the listeners {', '.join(bound)}: "
+                f"add {name}://0.0.0.0:PORT to listeners"
+            )
+        if name not in hidden and address.rpartition(":")[0] in WILDCARDS:
+            raise ConfigError(
+                f"clients cannot dial {name}://{address}: "
+                f"set advertised.listeners={name}://HOST:PORT to where they find this broker"
+            )
+        if name in advertised and address.endswith(":0"):
+            raise ConfigError(f"advertised.listeners: {name}://{address} has no port that could be dialled")
+    taken: dict[str, str] = {}
+    for name, address in bound.items():
+        if not address.endswith(":0") and taken.setdefault(address, name) != name:
+            raise ConfigError(f"the listeners {taken[address]} and {name} have the same address {address}")
+
+
+def _check_inter_broker(settings: BrokerSettings) -> None:
+    """Brokers must have a listener by which they reach each other."""
+    name = inter_broker_listener(settings)
+    clients = client_listeners(settings)
+    if not clients:
+        raise ConfigError("a broker needs a listener for clients, for example GRPC://127.0.0.1:50051")
+    if name not in clients:
+        raise ConfigError(
+            f"inter.broker.listener.name={settings.inter_broker_listener_name} is not one of the listeners "
+            f"{', '.join(clients)}: set it to the one by which brokers reach each other"
+        )

@@ -1,0 +1,59 @@
+"""The least and largest values of a broker's numbers, as Kafka's validators have them.
+
+Where Kafka checks nothing and a value could do nothing but harm (an interval of 0 ms between heartbeats), the range
+says so here. Topic settings among a broker's have theirs with the topic's, in `topic_configs`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek_broker.config.settings import BrokerSettings, ConfigError, setting_key
+from odradek_broker.core.metadata.config_types import INT_MAX, LONG_MAX
+
+SMALLEST_SEGMENT: Final = 14  # as for the topic setting segment.bytes
+
+RANGES: Final[dict[str, tuple[int, int]]] = {
+    "node_id": (0, INT_MAX),
+    "num_partitions": (1, INT_MAX),
+    "default_replication_factor": (1, INT_MAX),
+    "leader_imbalance_check_interval_seconds": (1, LONG_MAX),
+    "replica_lag_time_max_ms": (1, LONG_MAX),
+    "replica_fetch_wait_max_ms": (0, INT_MAX),
+    "replica_fetch_min_bytes": (0, INT_MAX),
+    "replica_fetch_max_bytes": (1, INT_MAX),  # Kafka: from 0 on, which means one batch at a time; so does 1
+    "replica_fetch_response_max_bytes": (1, INT_MAX),  # the same
+    "replica_fetch_backoff_ms": (0, INT_MAX),
+    "replica_high_watermark_checkpoint_interval_ms": (1, LONG_MAX),
+    "log_flush_offset_checkpoint_interval_ms": (1, INT_MAX),  # Kafka: from 0 on; that would write without a pause
+    "log_flush_start_offset_checkpoint_interval_ms": (1, INT_MAX),  # the same
+    "log_retention_check_interval_ms": (1, LONG_MAX),
+    "producer_id_expiration_ms": (1, INT_MAX),
+    "broker_heartbeat_interval_ms": (1, INT_MAX),
+    "broker_session_timeout_ms": (1, INT_MAX),
+    "controller_quorum_election_timeout_ms": (1, INT_MAX),
+    "controller_quorum_fetch_timeout_ms": (1, INT_MAX),
+    "controller_quorum_election_backoff_max_ms": (1, INT_MAX),
+    "controller_quorum_request_timeout_ms": (1, INT_MAX),
+    "controller_quorum_retry_backoff_ms": (1, INT_MAX),
+    "metadata_log_max_record_bytes_between_snapshots": (1, LONG_MAX),
+    "metadata_log_max_snapshot_interval_ms": (0, LONG_MAX),
+    "metadata_log_segment_bytes": (SMALLEST_SEGMENT, INT_MAX),
+    "metadata_log_segment_ms": (1, LONG_MAX),
+    "metadata_max_retention_bytes": (-1, LONG_MAX),
+    "metadata_max_retention_ms": (-1, LONG_MAX),
+    "fetch_max_bytes": (1_024, INT_MAX),
+    "request_timeout_ms": (1, INT_MAX),
+    "odradek_session_grace_ms": (0, INT_MAX),
+    "odradek_cache_bytes": (0, LONG_MAX),
+    "odradek_stream_credit_bytes": (1, LONG_MAX),
+}
+
+
+def check_ranges(settings: BrokerSettings) -> None:
+    """Raises `ConfigError` for the first number that is out of its range."""
+    for name, (least, largest) in RANGES.items():
+        value = getattr(settings, name)
+        if not least <= value <= largest:
+            limit = f"at least {least}" if value < least else f"at most {largest}"
+            raise ConfigError(f"{setting_key(name)}={value} cannot work: it must be {limit}")

@@ -1,0 +1,71 @@
+"""What holds for one topic on this broker: its own setting, else a dynamic default, else the broker's file."""
+
+from __future__ import annotations
+
+from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS, effective_config
+from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode
+from odradek_broker.storage.settings import LogSettings
+
+
+def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
+    """The broker's own values of topic settings by the topics' names, as the controller shows and checks them."""
+    found: dict[str, str] = {}
+    for name, definition in TOPIC_CONFIGS.items():
+        field = FIELD_BY_KEY.get(definition.server_name)
+        if field is not None:
+            value = getattr(settings, field)
+            found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+class _TopicReader:
+    """Reads one topic's settings as numbers."""
+
+    def __init__(self, settings: BrokerSettings, image: MetadataImage, topic: str) -> None:
+        self._defaults = topic_defaults(settings)
+        self._image = image
+        self._topic = topic
+        self._broker_id = settings.node_id
+
+    def integer(self, name: str) -> int:
+        return int(effective_config(self._image, self._topic, name, self._defaults, self._broker_id).value)
+
+
+def partition_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> PartitionSettings:
+    """What the core of a partition of this topic goes by."""
+    of = _TopicReader(settings, image, topic).integer
+    return PartitionSettings(
+        min_insync_replicas=of("min.insync.replicas"),
+        replica_lag_time_max_ms=settings.replica_lag_time_max_ms,
+        max_message_bytes=of("max.message.bytes"),
+        segment_bytes=of("segment.bytes"),
+        message_timestamp_before_max_ms=of("message.timestamp.before.max.ms"),
+        message_timestamp_after_max_ms=of("message.timestamp.after.max.ms"),
+        replica_fetch_backoff_ms=settings.replica_fetch_backoff_ms,
+        replica_fetch_max_bytes=settings.replica_fetch_max_bytes,
+        producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        flush_before_ack=settings.odradek_fsync == "before-ack",
+    )
+
+
+def log_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> LogSettings:
+    """What the log of a partition of this topic goes by."""
+    of = _TopicReader(settings, image, topic).integer
+    return LogSettings(
+        segment_bytes=of("segment.bytes"),
+        segment_ms=of("segment.ms"),
+        segment_jitter_ms=of("segment.jitter.ms"),
+        segment_index_bytes=of("segment.index.bytes"),
+        index_interval_bytes=of("index.interval.bytes"),
+        retention_ms=of("retention.ms"),
+        retention_bytes=of("retention.bytes"),
+        file_delete_delay_ms=of("file.delete.delay.ms"),
+        producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        accept_straddling=settings.odradek_truncation_mode == TruncationMode.HIGH_WATERMARK.value,
+        flush_before_ack=settings.odradek_fsync == "before-ack",
+        flush_messages=of("flush.messages"),
+        flush_ms=of("flush.ms"),
+        max_message_bytes=of("max.message.bytes"),
+    )

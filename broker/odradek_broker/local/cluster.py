@@ -1,0 +1,368 @@
+"""A cluster of real broker processes on this machine: start, find again, kill, freeze, stop.
+
+`odradek cluster up`, the demo, the chaos tool and the tests all use this. A cluster is described by `cluster.json` in
+its directory: which nodes, which addresses, which processes. A process is only ever signalled after its start time
+has been compared with the recorded one, so that a pid that was given to somebody else is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from odradek_broker.local.processes import HOST, free_ports, is_free, process_state, start_time
+
+STATE_FILE = "cluster.json"
+METRICS_SETTING = "odradek.metrics.listener"
+MALLOC_ARENAS = "2"  # of glibc: one for each of gRPC's threads wastes a fifth of the memory under load
+TAIL_BYTES = 65_536  # of a node's output, to show its last lines
+
+
+def _up(directory: Path) -> str:
+    """The command that starts the cluster there, as a shell takes it."""
+    return f"odradek cluster up --data {shlex.quote(str(directory))}"
+
+
+class ClusterError(Exception):
+    """The cluster cannot be started, found or changed: a sentence, and in `hint` what to try."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(slots=True)
+class NodeProcess:
+    """One node as it was last started."""
+
+    node_id: int
+    grpc: str
+    controller: str
+    log_directory: str
+    pid: int = 0
+    metrics: str = ""  # where metrics and health are served, empty when they are not
+    started: str = ""  # the kernel's start time of the process, to tell it from a later one with the same pid
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """Nodes in one directory. Every change is written to `cluster.json` at once."""
+
+    directory: Path
+    cluster_id: str
+    nodes: dict[int, NodeProcess]
+    settings: dict[str, str] = field(default_factory=dict)
+    temporary: bool = False  # made by us in a temporary place: it goes when the cluster goes down
+    _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    # --- Making and finding -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        temporary: bool = False,
+    ) -> LocalCluster:
+        """Lay out a new cluster on free ports; starts nothing. Raises `ClusterError` when one is there already."""
+        directory = directory.absolute()
+        if cls.exists(directory):
+            raise ClusterError(f"{directory} already holds a cluster", hint=f"`{_up(directory)}` starts it")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise ClusterError(
+                    f"{directory} holds other files", hint="name a directory that is empty or not there with --data"
+                )
+        except OSError as error:
+            raise ClusterError(
+                f"cannot make {directory}: {error.strerror}", hint="name another place with --data"
+            ) from error
+        ports = free_ports(2 * brokers)
+        nodes = {
+            node_id: NodeProcess(
+                node_id,
+                f"{HOST}:{ports[2 * index]}",
+                f"{HOST}:{ports[2 * index + 1]}",
+                str(directory / f"broker-{node_id}"),
+            )
+            for index, node_id in enumerate(range(1, brokers + 1))
+        }
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        cluster = cls(directory, cluster_id, nodes, dict(settings or {}), temporary)
+        cluster.place_metrics()
+        cluster.save()
+        return cluster
+
+    @staticmethod
+    def exists(directory: Path) -> bool:
+        """Whether a cluster was laid out there."""
+        return (directory / STATE_FILE).exists()
+
+    @classmethod
+    def load(cls, directory: Path) -> LocalCluster:
+        """Find a cluster again. Raises `ClusterError`."""
+        path = directory.absolute() / STATE_FILE
+        try:
+            state = json.loads(path.read_text())
+            nodes = {int(node["node_id"]): NodeProcess(**node) for node in state["nodes"]}
+            temporary = bool(state.get("temporary", False))
+            cluster = cls(directory.absolute(), state["cluster_id"], nodes, state["settings"], temporary)
+            cluster._move_in()
+            return cluster
+        except (FileNotFoundError, NotADirectoryError):
+            raise ClusterError(f"there is no cluster in {directory}", hint=f"`{_up(directory)}` starts one") from None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ClusterError(f"{path} cannot be read ({error})", hint="was it edited? A copy may help") from error
+
+    def _move_in(self) -> None:
+        """Use the logs of this directory, also when it was copied or moved since: the file names those of then.
+
+        The processes that a copy speaks of are those of the original.
+        """
+        for node in self.nodes.values():
+            before = Path(node.log_directory)
+            if before.parent == self.directory:
+                continue
+            node.log_directory = str(self.directory / before.name)
+            if self.exists(before.parent) and not before.parent.samefile(self.directory):
+                node.pid, node.started = 0, ""
+                self.temporary = False
+
+    def refresh(self) -> None:
+        """See what other processes (`odradek chaos restart`) wrote since. Raises `ClusterError`."""
+        self.nodes = type(self).load(self.directory).nodes
+
+    def renew_taken_ports(self) -> list[str]:
+        """Give nodes whose ports somebody else took new ones; returns the addresses that were taken.
+
+        Only while no node runs: every node must be told the controllers' addresses when it starts.
+        """
+        taken = [
+            address
+            for node in self.nodes.values()
+            for address in (node.grpc, node.controller, node.metrics)
+            if address and not is_free(address)
+        ]
+        if taken:
+            assert not any(self.running(node_id) for node_id in self.nodes), taken
+            ports = iter(free_ports(2 * len(self.nodes)))
+            for node in self.nodes.values():
+                node.grpc, node.controller = f"{HOST}:{next(ports)}", f"{HOST}:{next(ports)}"
+                node.metrics = ""
+            self.place_metrics()
+            self.save()
+        return taken
+
+    def place_metrics(self) -> None:
+        """Give each node an address of its own when `odradek.metrics.listener` leaves the port to us."""
+        wanted = self.settings.get(METRICS_SETTING, "")
+        if not wanted.endswith(":0"):
+            for node in self.nodes.values():
+                node.metrics = wanted.rpartition("//")[2]
+            return
+        host = wanted.rpartition("//")[2].rpartition(":")[0]
+        unplaced = [node for node in self.nodes.values() if node.metrics.rpartition(":")[0] != host]
+        for node, port in zip(unplaced, free_ports(len(unplaced)), strict=True):
+            node.metrics = f"{host}:{port}"
+
+    def save(self) -> None:
+        state = {
+            "cluster_id": self.cluster_id,
+            "settings": self.settings,
+            "temporary": self.temporary,
+            "nodes": [asdict(node) for node in self.nodes.values()],
+        }
+        temporary = self.directory / f"{STATE_FILE}.{os.getpid()}"
+        temporary.write_text(json.dumps(state, indent=2) + "\n")
+        temporary.replace(self.directory / STATE_FILE)
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses for clients, comma-separated."""
+        return ",".join(node.grpc for node in self.nodes.values())
+
+    def remove(self) -> None:
+        """Remove what this cluster has written; the directory goes as well when nothing else is in it."""
+        for node in self.nodes.values():
+            shutil.rmtree(node.log_directory, ignore_errors=True)
+            self.log_file(node.node_id).unlink(missing_ok=True)
+        (self.directory / STATE_FILE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else's files are in it
+            self.directory.rmdir()
+
+    def replicas(self) -> dict[str, Path]:
+        """Broker ids and their log directories, as the audit wants them."""
+        return {str(node.node_id): Path(node.log_directory) for node in self.nodes.values()}
+
+    # --- Processes --------------------------------------------------------------------------------------------------
+
+    def start(self, node_id: int, extra: Mapping[str, str] | None = None) -> NodeProcess:
+        """Start one node's process, unless it runs."""
+        node = self._node(node_id)
+        if self.running(node_id):
+            return node
+        Path(node.log_directory).mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "odradek_broker"]
+        metrics = {METRICS_SETTING: f"HTTP://{node.metrics}"} if node.metrics else {}
+        for key, value in {**self._settings_of(node), **self.settings, **metrics, **(extra or {})}.items():
+            command += ["-X", f"{key}={value}"]
+        with open(self.log_file(node_id), "ab") as output:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={"MALLOC_ARENA_MAX": MALLOC_ARENAS, **os.environ},
+            )
+        self._children[node_id] = child
+        node.pid, node.started = child.pid, start_time(child.pid)
+        self.save()
+        return node
+
+    def start_all(self) -> None:
+        for node_id in self.nodes:
+            self.start(node_id)
+
+    def _settings_of(self, node: NodeProcess) -> dict[str, str]:
+        voters = ",".join(f"{other.node_id}@{other.controller}" for other in self.nodes.values())
+        return {
+            "node.id": str(node.node_id),
+            "cluster.id": self.cluster_id,
+            "listeners": f"GRPC://{node.grpc},CONTROLLER://{node.controller}",
+            "controller.quorum.voters": voters,
+            "log.dirs": node.log_directory,
+            "default.replication.factor": str(min(3, len(self.nodes))),
+            "min.insync.replicas": "2" if len(self.nodes) >= 3 else "1",
+        }
+
+    def log_file(self, node_id: int) -> Path:
+        return self.directory / f"broker-{node_id}.log"
+
+    def last_lines(self, node_id: int, count: int = 15) -> list[str]:
+        """The end of what a node said."""
+        try:
+            with open(self.log_file(node_id), "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+                return file.read().decode(errors="replace").splitlines()[-count:]
+        except FileNotFoundError:
+            return []
+
+    def running(self, node_id: int) -> bool:
+        """Whether the recorded process still lives; a frozen one does."""
+        node = self._node(node_id)
+        child = self._children.get(node_id)
+        if child is not None:
+            gone = child.poll() is not None  # also takes note of its end, so that no zombie stays
+            if child.pid == node.pid:
+                return not gone
+        return bool(node.pid) and start_time(node.pid) == node.started != ""
+
+    def paused(self, node_id: int) -> bool:
+        """Whether the process is frozen by SIGSTOP."""
+        return self.running(node_id) and process_state(self._node(node_id).pid) == "T"
+
+    def exit_status(self, node_id: int) -> int | None:
+        """How a process that this object started ended: its exit code, or minus the signal; None when unknown."""
+        child = self._children.get(node_id)
+        return child.poll() if child is not None and child.pid == self._node(node_id).pid else None
+
+    def signal(self, node_id: int, number: signal.Signals) -> None:
+        """Send a signal to a node's process. Raises `ClusterError` when it does not run."""
+        if not self.running(node_id):
+            raise ClusterError(
+                f"broker {node_id} does not run", hint=f"`odradek chaos restart --broker {node_id}` starts it"
+            )
+        os.kill(self._node(node_id).pid, number)
+
+    def kill(self, node_id: int) -> None:
+        """kill -9, and wait until the process is gone."""
+        self.signal(node_id, signal.SIGKILL)
+        self._wait_gone(node_id, 10)
+
+    def pause(self, node_id: int) -> None:
+        self.signal(node_id, signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> None:
+        self.signal(node_id, signal.SIGCONT)
+
+    def stop(self, node_id: int, timeout_s: float = 30) -> bool:
+        """Controlled shutdown; kill -9 after the timeout. Returns whether it went in peace."""
+        if not self._ask_to_stop(node_id):
+            return True
+        if self._wait_gone(node_id, timeout_s):
+            return True
+        self.kill(node_id)
+        return False
+
+    def stop_all(self, timeout_s: float = 30) -> list[int]:
+        """Stop all nodes at the same time; returns those that had to be killed after the timeout.
+
+        On a busy machine a node needs more than the ten seconds in which it hands its leaderships over.
+
+        A quorum that loses its majority cannot hand anything over any more: hence all at once.
+        """
+        live = [node_id for node_id in self.nodes if self._ask_to_stop(node_id)]
+        deadline = time.monotonic() + timeout_s
+        killed = []
+        for node_id in live:
+            if not self._wait_gone(node_id, max(0.1, deadline - time.monotonic())):
+                killed.append(node_id)
+                self.kill(node_id)
+        return killed
+
+    def kill_all(self) -> None:
+        """kill -9 of whatever runs."""
+        for node_id in self.nodes:
+            if self.running(node_id):
+                self.kill(node_id)
+
+    def _ask_to_stop(self, node_id: int) -> bool:
+        """SIGTERM, and SIGCONT so that a frozen process hears it. Returns whether there was somebody to ask."""
+        if not self.running(node_id):
+            return False
+        try:
+            os.kill(self._node(node_id).pid, signal.SIGTERM)
+            os.kill(self._node(node_id).pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _wait_gone(self, node_id: int, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        child = self._children.get(node_id)
+        if child is not None and child.pid == self._node(node_id).pid:
+            try:
+                child.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                return False
+            return True
+        while self.running(node_id):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def _node(self, node_id: int) -> NodeProcess:
+        try:
+            return self.nodes[node_id]
+        except KeyError:
+            known = ", ".join(map(str, self.nodes))
+            raise ClusterError(f"there is no broker {node_id} in this cluster; there are {known}") from None

@@ -1,0 +1,306 @@
+"""The broker's part of a node: its session with the controller, its replicas, and what clients may ask of it.
+
+The order of the start is R-150's: open the logs of before, register, apply the metadata, and only then ask to be
+unfenced. The order of the stop is R-142's; the log directory is the node's, and is closed by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping
+
+from odradek_proto.topics import TopicPartition, topic_id_from_text
+from odradek_proto.transport.ports import Clock, Files, Network
+from odradek_proto.v1.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse
+
+from odradek_broker.config.listeners import parse_voters
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.config.startup_topics import parse_topics
+from odradek_broker.config.topic_settings import log_settings
+from odradek_broker.core.metadata.delta import MetadataDelta
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
+from odradek_broker.process.wiring import advertised_endpoints, session_limits, session_settings
+from odradek_broker.rpc.admin_configs import describe_own
+from odradek_broker.rpc.data import DataService
+from odradek_broker.rpc.metadata import CREATE_TOPICS, MetadataService
+from odradek_broker.rpc.offsets import OffsetsService
+from odradek_broker.rpc.producer_ids import ProducerIdService
+from odradek_broker.rpc.replicas import ReplicaService
+from odradek_broker.rpc.services import BrokerServices
+from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.membership.broker_session import BrokerSession
+from odradek_broker.runtime.membership.controller_channel import ControllerChannel
+from odradek_broker.runtime.membership.isr_channel import IsrChannel
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
+from odradek_broker.runtime.membership.topic_creation import TopicCreation
+from odradek_broker.runtime.replicas.flusher import Flusher
+from odradek_broker.runtime.replicas.maintenance import Maintenance
+from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.errors import StorageError
+
+SHUTDOWN_TIMEOUT_MS = 10_000  # how long a controlled shutdown may take before the node stops all the same
+SHUTDOWN_POLL_MS = 20
+SESSION_GIVE_UP_MS = 1_500  # who has had no session for so long, and may only believe in a leader, finds none
+LEADERLESS_GIVE_UP_MS = 500  # a quorum that has a majority elects well within this
+
+Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
+
+
+class Broker:
+    """Made on a running loop; `start` returns when the logs are open, `caught_up` is set when clients may ask."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        clock: Clock,
+        files: Files,
+        network: Network,
+        directory: LogDirectory,
+        events: EventLog,
+        feed: MetadataFeed,
+        channel: ControllerChannel,
+        quorum_leader: Callable[[], int],
+        spawn: Spawn,
+        on_failed: Callable[[BaseException], None],
+        on_ready: Callable[[], None],
+        on_fenced: Callable[[], None],
+        counters: Counters,
+        say: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self.caught_up = asyncio.Event()  # the image has reached this broker's registration
+        self._clock = clock
+        self._files = files
+        self._directory = directory
+        self._events = events
+        self._feed = feed
+        self._channel = channel
+        self._quorum_leader = quorum_leader
+        self._spawn = spawn
+        self._on_failed = on_failed
+        self._on_ready = on_ready
+        self._on_fenced = on_fenced
+        self.recovered = False  # the logs of before are open
+        self._counters = counters
+        self._say = say
+        self._stopping = False
+        self._loads = True
+        self._endpoints: dict[str, str] = {}  # known when the node listens, told when the broker registers
+        self.session = self._make_session(network)
+        self._isr_channel = IsrChannel(
+            clock=clock,
+            channel=channel,
+            broker_id=settings.node_id,
+            broker_epoch=self._broker_epoch,
+            on_answer=self._on_isr_answer,
+            spawn=spawn,
+            confirm=self.session.confirm,
+        )
+        self._flusher = Flusher(
+            files=files,
+            clock=clock,
+            before_ack=settings.odradek_fsync == "before-ack",
+            on_failed=self._on_flush_failed,
+            counters=counters,
+        )
+        self.replicas = ReplicaManager(
+            settings=settings,
+            clock=clock,
+            network=network,
+            directory=directory,
+            events=events,
+            counters=counters,
+            flusher=self._flusher,
+            broker_epoch=self._broker_epoch,
+            session_gone_ms=lambda: self.session.stream_gone_for_ms(clock.now_ms()),
+            submit_isr=self._submit_isr,
+            spawn=spawn,
+            on_directory_failed=self._on_directory_failed,
+        )
+
+    def _make_session(self, network: Network) -> BrokerSession:
+        properties = self._directory.properties
+        return BrokerSession(
+            settings=session_settings(self.settings),
+            clock=self._clock,
+            channel=self._channel,
+            network=network,
+            feed=self._feed,
+            broker_id=self.settings.node_id,
+            cluster_id=properties.cluster_id,
+            endpoints=self._endpoints,
+            rack=self.settings.broker_rack,
+            previous_broker_epoch=self._directory.previous_broker_epoch,
+            log_directory_id=topic_id_from_text(properties.directory_id or ""),
+            on_unfenced=self._on_unfenced,
+            on_fenced=self._on_fenced,
+            on_returned=self._on_session_returned,
+            on_event=self._events.record,
+            say=self._say,
+        )
+
+    def services(self) -> BrokerServices:
+        """What the client and inter-broker listeners answer."""
+        settings, replicas = self.settings, self.replicas
+        return BrokerServices(
+            data=DataService(
+                replicas=replicas,
+                clock=self._clock,
+                files=self._files,
+                limits=session_limits(settings),
+                stream_credit_bytes=settings.odradek_stream_credit_bytes,
+                counters=self._counters,
+            ),
+            metadata=MetadataService(
+                image=lambda: self._feed.image,
+                controller_id=self._quorum_leader,
+                auto_create=settings.auto_create_topics_enable,
+                forward_admin=self._forward_admin,
+                caught_up=self.caught_up,
+                broker_id=settings.node_id,
+                clock=self._clock,
+            ),
+            offsets=OffsetsService(lookup=replicas.lookup, files=self._files),
+            producer_ids=ProducerIdService(
+                channel=self._channel, broker_id=settings.node_id, broker_epoch=self._broker_epoch
+            ),
+            replicas=ReplicaService(replicas=replicas, broker_id=settings.node_id),
+            forward_admin=self._forward_admin,
+            describe_own=describe_own(settings, lambda: self._feed.image),
+        )
+
+    def _broker_epoch(self) -> int:
+        return self.session.broker_epoch
+
+    async def _forward_admin(self, method: str, request: bytes, timeout_ms: float) -> bytes:
+        """Pass it to the controller; what it created is known here, too, before the caller hears of it."""
+        answer = await self._channel.forward_admin(method, request, timeout_ms)
+        if method == CREATE_TOPICS and not CreateTopicsRequest.FromString(request).validate_only:
+            created = [topic.name for topic in CreateTopicsResponse.FromString(answer).topics if not topic.error_code]
+            with contextlib.suppress(TimeoutError):  # the controller has it: this broker will hear of it
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._feed.wait_for(lambda image: all(name in image.topics for name in created))
+        return answer
+
+    # --- Start ------------------------------------------------------------------------------------------------------
+
+    async def start(self, listening: Mapping[str, str]) -> None:
+        """Open the logs of before, then follow the metadata, and begin the duties that go by the clock."""
+        self._endpoints.update(advertised_endpoints(self.settings, listening))
+        self._spawn(self._flusher.run())
+        await self.session.start()
+        self._spawn(self._watch_session())
+        image = self._feed.image
+        for tp, topic_id in self._directory.partitions().items():
+            if not self._loads:
+                return
+            await self._load(tp, topic_id, image)
+        self.recovered = True
+        self._spawn(self._follow_metadata())
+        self._spawn(self._make_topic_creation().run())
+        maintenance = Maintenance(
+            settings=self.settings,
+            clock=self._clock,
+            files=self._files,
+            replicas=self.replicas,
+            directory=self._directory,
+        )
+        for duty in maintenance.duties():
+            self._spawn(duty())
+
+    def load_no_more(self) -> None:
+        """The node is about to stop: a start that still opens logs ends with the one that it has begun."""
+        self._loads = False
+
+    def _make_topic_creation(self) -> TopicCreation:
+        settings = self.settings
+        voters = parse_voters(settings.controller_quorum_voters)
+        return TopicCreation(
+            parse_topics(settings.odradek_create_topics),
+            default_replicas=settings.default_replication_factor,
+            expected_brokers=len(voters) if settings.node_id in voters else 0,  # then voters are brokers as well
+            clock=self._clock,
+            feed=self._feed,
+            forward=self._forward_admin,
+            say=self._say,
+        )
+
+    async def _watch_session(self) -> None:
+        await asyncio.shield(self.session.failed)
+
+    async def _load(self, tp: TopicPartition, topic_id: bytes, image: MetadataImage) -> None:
+        """Recover one log of an earlier life away from the loop; a broken one is that replica's failure (R-86)."""
+        settings, wall_ms = log_settings(self.settings, image, tp.topic), self._clock.wall_ms()
+        try:
+            log = await self._files.offload(lambda: self._directory.open_log(tp, topic_id, settings, wall_ms=wall_ms))
+        except (OSError, StorageError) as error:
+            self.replicas.open_failed(tp, error)  # asked again, and remembered, if the metadata still wants it
+        else:
+            self.replicas.preload(log)
+
+    async def _follow_metadata(self) -> None:
+        broker_epoch = await self.session.wait_until_registered()
+        await self._feed.wait_for_offset(broker_epoch + 1)
+        self.replicas.apply_all(self._feed.image)
+        self._feed.subscribe(self._on_metadata)
+        self.caught_up.set()
+        self.session.set_ready()
+
+    # --- What the parts report --------------------------------------------------------------------------------------
+
+    def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        if not self._stopping:
+            self.replicas.apply(image, delta)
+
+    def _on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
+        self.replicas.on_isr_answer(proposal, answer)
+
+    def _submit_isr(self, proposal: IsrProposal) -> None:
+        if not self._stopping:
+            self._isr_channel.submit(proposal)
+
+    def _on_unfenced(self) -> None:
+        self._on_ready()
+        self._on_session_returned()
+
+    def _on_session_returned(self) -> None:
+        self.replicas.session_returned()
+
+    def _on_flush_failed(self, hosted: HostedReplica, error: Exception) -> None:
+        self.replicas.storage_failed(hosted, error)
+
+    def _on_directory_failed(self, error: Exception) -> None:
+        """The one log directory failed: a broker without a disk stops, as Kafka's does."""
+        self._on_failed(RuntimeError(f"the log directory {self._directory.path} failed: {error}"))
+
+    # --- Stop -------------------------------------------------------------------------------------------------------
+
+    async def hand_over(self) -> None:
+        """Controlled shutdown, unless there is nobody left to hand over to: the whole cluster may be stopping."""
+        if not self.settings.controlled_shutdown_enable or self._broker_epoch() < 0:  # not registered: leads nothing
+            return
+        handed_over = asyncio.ensure_future(self.session.controlled_shutdown(SHUTDOWN_TIMEOUT_MS))
+        leaderless_ms = 0
+        while (
+            not handed_over.done()
+            and leaderless_ms < LEADERLESS_GIVE_UP_MS
+            and self.session.stream_gone_for_ms(self._clock.now_ms()) < SESSION_GIVE_UP_MS
+        ):
+            await self._clock.sleep(SHUTDOWN_POLL_MS)
+            leaderless_ms = leaderless_ms + SHUTDOWN_POLL_MS if self._quorum_leader() < 0 else 0
+        handed_over.cancel()
+        await asyncio.gather(handed_over, return_exceptions=True)
+
+    async def stop(self, *, graceful: bool) -> None:
+        """Stop following, answer those who wait, and leave the controller."""
+        self._stopping = True
+        if graceful:
+            await self.replicas.stop()
+        await self._isr_channel.stop()
+        await self.session.stop()

@@ -1,0 +1,364 @@
+"""One process of the cluster: listeners, quorum, controller and broker, wired together.
+
+Everything that touches the world comes in by the three ports, so the same node runs as a process and in the simulated
+world. It locks and opens the log directory, listens, joins the quorum, and starts the broker's part (R-150); it stops
+in the order of R-142.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from odradek_proto.transport.ports import Clock, Files, Network, Server
+
+from odradek_broker.config.listeners import controller_listeners, metrics_address, parse_listeners, parse_voters
+from odradek_broker.config.settings import BrokerSettings, ConfigError
+from odradek_broker.config.sources import sources as config
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.metadata.snapshot import image_of
+from odradek_broker.process.broker import Broker
+from odradek_broker.process.wiring import controller_settings, quorum_settings
+from odradek_broker.rpc.services import merge
+from odradek_broker.rpc.timing import timed
+from odradek_broker.runtime.controller.node import ControllerNode
+from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.membership.controller_channel import ControllerChannel
+from odradek_broker.runtime.membership.leader_watch import LeaderWatch
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
+from odradek_broker.runtime.quorum.node import QuorumNode
+from odradek_broker.storage.cache import RecentBatches
+from odradek_broker.storage.directory import LogDirectory
+
+logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from odradek_broker.metrics.listener import MetricsListener
+
+STOP_GRACE_MS = 200
+NO_LEADER = -1
+NO_BROKER_EPOCH = -1
+
+
+class _QuorumListener:
+    """Passes what the quorum says to whoever is there by then: the parts of a node know each other in a circle."""
+
+    def __init__(self, feed: MetadataFeed) -> None:
+        self.feed = feed
+        self.controller: ControllerNode | None = None
+        self.followers: list[Callable[[int, int], None]] = []
+
+    def freeze(self) -> Callable[[], Iterator[bytes]]:
+        return self.feed.freeze()
+
+    def load(self, end_offset: int, epoch: int, records: Iterator[bytes]) -> MetadataImage:
+        return image_of(records, end_offset, epoch)
+
+    def on_snapshot(self, end_offset: int, epoch: int, state: object) -> None:
+        assert isinstance(state, MetadataImage), state
+        self.feed.on_snapshot(state)
+
+    def on_commit(self, base_offset: int, epoch: int, records: Sequence[bytes]) -> None:
+        self.feed.on_commit(base_offset, epoch, records)
+
+    def on_leader(self, epoch: int) -> None:
+        if self.controller is not None:
+            self.controller.on_leader(epoch)
+
+    def on_resigned(self, epoch: int) -> None:
+        if self.controller is not None:
+            self.controller.on_resigned(epoch)
+
+    def on_leader_changed(self, leader_id: int, epoch: int) -> None:
+        if self.controller is not None:
+            self.controller.on_leader_changed(leader_id, epoch)
+        for follower in self.followers:
+            follower(leader_id, epoch)
+
+
+class Node:
+    """A broker, a controller, or both. `failed` ends with the error that stopped the node, if one did."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        clock: Clock,
+        files: Files,
+        network: Network,
+        say: Callable[[str], None] = logger.info,
+    ) -> None:
+        """`say` tells whoever runs the node what they asked for, a sentence at a time."""
+        self.settings = settings
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.feed = MetadataFeed()
+        self.quorum: QuorumNode | None = None
+        self.controller: ControllerNode | None = None
+        self.broker: Broker | None = None
+        self.counters = Counters()
+        self.recent = RecentBatches(settings.odradek_cache_bytes)  # of all logs; the simulated world clears it
+        self._clock = clock
+        self._files = files
+        self._network = network
+        self._say = say
+        self._roles = config.roles(settings)
+        self._directory: LogDirectory | None = None
+        self._events: EventLog | None = None
+        self._servers: dict[str, Server] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._metrics: MetricsListener | None = None
+        self._watch: LeaderWatch | None = None
+        self._leaving = False  # leaderships are being handed over; from `_stopping` on nothing is served any more
+        self._stopping = False
+
+    def addresses(self) -> dict[str, str]:
+        """Listener names and where they listen."""
+        return {name: server.address for name, server in self._servers.items()}
+
+    @property
+    def metrics_address(self) -> str:
+        """Where metrics and health are served, `host:port`; empty when they are not."""
+        return "" if self._metrics is None else self._metrics.address
+
+    @property
+    def stopping(self) -> bool:
+        return self._leaving or self._stopping
+
+    # --- Start ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open, listen, join. Raises `OSError` for a taken port, and the log directory's own errors."""
+        self._directory = await self._files.offload(self._open_directory)
+        try:
+            await self._start_metrics()
+            await self._start_parts(self._directory)
+        except BaseException:
+            await self.kill()
+            raise
+
+    def _open_directory(self) -> LogDirectory:
+        settings = self.settings
+        return LogDirectory.open(
+            self._files,
+            settings.log_dirs.split(",")[0].strip(),
+            node_id=settings.node_id,
+            cluster_id=settings.cluster_id or None,
+            wall_ms=self._clock.wall_ms(),
+            rng=self._clock.rng,
+            cache=self.recent,
+        )
+
+    async def _start_metrics(self) -> None:
+        """First of all, so that probes are answered while logs are recovered. Raises `ConfigError`, `OSError`."""
+        address = metrics_address(self.settings)
+        if not address:
+            return
+        try:
+            from odradek_broker.metrics.listener import MetricsListener  # brokers without it need not load it
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"odradek.metrics.listener needs the package {error.name}, which is not installed: "
+                "pip install 'odradek[metrics]'"
+            ) from error
+        self._metrics = await MetricsListener.start(self, address)
+
+    async def _start_parts(self, directory: LogDirectory) -> None:
+        settings, clock, network = self.settings, self._clock, self._network
+        self._events = events = EventLog(
+            files=self._files,
+            clock=clock,
+            directory=directory.path,
+            broker_id=settings.node_id,
+            enabled=settings.odradek_events_enable,
+        )
+        cluster_id = directory.properties.cluster_id
+        listener = _QuorumListener(self.feed)
+        self.quorum = quorum = QuorumNode(
+            quorum_settings(settings, cluster_id),
+            clock=clock,
+            network=network,
+            files=self._files,
+            log_directory=directory.path,
+            listener=listener,
+            on_event=events.record,
+            counters=self.counters,
+        )
+        voters = parse_voters(settings.controller_quorum_voters)
+        channel = ControllerChannel(clock=clock, network=network, voters=voters, leader=self._quorum_leader)
+        listener.followers.append(channel.on_leader_changed)  # before the session's: it looks where the channel points
+        if "controller" in self._roles:
+            listener.controller = self.controller = ControllerNode(
+                controller_settings(settings, cluster_id),
+                clock=clock,
+                network=network,
+                quorum=quorum,
+                feed=self.feed,
+                on_event=events.record,
+            )
+        if "broker" in self._roles:
+            self.broker = self._make_broker(directory, events, channel)
+            if self._leaving:
+                self._load_no_more()
+            listener.followers.append(self.broker.session.on_leader_changed)
+        self._watch = LeaderWatch(
+            node_id=settings.node_id,
+            clock=clock,
+            silent=quorum.silent_voters,
+            may_speak=self._was_registered,
+            say=self._say,
+        )
+        listener.followers.append(self._watch.on_leader_changed)
+        await self._listen(quorum)
+        self._watch.start()
+        await quorum.start()
+        self.spawn(_watch(quorum.failed))
+        if self.controller is not None:
+            self.spawn(_watch(self.controller.failed))
+        if self.broker is not None:
+            await self.broker.start(self.addresses())
+
+    def _make_broker(self, directory: LogDirectory, events: EventLog, channel: ControllerChannel) -> Broker:
+        return Broker(
+            self.settings,
+            clock=self._clock,
+            files=self._files,
+            network=self._network,
+            directory=directory,
+            events=events,
+            feed=self.feed,
+            channel=channel,
+            quorum_leader=self._quorum_leader,
+            spawn=self.spawn,
+            on_failed=self._fail,
+            on_ready=self._on_ready,
+            on_fenced=self._on_fenced,
+            counters=self.counters,
+            say=self._say,
+        )
+
+    async def _listen(self, quorum: QuorumNode) -> None:
+        """Open every listener before anything is asked: voters must hear each other to elect."""
+        control = [quorum.handlers()]
+        if self.controller is not None:
+            control.append(self.controller.handlers())
+        hidden = controller_listeners(self.settings)
+        services = self.broker.services() if self.broker is not None else None
+        for name, address in parse_listeners(self.settings.listeners).items():
+            if name in hidden:
+                handlers = merge(*control)
+            elif services is not None:
+                handlers = services.handlers(name)
+            else:
+                continue  # a mere controller has nothing for clients
+            self._servers[name] = server = await self._network.serve(address, timed(handlers, self.counters))
+            server.set_serving(name in hidden)  # clients are served once the broker is unfenced
+
+    async def wait_until_ready(self) -> None:
+        """Until this broker is unfenced, or at once for a mere controller."""
+        if self.broker is not None:
+            await self.broker.session.wait_until_unfenced()
+
+    # --- What the parts report --------------------------------------------------------------------------------------
+
+    def _was_registered(self) -> bool:
+        """Until then a broker says by itself that it waits for a controller."""
+        return self.broker is None or self.broker.session.broker_epoch >= 0
+
+    def _quorum_leader(self) -> int:
+        return self.quorum.leader_id if self.quorum is not None else NO_LEADER
+
+    def _on_ready(self) -> None:
+        """The broker is unfenced: the health service of its client listeners says so."""
+        if not self._stopping:
+            for server in self._servers.values():
+                server.set_serving(True)
+
+    def _on_fenced(self) -> None:
+        """The broker is fenced again: clients that look for a broker that serves are to look elsewhere."""
+        hidden = controller_listeners(self.settings)
+        for name, server in self._servers.items():
+            if name not in hidden:
+                server.set_serving(False)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done() and not self._stopping:
+            self.failed.set_exception(error)
+            self._load_no_more()
+
+    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run a part of this node; an error that nobody expected stops the node and is not swallowed."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                self._fail(error)
+
+    # --- Stop -------------------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """It is to stop: a start that is under way opens no more logs, and returns. Call `stop` then."""
+        self._leaving = True
+        self._load_no_more()
+
+    def _load_no_more(self) -> None:
+        if self.broker is not None:
+            self.broker.load_no_more()
+
+    async def stop(self) -> None:
+        """Controlled shutdown (R-142): hand over leaderships, stop fetching, flush, checkpoint, mark clean."""
+        broker = self.broker
+        self.leave()
+        if broker is not None and not self.failed.done():
+            await broker.hand_over()
+        self._stopping = True
+        sound = broker is None or broker.replicas.sound
+        await self._end_parts(graceful=True)
+        epoch = broker.session.broker_epoch if broker is not None else NO_BROKER_EPOCH
+        await self._close_directory(clean=sound and not self.failed.done(), broker_epoch=epoch)
+
+    async def kill(self) -> None:
+        """Stop at once, as after an error: nothing is flushed, nothing is marked clean."""
+        self._stopping = True
+        await self._end_parts(graceful=False)
+        await self._close_directory(clean=False, broker_epoch=NO_BROKER_EPOCH)
+
+    async def _end_parts(self, *, graceful: bool) -> None:
+        for server in self._servers.values():
+            server.set_serving(False)
+        if self._watch is not None:
+            self._watch.stop()
+        if self.broker is not None:
+            await self.broker.stop(graceful=graceful)
+        if self.controller is not None:
+            await self.controller.stop()
+        if self.quorum is not None:
+            await self.quorum.stop(graceful)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for server in self._servers.values():
+            await server.stop(STOP_GRACE_MS if graceful else 0)
+        await self._network.close()
+        if self._metrics is not None:
+            await self._metrics.stop()
+
+    async def _close_directory(self, *, clean: bool, broker_epoch: int) -> None:
+        directory = self._directory
+        if directory is not None:
+            await self._files.offload(lambda: directory.close(clean=clean, broker_epoch=broker_epoch))
+        if self._events is not None:
+            self._events.close()
+
+
+async def _watch(failed: asyncio.Future[None]) -> None:
+    """Ends with the error that a part of the node died of, if it does."""
+    await asyncio.shield(failed)

@@ -1,0 +1,160 @@
+"""Runs one node as a process until it is told to stop.
+
+SIGTERM and SIGINT mean a controlled shutdown; a second one means now. What the node says goes to standard error, one
+event a line: that it listens, that it is ready, which means unfenced, and that it has stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from odradek_proto.transport.clock import LoopClock
+from odradek_proto.transport.files import OsFiles
+from odradek_proto.transport.grpc_network import GrpcNetwork
+
+from odradek_broker.config.listeners import beyond_loopback, controller_listeners, dialable, parse_listeners
+from odradek_broker.config.settings import BrokerSettings, ConfigError
+from odradek_broker.config.sources import LoadedConfig
+from odradek_broker.process.node import Node
+from odradek_broker.process.open_files import raise_open_files_limit
+from odradek_broker.storage.errors import StorageError
+
+log = logging.getLogger("odradek.server")
+
+OK, FAILED = 0, 1
+GC_THRESHOLDS = (50_000, 20, 50)  # batches and frames are many and have no cycles: look for garbage seldom
+
+
+def default_log_directory(settings: BrokerSettings) -> BrokerSettings:
+    """An absolute `log.dirs`, `./data/<node.id>` when none is set (never under /tmp, unlike Kafka)."""
+    path = settings.log_dirs.split(",")[0].strip() or f"data/{settings.node_id}"
+    return replace(settings, log_dirs=str(Path(path).absolute()))
+
+
+def single_node_defaults(settings: BrokerSettings) -> BrokerSettings:
+    """A node that names no voters is a quorum of its own, at its CONTROLLER listener."""
+    if settings.controller_quorum_voters:
+        return settings
+    names = controller_listeners(settings)
+    for name, address in parse_listeners(settings.listeners).items():
+        if name in names:
+            if address.endswith(":0"):
+                raise ConfigError(
+                    "without controller.quorum.voters the CONTROLLER listener needs a port of its own, not 0; "
+                    "for example -X listeners=GRPC://127.0.0.1:50051,CONTROLLER://127.0.0.1:50061"
+                )
+            return replace(settings, controller_quorum_voters=f"{settings.node_id}@{dialable(address)}")
+    raise ConfigError("controller.quorum.voters is not set, and no listener is a CONTROLLER")
+
+
+def run(loaded: LoadedConfig) -> int:
+    """Run a node until it is stopped; returns the exit code. Uses uvloop when it is installed. Raises `ConfigError`."""
+    settings = single_node_defaults(default_log_directory(loaded.settings))
+    for line in (*loaded.set_by(), *loaded.unheard(), *warnings(settings), raise_open_files_limit()):
+        if line:
+            say(line)
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(serve(settings))
+    return int(uvloop.run(serve(settings)))
+
+
+def say(line: str) -> None:
+    print(f"odradek: {line}", file=sys.stderr, flush=True)
+
+
+def warnings(settings: BrokerSettings) -> list[str]:
+    """What whoever starts this node should know."""
+    open_to_others = ", ".join(f"{name}://{address}" for name, address in beyond_loopback(settings).items())
+    if not open_to_others:
+        return []
+    return [
+        f"warning: {open_to_others}: reachable beyond this machine, without TLS or authentication: "
+        "whoever reaches it may read, write and delete everything"
+    ]
+
+
+async def serve(settings: BrokerSettings) -> int:
+    """The life of the process. Returns the exit code."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    impatient = asyncio.Event()
+
+    files = OsFiles()
+    node = Node(settings, clock=LoopClock(random.Random()), files=files, network=GrpcNetwork(), say=say)
+
+    def on_signal() -> None:
+        if stop.is_set():
+            impatient.set()
+        stop.set()
+        node.leave()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        await node.start()
+    except (OSError, ValueError, RuntimeError, StorageError) as error:
+        print(f"odradek: node {settings.node_id} cannot start: {error}", file=sys.stderr)
+        return FAILED
+    if not stop.is_set():
+        _announce_addresses(node)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    code = await _until_stopped(node, stop, impatient)
+    files.close()
+    return code
+
+
+def _announce_addresses(node: Node) -> None:
+    listening = ", ".join(f"{name}://{address}" for name, address in sorted(node.addresses().items()))
+    if node.metrics_address:
+        listening += f", HTTP://{node.metrics_address}"
+    say(f"node {node.settings.node_id} listens on {listening}")
+
+
+async def _until_stopped(node: Node, stop: asyncio.Event, impatient: asyncio.Event) -> int:
+    ready = asyncio.ensure_future(_announce_ready(node))
+    stopping = asyncio.ensure_future(_wait_for(stop))
+    await asyncio.wait([stopping, node.failed], return_when=asyncio.FIRST_COMPLETED)
+    ready.cancel()
+    if node.failed.done():
+        print(f"odradek: node {node.settings.node_id} failed: {node.failed.exception()!r}", file=sys.stderr)
+        stopping.cancel()
+        await node.kill()
+        return FAILED
+    shutdown = asyncio.ensure_future(node.stop())
+    now = asyncio.ensure_future(_wait_for(impatient))
+    await asyncio.wait([shutdown, now], return_when=asyncio.FIRST_COMPLETED)
+    if not shutdown.done():
+        shutdown.cancel()
+        await asyncio.gather(shutdown, return_exceptions=True)
+        return FAILED
+    now.cancel()
+    try:
+        await shutdown
+    except (OSError, StorageError) as error:
+        say(f"node {node.settings.node_id} did not stop cleanly: {error}")
+        return FAILED
+    if node.failed.done():  # while it handed over what it led
+        say(f"node {node.settings.node_id} failed: {node.failed.exception()!r}")
+        return FAILED
+    print(f"odradek: node {node.settings.node_id} has stopped", file=sys.stderr, flush=True)
+    return OK
+
+
+async def _wait_for(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _announce_ready(node: Node) -> None:
+    await node.wait_until_ready()
+    print(f"odradek: node {node.settings.node_id} is ready", file=sys.stderr, flush=True)

@@ -1,0 +1,78 @@
+"""A node's settings in the words of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek_broker.config.listeners import controller_listeners, inter_broker_listener, parse_listeners, parse_voters
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.config.topic_settings import topic_defaults
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.runtime.membership.broker_session import SessionSettings
+from odradek_broker.runtime.quorum.settings import QuorumSettings
+from odradek_broker.runtime.streams.fetch_session import SessionLimits
+
+
+def advertised_endpoints(settings: BrokerSettings, listening: Mapping[str, str]) -> dict[str, str]:
+    """Where clients and brokers are told to find this one: listener names to `host:port`.
+
+    `listening` is where the node listens in fact: with port 0 only the system knows which.
+    """
+    hidden = controller_listeners(settings)
+    advertised = {**listening, **parse_listeners(settings.advertised_listeners)}
+    return {name: address for name, address in advertised.items() if name not in hidden}
+
+
+def quorum_settings(settings: BrokerSettings, cluster_id: str) -> QuorumSettings:
+    return QuorumSettings(
+        node_id=settings.node_id,
+        cluster_id=cluster_id,
+        voters=parse_voters(settings.controller_quorum_voters),
+        election_timeout_ms=settings.controller_quorum_election_timeout_ms,
+        fetch_timeout_ms=settings.controller_quorum_fetch_timeout_ms,
+        election_backoff_max_ms=settings.controller_quorum_election_backoff_max_ms,
+        request_timeout_ms=settings.controller_quorum_request_timeout_ms,
+        retry_backoff_ms=settings.controller_quorum_retry_backoff_ms,
+        snapshot_max_bytes=settings.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_max_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
+        retention_bytes=settings.metadata_max_retention_bytes,
+        retention_ms=settings.metadata_max_retention_ms,
+        segment_bytes=settings.metadata_log_segment_bytes,
+        segment_ms=settings.metadata_log_segment_ms,
+    )
+
+
+def controller_settings(settings: BrokerSettings, cluster_id: str) -> ControllerSettings:
+    return ControllerSettings(
+        node_id=settings.node_id,
+        cluster_id=cluster_id,
+        session_timeout_ms=settings.broker_session_timeout_ms,
+        heartbeat_interval_ms=settings.broker_heartbeat_interval_ms,
+        session_grace_ms=settings.odradek_session_grace_ms,
+        early_fencing=settings.odradek_session_early_fencing,
+        default_replication_factor=settings.default_replication_factor,
+        num_partitions=settings.num_partitions,
+        min_insync_replicas=settings.min_insync_replicas,
+        unclean_leader_election_enable=settings.unclean_leader_election_enable,
+        leader_imbalance_check_interval_s=settings.leader_imbalance_check_interval_seconds,
+        auto_leader_rebalance=settings.auto_leader_rebalance_enable,
+        elr_enable=settings.odradek_elr_enable,
+        fast_restart_keeps_isr=settings.odradek_legacy_fast_restart_keeps_isr,
+        inter_broker_listener=inter_broker_listener(settings),
+        delete_topic_enable=settings.delete_topic_enable,
+        topic_defaults=topic_defaults(settings),
+    )
+
+
+def session_settings(settings: BrokerSettings) -> SessionSettings:
+    return SessionSettings(
+        settings.broker_heartbeat_interval_ms,
+        settings.broker_session_timeout_ms,
+        settings.odradek_session_grace_ms,
+    )
+
+
+def session_limits(settings: BrokerSettings) -> SessionLimits:
+    return SessionLimits(
+        settings.fetch_max_bytes, settings.odradek_stream_credit_bytes, settings.replica_fetch_wait_max_ms
+    )

@@ -1,0 +1,183 @@
+"""The gRPC service `odradek.v1.Controller`, behind which stands the active controller.
+
+- A node that is not the active controller answers NOT_CONTROLLER and who is. The leader of the quorum, which becomes
+  it any moment, lets calls wait for that.
+- Session: the first heartbeat that is accepted opens the session, the end of the stream ends it; each heartbeat has
+  one answer, in order. After an answer with an error the stream ends.
+- ForwardAdmin: an Admin request with its full method name; the answer's bytes come back as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import CallContext, Handlers, Stream
+from odradek_proto.v1 import controller_pb2
+from odradek_proto.values import Value
+
+from odradek_broker.core.controller.alter_partition import alter_partition
+from odradek_broker.core.controller.heartbeats import process_heartbeat
+from odradek_broker.core.controller.producer_ids import allocate_producer_ids
+from odradek_broker.core.controller.registration import register_broker
+from odradek_broker.runtime.controller.admin import ControllerAdmin, UnknownAdminMethod
+from odradek_broker.runtime.controller.term import NotActive, Term
+
+if TYPE_CHECKING:
+    from odradek_broker.runtime.controller.node import ControllerNode
+
+SERVICE = "odradek.v1.Controller"
+MAX_SESSIONS = 1_000  # streams; a cluster has far fewer brokers
+
+
+class ControllerService:
+    def __init__(self, node: ControllerNode) -> None:
+        self._node = node
+        self._admin = ControllerAdmin(node)
+        self._streams: dict[Stream, None] = {}  # closed in the order of their arrival
+
+    def handlers(self) -> Handlers:
+        unary: dict[str, Callable[[bytes, CallContext], Awaitable[bytes]]] = {
+            "RegisterBroker": self._register_broker,
+            "AlterPartition": self._alter_partition,
+            "AllocateProducerIds": self._allocate_producer_ids,
+            "ForwardAdmin": self._forward_admin,
+        }
+        return Handlers(
+            unary={f"/{SERVICE}/{name}": handler for name, handler in unary.items()},
+            streams={f"/{SERVICE}/Session": self._session},
+            services=(SERVICE,),
+        )
+
+    def end_sessions(self) -> None:
+        """The term is over: brokers have to look for the next controller."""
+        for stream in tuple(self._streams):
+            stream.close()
+
+    async def _register_broker(self, request_bytes: bytes, context: CallContext) -> bytes:
+        request = controller_pb2.RegisterBrokerRequest.FromString(request_bytes)
+        try:
+            answer = await self._register(await self._node.wait_until_active(), request)
+        except NotActive:
+            answer = controller_pb2.RegisterBrokerResponse(
+                error_code=ErrorCode.NOT_CONTROLLER, broker_epoch=-1, controller_id=self._node.leader_id
+            )
+        return answer.SerializeToString()
+
+    async def _register(
+        self, term: Term, request: controller_pb2.RegisterBrokerRequest
+    ) -> controller_pb2.RegisterBrokerResponse:
+        node, now_ms = self._node, self._node.clock.now_ms()
+        valid = term.sessions.has_valid_session(request.broker_id, now_ms)
+        answer = node.decide(term, lambda image: register_broker(image, node.settings, request, session_valid=valid))
+        if answer.error_code == ErrorCode.NONE:
+            registration = term.ahead.brokers[request.broker_id]
+            answer.broker_epoch = registration.broker_epoch
+            term.sessions.registered(registration, now_ms)
+        await node.until_committed(term, term.ahead.offset)
+        return answer
+
+    async def _alter_partition(self, request_bytes: bytes, context: CallContext) -> bytes:
+        request = controller_pb2.AlterPartitionRequest.FromString(request_bytes)
+        node = self._node
+        try:
+            term = await node.wait_until_active()
+            answer = await node.carry_through(term, lambda image: alter_partition(image, node.settings, request))
+        except NotActive:
+            answer = controller_pb2.AlterPartitionResponse(
+                error_code=ErrorCode.NOT_CONTROLLER, controller_id=node.leader_id
+            )
+        return answer.SerializeToString()
+
+    async def _allocate_producer_ids(self, request_bytes: bytes, context: CallContext) -> bytes:
+        request = controller_pb2.AllocateProducerIdsRequest.FromString(request_bytes)
+        node = self._node
+        try:
+            term = await node.wait_until_active()
+            answer = await node.carry_through(term, lambda image: allocate_producer_ids(image, request))
+        except NotActive:
+            answer = controller_pb2.AllocateProducerIdsResponse(
+                error_code=ErrorCode.NOT_CONTROLLER, controller_id=node.leader_id
+            )
+        return answer.SerializeToString()
+
+    async def _forward_admin(self, request_bytes: bytes, context: CallContext) -> bytes:
+        request = controller_pb2.ForwardedRequest.FromString(request_bytes)
+        try:
+            term = await self._node.wait_until_active()
+            response = await self._admin.answer(term, request.method, request.request)
+            answer = controller_pb2.ForwardedResponse(response=response)
+        except NotActive:
+            answer = controller_pb2.ForwardedResponse(
+                error_code=ErrorCode.NOT_CONTROLLER, controller_id=self._node.leader_id
+            )
+        except (UnknownAdminMethod, DecodeError) as error:
+            answer = controller_pb2.ForwardedResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error))
+        return answer.SerializeToString()
+
+    async def _session(self, stream: Stream, context: CallContext) -> None:
+        if len(self._streams) >= MAX_SESSIONS:
+            return
+        self._streams[stream] = None
+        opened: _Opened | None = None
+        busy_ms = 0
+        clock = self._node.clock
+        try:
+            while True:
+                heartbeat = controller_pb2.Heartbeat.FromString(await stream.recv())
+                begun_ms = clock.now_ms()
+                try:
+                    term = await self._node.wait_until_active()
+                    opened = self._open(term, heartbeat, opened)
+                    answer = await self._heartbeat(term, heartbeat, busy_ms)
+                except NotActive:
+                    answer = controller_pb2.HeartbeatAnswer(
+                        error_code=ErrorCode.NOT_CONTROLLER, is_fenced=True, controller_id=self._node.leader_id
+                    )
+                await stream.send(answer.SerializeToString())
+                if answer.error_code != ErrorCode.NONE:
+                    return
+                busy_ms = clock.now_ms() - begun_ms
+        except asyncio.CancelledError:
+            opened = None  # this server stops: nobody here will judge the broker any more
+            raise
+        finally:
+            self._streams.pop(stream, None)
+            if opened is not None:
+                self._close(opened)
+
+    def _open(self, term: Term, heartbeat: controller_pb2.Heartbeat, opened: _Opened | None) -> _Opened | None:
+        """Count the stream for the incarnation that speaks on it, from its first heartbeat on."""
+        if opened is not None and opened.term is term:
+            return opened
+        registration = term.ahead.brokers.get(heartbeat.broker_id)
+        if registration is None or registration.incarnation_id != heartbeat.incarnation_id:
+            return None
+        term.sessions.stream_opened(heartbeat.broker_id, heartbeat.incarnation_id, self._node.clock.now_ms())
+        return _Opened(term, heartbeat.broker_id, heartbeat.incarnation_id)
+
+    def _close(self, opened: _Opened) -> None:
+        opened.term.sessions.stream_ended(opened.broker_id, opened.incarnation_id, self._node.clock.now_ms())
+        self._node.step_sessions()
+
+    async def _heartbeat(
+        self, term: Term, heartbeat: controller_pb2.Heartbeat, busy_ms: int
+    ) -> controller_pb2.HeartbeatAnswer:
+        """`busy_ms` is how long the heartbeat before took us, which this one may have waited (R-154)."""
+        node = self._node
+        late = busy_ms > node.settings.session_timeout_ms
+        now_ms = node.clock.now_ms()
+        return await node.carry_through(
+            term, lambda image: process_heartbeat(image, node.settings, term.sessions, heartbeat, now_ms, late=late)
+        )
+
+
+class _Opened(Value, frozen=True):
+    """A stream that the sessions of a term count."""
+
+    term: Term
+    broker_id: int
+    incarnation_id: bytes

@@ -1,0 +1,429 @@
+"""One node of the metadata quorum: a voter, or an observer that only follows (A13; KIP-595, KIP-996, KIP-1166).
+
+Rules of this module. The core in `core/quorum` decides; here its effects are carried out one after the other, disk
+before words: while `quorum-state` is being written, or a snapshot installed, everything behind it waits. A flush of the
+log is started and comes back as an event. Nothing is swallowed: an exception that nobody expected stops the node and
+comes out of `failed`. What is done on the disk is in `quorum_disk.py`, what the listener hears in `quorum_commits.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Final
+
+from odradek_proto.transport.chance import chance
+from odradek_proto.transport.ports import Clock, Files, Handlers, Network, TimerHandle
+from odradek_proto.v1 import admin_pb2
+from odradek_proto.values import replace
+
+from odradek_broker.core.partition.messages import Transition, WriteEpochs
+from odradek_broker.core.quorum.core import QuorumCore, Standing
+from odradek_broker.core.quorum.leader import Leader
+from odradek_broker.core.quorum.messages import (
+    NO_NODE,
+    Answer,
+    AppendFetched,
+    AppendLeaderChange,
+    AppendRecords,
+    Dial,
+    Effect,
+    Fail,
+    FlushLog,
+    HighWatermarkAdvanced,
+    LeaderChanged,
+    LeadershipBegan,
+    LeadershipEnded,
+    NotLeader,
+    PersistState,
+    QuorumState,
+    Reply,
+    ReplyRecords,
+    Request,
+    Send,
+    SnapshotId,
+    TruncateLog,
+    Unanswered,
+)
+from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.quorum.commits import QuorumCommits
+from odradek_broker.runtime.quorum.description import describe_quorum
+from odradek_broker.runtime.quorum.disk import QuorumDisk
+from odradek_broker.runtime.quorum.log import METADATA_PARTITION
+from odradek_broker.runtime.quorum.opening import OpenedQuorumLog, open_quorum_log
+from odradek_broker.runtime.quorum.peers import QuorumPeers, QuorumService, Token
+from odradek_broker.runtime.quorum.settings import QuorumListener, QuorumSettings
+from odradek_broker.runtime.quorum.snapshots import SnapshotWork, answer_caller
+from odradek_broker.runtime.quorum.state_file import read_quorum_state, write_quorum_state
+
+__all__ = ["NotLeader", "QuorumFailed", "QuorumListener", "QuorumNode", "QuorumSettings", "Standing"]
+
+GOODBYE_TIMEOUT_MS = 500  # how long a leader that stops waits for the voters to hear of it
+
+OnEvent = Callable[[str, Mapping[str, object]], None]
+
+NOWHERE: Final = Standing(0, 0, 0, False, 0)
+
+
+class QuorumFailed(Exception):
+    """The node found what cannot be in a sound quorum, and has stopped instead of making it worse."""
+
+
+class QuorumNode:
+    """A voter or observer of the quorum, its log and its durable state, from `start` to `stop`.
+
+    `failed`, made by `start`, ends with the error that stopped the node, if one does; it never has a result.
+    """
+
+    failed: asyncio.Future[None]
+
+    def __init__(
+        self,
+        settings: QuorumSettings,
+        *,
+        clock: Clock,
+        network: Network,
+        files: Files,
+        log_directory: str,
+        listener: QuorumListener,
+        on_event: OnEvent | None = None,
+        counters: Counters | None = None,
+    ) -> None:
+        """`on_event` is told every transition, (event, facts with the rule among them), before it is acted on."""
+        self._settings = settings
+        self._config = settings.core()
+        self._clock = clock
+        self._files = files
+        self._log_directory = log_directory
+        self._listener = listener
+        self._on_event = on_event
+        self._counters = counters or Counters()
+        self._core: QuorumCore | None = None
+        self._disk: QuorumDisk | None = None
+        self._snapshots: SnapshotWork | None = None
+        self._commits = QuorumCommits(listener)
+        self._outbox: deque[Effect] = deque()
+        self._draining = False
+        self._blocked = False  # the disk does something that the next effect has to wait for
+        self._calls: dict[asyncio.Task[None], None] = {}  # given up at stop
+        self._disk_work: dict[asyncio.Task[None], None] = {}  # finished before the log is closed
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._goodbyes = asyncio.Event()
+        self._peers = QuorumPeers(settings, network)
+        self._service = QuorumService(
+            settings,
+            is_ready=lambda: self._core is not None,
+            submit=self._submit,
+            forget=self._forget,
+            known=lambda: (self.leader_id, self.epoch),
+        )
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the log `__cluster_metadata-0` and its `quorum-state` in the log directory, and take part until `stop`.
+
+        Raises storage's errors, `MetadataIncomplete` and `UnreadableQuorumState`. Call it when the CONTROLLER listener
+        listens, or before.
+        """
+        self.failed = asyncio.get_running_loop().create_future()
+        files, directory, wall_ms = self._files, self._log_directory, self._clock.wall_ms()
+
+        def load(snapshot: SnapshotId, records: Iterator[bytes]) -> object:
+            return self._listener.load(snapshot.end_offset, snapshot.epoch, records)
+
+        def open_all() -> tuple[OpenedQuorumLog, QuorumState]:
+            opened = open_quorum_log(files, directory, load, wall_ms, self._settings.log())
+            state = read_quorum_state(files, f"{directory}/{METADATA_PARTITION}")
+            if opened.lost:
+                state = replace(state, catching_up=True)
+                write_quorum_state(files, f"{directory}/{METADATA_PARTITION}", state, self._config.voters)
+            opened.set_damaged_aside()
+            return opened, state
+
+        opened, state = await self._files.offload(open_all)
+        self._disk = QuorumDisk(
+            files,
+            directory,
+            opened,
+            load=load,
+            voters=self._config.voters,
+            spawn=lambda work: self._spawn(work, self._disk_work),
+            on_flushed=self._flushed,
+            counters=self._counters,
+        )
+        self._counters.recovery_dropped_bytes += opened.log.dropped_bytes
+        self._snapshots = SnapshotWork(
+            self._disk,
+            self._commits,
+            self._clock,
+            step=self._step,
+            spawn=lambda work: self._spawn(work, self._disk_work),
+            block_on=self._block_on,
+        )
+        for snapshot, reason in opened.damaged:
+            self._event("snapshot_set_aside", "R-200", {"end_offset": snapshot.end_offset, "reason": reason})
+        if opened.kept:
+            newest = opened.kept[-1]
+            self._commits.start_at(newest.id, opened.state, newest.timestamp)
+        self._core = QuorumCore(self._config, opened.log.state, state, self._clock.rng, opened.kept)
+        self._step(lambda core, now_ms: core.start(now_ms))
+
+    async def stop(self, graceful: bool = True) -> None:
+        """Leave, and close the log. A graceful leader first resigns and tells the voters who should follow (R-212)."""
+        if graceful and self._core is not None and self.is_leader:
+            self._step(lambda core, now_ms: core.resign(now_ms))
+            self._goodbyes.clear()
+            self._look_for_goodbyes()
+            try:
+                async with asyncio.timeout(GOODBYE_TIMEOUT_MS / 1000):
+                    await self._goodbyes.wait()
+            except TimeoutError:
+                pass  # who has not heard it by now finds out by itself
+        self._leave()
+        for call in tuple(self._calls):
+            call.cancel()
+        if self._calls or self._disk_work:
+            await asyncio.wait((*self._calls, *self._disk_work))
+        disk, self._disk = self._disk, None
+        if disk is not None:
+            await disk.close(sound=not self.failed.done())
+
+    def _leave(self) -> None:
+        """Decide nothing any more; whoever waits is told."""
+        self._core = None
+        self._outbox.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._disk is not None:
+            self._disk.leaving = True
+        self._commits.ended()
+        self._service.close()
+        self._goodbyes.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(error)
+        self._leave()
+
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    @property
+    def leader_id(self) -> int:
+        """The leader that this node knows, -1 for none."""
+        return NO_NODE if self._core is None else self._core.leader_id
+
+    def silent_voters(self) -> dict[int, str]:
+        """The voters that did not answer when this node asked them last, and their addresses."""
+        return self._peers.silent()
+
+    @property
+    def epoch(self) -> int:
+        return 0 if self._core is None else self._core.state.epoch
+
+    @property
+    def state_name(self) -> str:
+        """What this node is in the quorum, in Kafka's words: leader, follower, candidate, unattached, ..."""
+        return "resigned" if self._core is None else type(self._core.role).__name__.lower()
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node was elected; `on_leader` comes as soon as a record of its own epoch is committed."""
+        return self._core is not None and isinstance(self._core.role, Leader)
+
+    @property
+    def high_watermark(self) -> int:
+        """Exclusive. In a new process it is 0 until the leader has said more."""
+        return 0 if self._core is None else self._core.log.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return 0 if self._core is None else self._core.log.log_end_offset
+
+    @property
+    def standing(self) -> Standing:
+        """All of it at one look, for whoever looks often."""
+        return NOWHERE if self._core is None else self._core.standing()
+
+    @property
+    def flushed_offset(self) -> int:
+        """Up to where this node's own log is on its disk: so far its word counts."""
+        return 0 if self._core is None else self._core.log.flushed_offset
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        """The newest on this node's disk."""
+        return None if self._core is None else self._core.latest_snapshot
+
+    @property
+    def log_start_offset(self) -> int:
+        return 0 if self._core is None else self._core.log.log_start_offset
+
+    def describe(self) -> admin_pb2.DescribeQuorumResponse:
+        """Voters and observers as the leader sees them; NOT_LEADER_OR_FOLLOWER with the known leader elsewhere."""
+        return describe_quorum(self._core, self._settings.node_id, self._clock.now_ms())
+
+    # --- appending ------------------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[bytes], *, epoch: int | None = None) -> int:
+        """Append the records as one atomic batch; returns the offset of the first. Written at once, flushed soon.
+
+        With `epoch`, only as the leader of that epoch: whoever decided on an older state must not write what follows
+        from it. Raises `NotLeader`, and `ValueError` for no records.
+        """
+        core = self._core
+        if core is None:
+            raise NotLeader(NO_NODE, -1)
+        base_offset, effects = core.append(records, self._clock.now_ms(), epoch)
+        self._carry_out(effects)
+        return base_offset
+
+    # --- steps and effects ----------------------------------------------------------------------------------------
+
+    def _step(self, step: Callable[[QuorumCore, int], list[Effect]]) -> None:
+        """Tell the core that something happened, and do what it says."""
+        core = self._core
+        if core is None:
+            return
+        try:
+            effects = step(core, self._clock.now_ms())
+        except Exception as error:
+            self._fail(error)
+            return
+        self._carry_out(effects)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        """Carry out effects in order, after those that still wait. Safe to call from inside an effect."""
+        self._outbox.extend(effects)
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._outbox and not self._blocked and self._core is not None:
+                self._perform(self._outbox.popleft())
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._draining = False
+        self._look_for_goodbyes()
+        self._arm()
+
+    def _perform(self, effect: Effect) -> None:
+        disk = self._disk
+        assert disk is not None
+        match effect:
+            case PersistState():
+                self._block_on(disk.persist(effect.state))
+            case AppendLeaderChange() | AppendRecords() | AppendFetched() | TruncateLog() | WriteEpochs():
+                assert not (disk.flushing and isinstance(effect, TruncateLog)), "a log is not cut while it is flushed"
+                disk.log.carry_out(effect, self._settings.node_id, self._clock.wall_ms())
+            case FlushLog():
+                disk.flush()
+            case Send():
+                self._spawn(self._call(effect), self._calls)
+            case Dial():
+                self._spawn(self._dial(effect.peer_id), self._calls)
+            case Reply() | ReplyRecords():
+                self._reply(effect, disk)
+            case HighWatermarkAdvanced():
+                size = self._commits.deliver(disk.log, effect.new)
+                self._step(lambda core, now_ms: core.on_applied(size, now_ms))
+            case LeadershipBegan():
+                self._commits.began(effect.epoch)
+            case LeadershipEnded():
+                self._commits.ended()
+            case LeaderChanged():
+                self._listener.on_leader_changed(effect.leader_id, effect.epoch)
+            case Transition():
+                self._event(effect.event, effect.rule, effect.facts)
+            case Fail():
+                raise QuorumFailed(f"{METADATA_PARTITION}, node {self._settings.node_id}: {effect.reason}")
+            case _:
+                assert self._snapshots is not None
+                self._snapshots.perform(effect)
+
+    def _event(self, event: str, rule: str, facts: Mapping[str, object]) -> None:
+        if self._on_event is not None:
+            self._on_event(event, {"rule": rule, **facts})
+
+    def _reply(self, effect: Reply | ReplyRecords, disk: QuorumDisk) -> None:
+        answer: Answer = effect.answer
+        if isinstance(effect, ReplyRecords):
+            batches = disk.log.read(effect.fetch_offset, effect.limit, effect.max_bytes)
+            answer = replace(effect.answer, batches=batches)
+        answer_caller(effect.token, answer)
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """See that the core is stepped when its next deadline comes. A timer that fires too early does no harm."""
+        deadline_ms = None if self._core is None else self._core.next_deadline_ms()
+        if deadline_ms is None or (self._timer is not None and self._timer_at_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = deadline_ms
+        self._timer = self._clock.call_later(max(0, deadline_ms - self._clock.now_ms()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self.is_leader and chance("quorum-leader-resigns", 0.01):
+            self._step(lambda core, now_ms: core.resign(now_ms))
+        self._step(lambda core, now_ms: core.on_time(now_ms))
+
+    def _look_for_goodbyes(self) -> None:
+        if self._core is not None and not self._core.goodbyes_pending and not self._outbox:
+            self._goodbyes.set()
+
+    # --- disk -----------------------------------------------------------------------------------------------------
+
+    def _block_on(self, work: Coroutine[object, object, None]) -> None:
+        """Do something on the disk; the effects behind it wait."""
+        self._blocked = True
+        self._spawn(self._unblock_after(work), self._disk_work)
+
+    async def _unblock_after(self, work: Coroutine[object, object, None]) -> None:
+        await work
+        self._blocked = False
+        self._carry_out(())
+
+    def _flushed(self, offset: int) -> None:
+        self._step(lambda core, now_ms: core.on_flushed(offset, now_ms))
+
+    # --- network --------------------------------------------------------------------------------------------------
+
+    def handlers(self) -> Handlers:
+        """The service `odradek.v1.Quorum`, for the CONTROLLER listener; before `start` it says BROKER_NOT_AVAILABLE."""
+        return self._service.handlers()
+
+    def _submit(self, request: Request, token: Token) -> None:
+        self._step(lambda core, now_ms: core.on_request(request, token, now_ms))
+
+    def _forget(self, token: Token) -> None:
+        if self._core is not None:
+            self._core.forget(token)
+
+    async def _call(self, send: Send) -> None:
+        found = await self._peers.ask(send)
+        if isinstance(found, Unanswered):
+            self._step(lambda core, now_ms: core.on_unanswered(send, found, now_ms))
+        else:
+            self._step(lambda core, now_ms: core.on_answer(send, found, now_ms))
+
+    async def _dial(self, peer_id: int) -> None:
+        gone = await self._peers.is_gone(peer_id)
+        self._step(lambda core, now_ms: core.on_dialled(peer_id, gone, now_ms))
+
+    def _spawn(self, work: Coroutine[object, object, None], place: dict[asyncio.Task[None], None]) -> None:
+        """Run something beside; `place` keeps it alive until it is done."""
+        task = asyncio.get_running_loop().create_task(work)
+        place[task] = None
+        task.add_done_callback(lambda task: self._done(task, place))
+
+    def _done(self, task: asyncio.Task[None], place: dict[asyncio.Task[None], None]) -> None:
+        del place[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)

@@ -1,0 +1,370 @@
+"""A fetcher: the stream on which this broker follows all partitions that one other broker leads.
+
+What is asked and what an answer means is decided by each partition's `FollowerPartition`; the fetcher only gathers
+what the partitions want to ask now into one message, cuts answers into their batches, checks them, and hands them
+over. The stream is opened again when it breaks, after a short back-off; partitions leave when their leader changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from google.protobuf.message import DecodeError
+from odradek_proto.errors import ErrorCode
+from odradek_proto.headers import LENGTH_END
+from odradek_proto.records import BatchHeader, CorruptBatch, check_batch
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.bell import Bell
+from odradek_proto.transport.chance import chance
+from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
+from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream, TimerHandle
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek_broker.core.partition.epochs import EpochEntry
+from odradek_broker.core.partition.messages import EpochRequest, FetchAnswer, FetchRequest, OffsetsRequest
+from odradek_broker.runtime.duplex import converse
+from odradek_broker.runtime.replicas.replica import HostedReplica
+
+FETCH_STREAM = "/odradek.v1.Replication/FetchStream"
+LIST_OFFSETS = "/odradek.v1.Replication/ListOffsets"
+OFFSETS_FOR_LEADER_EPOCH = "/odradek.v1.Replication/OffsetsForLeaderEpoch"
+FIRST_BACKOFF_MS = 50  # as the channels' own reconnect back-off (design: a restarted peer is found at once)
+MAX_BACKOFF_MS = 1_000
+CALL_TIMEOUT_MS = 30_000  # replica.socket.timeout.ms, Kafka's default
+OPEN_TIMEOUT_MS = 2_000
+MAX_NAMED = 2_000  # partitions in one request: 600 KB with the longest topic names; a leader takes 1 MiB
+CREDIT_BYTES = 16_777_216  # what the leader may send beyond what was taken: two answers of the largest size
+
+
+def check_run(run: memoryview) -> list[BatchHeader]:
+    """The headers of the batches in a run, each checked whole. Raises `CorruptBatch`."""
+    headers: list[BatchHeader] = []
+    position, end = 0, len(run)
+    while position < end:
+        header = check_batch(run, position)
+        headers.append(header)
+        position += header.length + LENGTH_END
+    return headers
+
+
+class Fetcher:
+    """Follows one leader broker. Used from the event loop only."""
+
+    def __init__(
+        self,
+        *,
+        leader_id: int,
+        address: Callable[[], str | None],
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        clock: Clock,
+        network: Network,
+        max_wait_ms: int,
+        max_bytes: int,
+        min_bytes: int,
+        spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]],
+    ) -> None:
+        self.leader_id = leader_id
+        self._address = address
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._clock = clock
+        self._network = network
+        self._max_wait_ms = max_wait_ms
+        self._max_bytes = max_bytes
+        self._min_bytes = min_bytes
+        self._spawn = spawn
+        self._partitions: dict[TopicPartition, HostedReplica] = {}
+        self._ready: dict[TopicPartition, None] = {}
+        self._forgotten: dict[TopicPartition, None] = {}
+        self._credit_due = 0  # bytes to be granted with the next message
+        self._wakeup = Bell()
+        self._news = Bell()
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._task: asyncio.Task[None] | None = None
+        self._calls: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def add(self, hosted: HostedReplica) -> None:
+        """Follow this partition; its role is a `FollowerPartition` of this leader."""
+        self._partitions[hosted.topic_partition] = hosted
+        self._forgotten.pop(hosted.topic_partition, None)
+        self.request_ready(hosted)
+        self._news.ring()
+        if self._task is None:
+            self._task = self._spawn(self._run())
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Stop following it; what is still under way for it is dropped when it arrives (R-80)."""
+        if self._partitions.pop(tp, None) is not None:
+            self._ready.pop(tp, None)
+            self._forgotten[tp] = None
+            self._wakeup.ring()
+
+    def request_ready(self, hosted: HostedReplica) -> None:
+        """The partition may have something to ask."""
+        self._ready[hosted.topic_partition] = None
+        self._wakeup.ring()
+
+    def address_changed(self) -> None:
+        """Another broker registered, or was fenced or unfenced: a stream that could not be opened may be had now."""
+        self._news.ring()
+
+    async def stop(self) -> None:
+        tasks = [task for task in (self._task, *self._calls) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._task = None
+
+    # --- The stream -------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        backoff_ms = FIRST_BACKOFF_MS
+        while True:
+            self._news.silence()  # what arrives from here on ends the next pause
+            address = self._address()
+            if address is not None and self._partitions:
+                try:
+                    stream = await self._network.open(address, FETCH_STREAM, OPEN_TIMEOUT_MS)
+                except NetworkError:
+                    pass
+                else:
+                    backoff_ms = FIRST_BACKOFF_MS
+                    await self._follow(stream)
+            await self._pause(backoff_ms * (0.5 + self._clock.rng.random()))
+            backoff_ms = min(2 * backoff_ms, MAX_BACKOFF_MS)
+
+    async def _pause(self, delay_ms: float) -> None:
+        """Wait for the back-off, or for news of an address."""
+        timer = self._clock.call_later(delay_ms, self._news.ring)
+        try:
+            await self._news.wait()
+        finally:
+            timer.cancel()
+
+    async def _follow(self, stream: Stream) -> None:
+        self._forgotten.clear()
+        self._credit_due = CREDIT_BYTES
+        for tp in self._partitions:
+            self._ready[tp] = None
+        self._wakeup.ring()
+        try:
+            await converse(stream, self._receive(stream), self._send_requests(stream))
+        finally:
+            stream.close()
+            now_ms = self._clock.now_ms()
+            for hosted in list(self._partitions.values()):
+                follower = hosted.follower
+                if follower is not None and follower.leader == self.leader_id:
+                    hosted.carry_out(follower.on_transport_error(now_ms))
+
+    async def _receive(self, stream: Stream) -> None:
+        while True:
+            message = await stream.recv()
+            if chance("fetcher-redials", 0.003):
+                return  # and this answer is lost
+            try:
+                self.on_answers(message)
+            except FrameError:  # a leader that speaks so is asked anew, after a back-off
+                return
+
+    async def _send_requests(self, stream: Stream) -> None:
+        while True:
+            await self._wakeup.wait()
+            header = self._gather()
+            if header is None:
+                continue
+            try:
+                await stream.send(pack_frame(header.SerializeToString(), ()))
+            except NetworkError:
+                stream.close()
+                return
+
+    def _gather(self) -> pb.FetchHeader | None:
+        """Everything that the partitions want to ask now; questions other than a fetch go as calls of their own."""
+        now_ms = self._clock.now_ms()
+        header = pb.FetchHeader(
+            replica_id=self._broker_id,
+            replica_epoch=self._broker_epoch(),
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=self._max_bytes,
+            credit_bytes=self._credit_due,
+        )
+        ready, self._ready = self._ready, {}
+        for tp in ready:
+            named = len(header.partitions)
+            if named >= MAX_NAMED or (named and chance("fetch-request-partial", 0.1)):
+                self._ready[tp] = None  # with the next message
+                self._wakeup.ring()
+                continue
+            hosted = self._partitions.get(tp)
+            follower = hosted.follower if hosted is not None else None
+            if hosted is None or follower is None or hosted.offline is not None:
+                continue
+            request = follower.next_request(now_ms)
+            if isinstance(request, FetchRequest):
+                header.partitions.append(_to_wire(request))
+            elif isinstance(request, EpochRequest):
+                self._call(self._ask_epoch(hosted, request))
+            elif isinstance(request, OffsetsRequest):
+                self._call(self._ask_offsets(hosted, request))
+            else:
+                self._arm_timer(follower.next_deadline_ms())
+        for tp in list(self._forgotten)[: MAX_NAMED - len(header.partitions)]:
+            header.forgotten.append(pb.ForgottenPartition(topic=tp.topic, partition=tp.partition))
+            del self._forgotten[tp]
+        if self._forgotten:
+            self._wakeup.ring()
+        if not (header.partitions or header.forgotten or self._credit_due):
+            return None
+        self._credit_due = 0
+        return header
+
+    def _arm_timer(self, deadline_ms: int | None) -> None:
+        if deadline_ms is None or (self._timer is not None and self._timer_at_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = deadline_ms
+        self._timer = self._clock.call_later(max(0, deadline_ms - self._clock.now_ms()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        for tp in self._partitions:
+            self._ready[tp] = None
+        self._wakeup.ring()
+
+    # --- Answers ----------------------------------------------------------------------------------------------------
+
+    def on_answers(self, message: bytes) -> None:
+        """Take one FetchAnswerFrame. Raises `FrameError` when it is none."""
+        header_bytes, batches = split_frame(message)
+        try:
+            header = pb.FetchAnswerHeader.FromString(header_bytes)
+        except Exception as error:  # protobuf raises DecodeError, a plain Exception
+            raise FrameError(f"not a FetchAnswerHeader: {error}") from error
+        self._credit_due += len(batches)
+        self._wakeup.ring()
+        position = 0
+        for item in header.partitions:
+            run = batches[position : position + item.size]
+            position += item.size
+            hosted = self._partitions.get(TopicPartition(item.topic, item.partition))
+            if hosted is not None:
+                self._on_answer(hosted, item, run)
+
+    def _on_answer(self, hosted: HostedReplica, item: pb.FetchedPartition, run: memoryview) -> None:
+        follower = hosted.follower
+        if follower is None or follower.leader != self.leader_id or hosted.offline is not None:
+            return
+        if item.request_leader_epoch not in (follower.leader_epoch, -1):
+            return  # of an earlier term: the same broker may lead again with another log (R-80, R-104)
+        now_ms = self._clock.now_ms()
+        try:
+            headers = check_run(run)
+        except CorruptBatch:
+            hosted.counters.damaged_batches["replication"] += 1
+            hosted.carry_out(follower.on_corrupt_answer(now_ms))
+            self.request_ready(hosted)  # after a while, which somebody has to wait for
+            return
+        if not item.error_code:
+            hosted.leader_high_watermark = item.high_watermark
+        answer = FetchAnswer(
+            item.fetch_offset,
+            ErrorCode.from_number(item.error_code),
+            item.high_watermark,
+            item.log_start_offset,
+            headers,
+            EpochEntry(item.diverging_epoch, item.diverging_end_offset) if item.diverging else None,
+        )
+        hosted.append_run(run, lambda: follower.on_fetch_answer(answer, now_ms))
+        self.request_ready(hosted)
+
+    # --- Questions beside the stream --------------------------------------------------------------------------------
+
+    def _call(self, question: Coroutine[object, object, None]) -> None:
+        task = self._spawn(question)
+        self._calls[task] = None
+        task.add_done_callback(lambda done: self._calls.pop(done, None))
+
+    async def _ask_epoch(self, hosted: HostedReplica, request: EpochRequest) -> None:
+        """OffsetsForLeaderEpoch (R-73); an answer for a role that is over is dropped (R-74)."""
+        follower = hosted.follower
+        tp = request.topic_partition
+        message = pb.OffsetsForLeaderEpochRequest(replica_id=self._broker_id)
+        message.partitions.add(
+            topic=tp.topic,
+            partition=tp.partition,
+            current_leader_epoch=request.current_leader_epoch,
+            leader_epoch=request.leader_epoch,
+        )
+        answer: pb.EpochEndOffset | None = None
+        try:
+            data = await self._network.call(
+                self._address() or "", OFFSETS_FOR_LEADER_EPOCH, message.SerializeToString(), CALL_TIMEOUT_MS
+            )
+            answers = pb.OffsetsForLeaderEpochResponse.FromString(data).partitions
+            answer = answers[0] if answers else None
+        except (NetworkError, DecodeError):
+            pass
+        if follower is None or hosted.follower is not follower:
+            return
+        now_ms = self._clock.now_ms()
+        if answer is None:
+            hosted.carry_out(follower.on_transport_error(now_ms))
+        else:
+            end = EpochEntry(answer.leader_epoch, answer.end_offset)
+            hosted.carry_out(follower.on_epoch_answer(request, ErrorCode.from_number(answer.error_code), end, now_ms))
+        self.request_ready(hosted)
+
+    async def _ask_offsets(self, hosted: HostedReplica, request: OffsetsRequest) -> None:
+        """The leader's log end and log start (R-84)."""
+        follower = hosted.follower
+        tp = request.topic_partition
+        message = pb.ListOffsetsRequest(replica_id=self._broker_id)
+        for timestamp_ms in (-1, -2):
+            message.partitions.add(
+                topic=tp.topic,
+                partition=tp.partition,
+                current_leader_epoch=request.current_leader_epoch,
+                timestamp_ms=timestamp_ms,
+            )
+        listed: list[pb.ListedOffset] = []
+        try:
+            data = await self._network.call(
+                self._address() or "", LIST_OFFSETS, message.SerializeToString(), CALL_TIMEOUT_MS
+            )
+            listed = list(pb.ListOffsetsResponse.FromString(data).partitions)
+        except (NetworkError, DecodeError):
+            pass
+        if follower is None or hosted.follower is not follower:
+            return
+        now_ms = self._clock.now_ms()
+        if len(listed) != 2:
+            hosted.carry_out(follower.on_transport_error(now_ms))
+        else:
+            latest, earliest = listed
+            error = ErrorCode.from_number(latest.error_code or earliest.error_code)
+            hosted.carry_out(follower.on_offsets_answer(request, error, earliest.offset, latest.offset, now_ms))
+        self.request_ready(hosted)
+
+
+def _to_wire(request: FetchRequest) -> pb.FetchPartition:
+    return pb.FetchPartition(
+        topic=request.topic_partition.topic,
+        partition=request.topic_partition.partition,
+        fetch_offset=request.fetch_offset,
+        current_leader_epoch=request.current_leader_epoch,
+        last_fetched_epoch=request.last_fetched_epoch,
+        log_start_offset=request.log_start_offset,
+        max_bytes=request.max_bytes,
+        topic_id=request.topic_id,
+    )

@@ -1,0 +1,416 @@
+"""All replicas that this broker hosts, kept in the roles that the metadata gives them.
+
+The committed metadata comes in order, one delta at a time; each changed partition becomes leader, follower or nothing
+here (R-100 to R-107). Nothing in this module awaits while it applies a delta.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.formats import CLEAN_SHUTDOWN
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Clock, Network
+
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.config.topic_settings import log_settings, partition_settings
+from odradek_broker.core.metadata.delta import MetadataDelta
+from odradek_broker.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration
+from odradek_broker.core.partition.follower import FollowerPartition
+from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal, PartitionSettings, TruncationMode
+from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.replicas.fetcher import Fetcher
+from odradek_broker.runtime.replicas.flusher import Flusher
+from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.storage.directory import LogDirectory
+from odradek_broker.storage.errors import LogDirectoryFailed, StorageError
+from odradek_broker.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
+
+
+class ReplicaManager:
+    """Hosts replicas. Implements `ReplicaServices` for them."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        clock: Clock,
+        network: Network,
+        directory: LogDirectory,
+        events: EventLog,
+        counters: Counters,
+        flusher: Flusher,
+        broker_epoch: Callable[[], int],
+        session_gone_ms: Callable[[], int],
+        submit_isr: Callable[[IsrProposal], None],
+        spawn: Spawn,
+        on_directory_failed: Callable[[Exception], None],
+    ) -> None:
+        self.clock = clock
+        self.events = events
+        self.counters = counters
+        self.replicas: dict[TopicPartition, HostedReplica] = {}
+        self.image = MetadataImage()
+        self._settings = settings
+        self._broker_id = settings.node_id
+        self._network = network
+        self._directory = directory
+        self._flusher = flusher
+        self._broker_epoch = broker_epoch
+        self._session_gone_ms = session_gone_ms
+        self._submit_isr = submit_isr
+        self._spawn = spawn
+        self._on_directory_failed = on_directory_failed
+        self._policy = policy_for(TruncationMode(settings.odradek_truncation_mode))
+        self._fetchers: dict[int, Fetcher] = {}
+        self._preloaded: dict[TopicPartition, Log] = {}
+        self._broken: dict[TopicPartition, str] = {}  # replicas whose log could not be opened, and why
+        self.loaded = False
+
+    # --- Looking up -------------------------------------------------------------------------------------------------
+
+    def lookup(self, tp: TopicPartition, topic_id: bytes = b"") -> HostedReplica | ErrorCode:
+        """The replica hosted here, or Kafka's code for why there is none (R-10, R-35)."""
+        hosted = self.replicas.get(tp)
+        if hosted is not None:
+            if topic_id and topic_id != hosted.state.topic_id:
+                return ErrorCode.INCONSISTENT_TOPIC_ID
+            return hosted
+        if self.image.partition(tp) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if tp in self._broken:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def broker(self, broker_id: int) -> BrokerRegistration | None:
+        """What this broker's metadata says of another one (R-47)."""
+        return self.image.brokers.get(broker_id)
+
+    @property
+    def broken(self) -> Mapping[TopicPartition, str]:
+        """Replicas whose log could not be opened, and why."""
+        return self._broken
+
+    @property
+    def sound(self) -> bool:
+        """Everything was loaded and nothing of it has failed: the next start may trust the logs as they are."""
+        return self.loaded and not self._broken and all(each.offline is None for each in self.replicas.values())
+
+    def partition_settings(self, topic: str) -> PartitionSettings:
+        return partition_settings(self._settings, self.image, topic)
+
+    # --- Metadata ---------------------------------------------------------------------------------------------------
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Bring every changed partition into the role that `image` gives it here."""
+        self.image = image
+        for deleted in delta.deleted_topics.values():
+            for partition in deleted.partitions:
+                self._stop_hosting(TopicPartition(deleted.name, partition), deleted.topic_id)
+        for tp in delta.partitions:
+            registration = image.partition(tp)
+            if registration is not None:
+                self._bring_into_role(tp, registration)
+        self._follow_less_when_leaving()
+        if delta.topic_configs or delta.broker_configs:
+            self._refresh_settings()
+        if delta.brokers:
+            for hosted in list(self.replicas.values()):
+                hosted.on_brokers_changed()
+            for fetcher in self._fetchers.values():
+                fetcher.address_changed()
+
+    def _follow_less_when_leaving(self) -> None:
+        """During this broker's own controlled shutdown: no fetch where there is no leader, or where the ISR no longer
+        holds this broker; the log is kept (R-106).
+
+        Nobody waits for such a copy any more. What it fetched would be the work of leaders who have better to do, and
+        a high watermark of a term that this broker does not see the end of.
+        """
+        own = self.image.brokers.get(self._broker_id)
+        if own is None or not own.in_controlled_shutdown:
+            return
+        for tp, hosted in self.replicas.items():
+            known = hosted.registration
+            if known is not None and (known.leader == NO_LEADER or self._broker_id not in known.isr):
+                for fetcher in self._fetchers.values():
+                    fetcher.remove(tp)
+
+    def preload(self, log: Log) -> None:
+        """A log of an earlier life, opened and recovered before the metadata says whether it is still wanted."""
+        self._preloaded[log.topic_partition] = log
+        self._note_recovery(log)
+
+    def _note_recovery(self, log: Log) -> None:
+        """Count what opening a log has cut off, and say what somebody has cut off while the broker was stopped."""
+        self.counters.recovery_dropped_bytes += log.recovery.cut_bytes
+        promised = self._directory.lost_since_stop.pop(log.topic_partition, None)
+        if promised is None:
+            return
+        facts = {"partition": str(log.topic_partition), "log_end_offset": log.end_offset, "high_watermark": promised}
+        self.events.write("log_below_high_watermark", "R-31", facts)
+        logger.warning(
+            "%s: the log ends at offset %d, below the high watermark %d of its clean stop: it was cut since, and may"
+            " lead although committed records are missing; stop this broker, remove %s and %s/%s, and it"
+            " fetches them from another replica anew",
+            log.topic_partition,
+            log.end_offset,
+            promised,
+            log.directory,
+            self._directory.path,
+            CLEAN_SHUTDOWN,
+        )
+
+    def apply_all(self, image: MetadataImage) -> None:
+        """The first look, once the logs that were here before are open. What nobody wants is set aside."""
+        delta = MetadataDelta()
+        for topic in image.topics.values():
+            for partition in sorted(topic.partitions):
+                delta.partitions[TopicPartition(topic.name, partition)] = None
+        self.apply(image, delta)
+        for log in self._preloaded.values():
+            self.events.write("stray_log_set_aside", "R-105", {"partition": str(log.topic_partition)})
+            self._directory.set_aside_stray(log, self.clock.wall_ms())
+        self._preloaded.clear()
+        self.loaded = True
+
+    def _bring_into_role(self, tp: TopicPartition, registration: PartitionRegistration) -> None:
+        if self._broker_id not in registration.replicas:
+            self._stop_hosting(tp)
+            self._drop_preloaded(tp)
+            return
+        hosted = self.replicas.get(tp)
+        topic = self.image.topics[tp.topic]
+        if hosted is not None and hosted.state.topic_id != topic.topic_id:
+            self._stop_hosting(tp)  # the topic was made anew: the old log must not be used (R-107)
+            hosted = None
+        if hosted is None:
+            hosted = self._host(tp, topic.topic_id)
+            if hosted is None:
+                return
+        known = hosted.registration
+        if known is not None and registration.partition_epoch < known.partition_epoch:
+            return  # R-100
+        if known is not None and registration.leader == self._broker_id:
+            self._count_isr_change(known.isr, registration.isr)
+        if known is not None and hosted.role is not None and self._stays_in_role(known, registration):
+            hosted.update_registration(registration)
+            return
+        self._enter_term(hosted, registration)
+
+    def _count_isr_change(self, before: Sequence[int], after: Sequence[int]) -> None:
+        """Whoever leads afterwards counts, and whoever decided: so each change is counted once in the cluster."""
+        self.counters.isr_shrinks += any(member not in after for member in before)
+        self.counters.isr_expands += any(member not in before for member in after)
+
+    def _stays_in_role(self, known: PartitionRegistration, registration: PartitionRegistration) -> bool:
+        """The same epoch, or this broker leads on in the very next one, as when a replica was removed (R-56, R-42).
+
+        With a gap between the epochs, as a snapshot of the metadata makes one, somebody else may have led, or followers
+        were removed and came back with less: what is known of them is nothing.
+        """
+        if registration.leader_epoch == known.leader_epoch:
+            return True
+        is_next = (registration.leader_epoch, registration.partition_epoch) == (
+            known.leader_epoch + 1,
+            known.partition_epoch + 1,
+        )
+        leads_on = known.leader == registration.leader == self._broker_id
+        return leads_on and is_next and not registration.recovering
+
+    def _host(self, tp: TopicPartition, topic_id: bytes) -> HostedReplica | None:
+        loaded = self._preloaded.get(tp)
+        if loaded is not None and loaded.state.topic_id == topic_id:
+            del self._preloaded[tp]
+            loaded.use(log_settings(self._settings, self.image, tp.topic))
+            return self._keep(HostedReplica(loaded, self))
+        if loaded is not None:  # another topic of this name (R-107)
+            self._delete(self._preloaded.pop(tp))
+        try:
+            settings = log_settings(self._settings, self.image, tp.topic)
+            log = self._directory.open_log(tp, topic_id, settings, wall_ms=self.clock.wall_ms())
+        except (OSError, StorageError) as error:
+            self.open_failed(tp, error)
+            self._broken[tp] = str(error)
+            return None
+        self._broken.pop(tp, None)
+        self._note_recovery(log)
+        return self._keep(HostedReplica(log, self))
+
+    def open_failed(self, tp: TopicPartition, error: OSError | StorageError) -> None:
+        """A log that cannot be read is that replica's failure (R-86); a disk that refuses stops the node."""
+        self.events.write("replica_failed", "R-86", {"partition": str(tp), "reason": str(error)})
+        if not _is_one_replicas(error):
+            self._on_directory_failed(error)
+
+    def _keep(self, hosted: HostedReplica) -> HostedReplica:
+        self.replicas[hosted.topic_partition] = hosted
+        self._flusher.after_append(hosted)  # what a crash left unflushed does not count before it is on the disk
+        return hosted
+
+    def _enter_term(self, hosted: HostedReplica, registration: PartitionRegistration) -> None:
+        """A new leader epoch: the fetcher stops first, so that nothing is appended in between (R-101, R-103)."""
+        tp = hosted.topic_partition
+        for fetcher in self._fetchers.values():
+            fetcher.remove(tp)
+        previous_leader = hosted.role.held_leader if hosted.role is not None else NO_LEADER
+        hosted.registration = registration
+        now_ms = self.clock.now_ms()
+        settings = self.partition_settings(tp.topic)
+        if registration.leader == self._broker_id:
+            leader = LeaderPartition(
+                hosted.state,
+                broker_id=self._broker_id,
+                registration=registration,
+                settings=settings,
+                policy=self._policy,
+                brokers=self,
+                now_ms=now_ms,
+            )
+            hosted.take_role(leader)
+        else:
+            follower = FollowerPartition(
+                hosted.state,
+                broker_id=self._broker_id,
+                registration=registration,
+                settings=settings,
+                policy=self._policy,
+                now_ms=now_ms,
+                previous_leader=previous_leader,
+            )
+            hosted.take_role(follower)
+            if registration.leader >= 0 and hosted.offline is None:
+                self._fetcher(registration.leader).add(hosted)
+
+    def _fetcher(self, leader_id: int) -> Fetcher:
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = Fetcher(
+                leader_id=leader_id,
+                address=lambda: self._replication_address(leader_id),
+                broker_id=self._broker_id,
+                broker_epoch=self._broker_epoch,
+                clock=self.clock,
+                network=self._network,
+                max_wait_ms=self._settings.replica_fetch_wait_max_ms,
+                max_bytes=self._settings.replica_fetch_response_max_bytes,
+                min_bytes=self._settings.replica_fetch_min_bytes,
+                spawn=self._spawn,
+            )
+            self._fetchers[leader_id] = fetcher
+        return fetcher
+
+    def _replication_address(self, broker_id: int) -> str | None:
+        registration = self.image.brokers.get(broker_id)
+        if registration is None or registration.fenced:
+            return None
+        return registration.endpoints.get(self._settings.inter_broker_listener_name.upper())
+
+    def _stop_hosting(self, tp: TopicPartition, topic_id: bytes | None = None) -> None:
+        """Not a replica any more, or the topic is gone (R-105). With a topic id: only that topic's replica."""
+        self._broken.pop(tp, None)
+        hosted = self.replicas.get(tp)
+        if hosted is None or (topic_id is not None and hosted.state.topic_id != topic_id):
+            return
+        del self.replicas[tp]
+        for fetcher in self._fetchers.values():
+            fetcher.remove(tp)
+        hosted.registration = self.image.partition(tp)
+        hosted.take_role(None)
+        hosted.close()
+        self._flusher.forget(hosted)
+        if tp.topic not in self.image.topics:
+            self.counters.forget(tp.topic)
+        self._delete(hosted.log)
+
+    def _drop_preloaded(self, tp: TopicPartition) -> None:
+        """The topic is there and this broker is no replica any more: it was reassigned while this broker was away."""
+        log = self._preloaded.get(tp)
+        if log is not None and log.state.topic_id == self.image.topics[tp.topic].topic_id:
+            self._delete(self._preloaded.pop(tp))
+
+    def _delete(self, log: Log) -> None:
+        """Set a log aside, to be removed after file.delete.delay.ms (R-105)."""
+        facts = {"partition": str(log.topic_partition), "log_end_offset": log.state.log_end_offset}
+        self.events.write("replica_deleted", "R-105", facts)
+        self._directory.delete_log(log, self.clock.wall_ms())
+
+    def _refresh_settings(self) -> None:
+        for tp, hosted in self.replicas.items():
+            hosted.log.use(log_settings(self._settings, self.image, tp.topic))
+            if hosted.role is not None:
+                hosted.role.settings = self.partition_settings(tp.topic)
+                hosted.on_settings_changed()
+
+    # --- ReplicaServices --------------------------------------------------------------------------------------------
+
+    def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None:
+        self._submit_isr(proposal)
+
+    def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
+        hosted = self.replicas.get(proposal.topic_partition)
+        if hosted is not None and hosted.state.topic_id == proposal.topic_id:
+            hosted.on_isr_answer(proposal, answer)
+
+    def request_ready(self, hosted: HostedReplica) -> None:
+        follower = hosted.follower
+        if follower is not None and follower.leader in self._fetchers:
+            self._fetchers[follower.leader].request_ready(hosted)
+
+    def after_append(self, hosted: HostedReplica) -> None:
+        self._flusher.after_append(hosted)
+
+    def may_acknowledge_alone(self) -> bool:
+        return self._session_gone_ms() <= self._settings.odradek_session_grace_ms
+
+    def session_returned(self) -> None:
+        """The controller hears us again: acks=all requests that waited for that may go."""
+        for hosted in self.replicas.values():
+            hosted.complete_produces()
+
+    def storage_failed(self, hosted: HostedReplica, error: Exception) -> None:
+        """The replica goes offline. The others go on, unless it was the disk that refused (R-86, R-238).
+
+        Bytes that are not what was written, or an append that does not fit, are the matter of one log; after a failed
+        write or fsync nothing in the directory can be trusted, and the node stops.
+        """
+        reason = f"{hosted.topic_partition}: {type(error).__name__}: {error}"
+        self.events.write("replica_offline", "R-86", {"partition": str(hosted.topic_partition), "reason": reason})
+        hosted.take_offline(reason)
+        for fetcher in self._fetchers.values():
+            fetcher.remove(hosted.topic_partition)
+        if not _is_one_replicas(error):
+            self._on_directory_failed(error)
+
+    # --- Time -------------------------------------------------------------------------------------------------------
+
+    def check_isrs(self) -> None:
+        """Called every replica.lag.time.max.ms / 2 (R-43)."""
+        for hosted in list(self.replicas.values()):
+            hosted.on_time()
+
+    def leaders(self) -> Iterable[HostedReplica]:
+        return [hosted for hosted in self.replicas.values() if hosted.leader is not None]
+
+    async def stop(self) -> None:
+        """Stop following; then answer everybody who waits (R-142)."""
+        for fetcher in list(self._fetchers.values()):
+            await fetcher.stop()
+        for hosted in self.replicas.values():
+            hosted.take_role(None)
+            hosted.close()
+
+
+def _is_one_replicas(error: Exception) -> bool:
+    """Does this failure say nothing about the disk under the other logs?"""
+    return isinstance(error, StorageError) and not isinstance(error, LogDirectoryFailed)

@@ -1,0 +1,391 @@
+"""One replica that this broker hosts: the core's role, the log on disk, and the requests that wait for it.
+
+This is where effects are carried out. Rules of this module: effects are carried out in order, synchronously, with no
+await in between; whoever waits is woken after the step is over, never inside of it (R-126); a storage error takes the
+replica offline with its reason, and the others go on (R-86).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import PREFIX_SIZE, BatchHeader, CorruptBatch, check_batch, stamped_prefix
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.chance import chance, reached
+from odradek_proto.transport.ports import Buffer
+
+from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.core.partition.follower import FollowerPartition
+from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.core.partition.messages import (
+    AdvanceLogStart,
+    AppendBatches,
+    AppendDecision,
+    Effect,
+    FetchDecision,
+    FollowerFetch,
+    HighWatermarkAdvanced,
+    IsrAnswer,
+    IsrChanged,
+    IsrProposal,
+    PartitionFailed,
+    ProposeIsr,
+    ReplicaLog,
+    RequestReady,
+    RestartLog,
+    Transition,
+    Truncate,
+    WriteEpochs,
+)
+from odradek_broker.runtime.replicas.delayed_deletes import WaitingDeletes
+from odradek_broker.runtime.replicas.delayed_fetches import FetchWaiters
+from odradek_broker.runtime.replicas.delayed_produces import AnswerCallback, ProduceAnswer, WaitingProduces
+from odradek_broker.runtime.replicas.isr_retry import IsrRetry
+from odradek_broker.runtime.replicas.not_leader import fetch_refusal, not_leader
+from odradek_broker.runtime.replicas.ports import ReplicaServices
+from odradek_broker.runtime.replicas.storage_errors import DiskTrouble
+from odradek_broker.runtime.replicas.truncation_losses import Promises
+from odradek_broker.storage.errors import DiskFull, StorageError
+from odradek_broker.storage.log import Log
+
+ACKS_ALL = -1
+
+
+class HostedReplica:
+    """One replica on this broker. `role` changes with each leader epoch; the log stays."""
+
+    def __init__(self, log: Log, services: ReplicaServices) -> None:
+        self.log = log
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.state: ReplicaLog = log.state
+        self.registration: PartitionRegistration | None = None
+        self.role: LeaderPartition | FollowerPartition | None = None
+        self.offline: str | None = None
+        self.counters = services.counters
+        self.traffic = services.counters.traffic(log.topic_partition.topic)
+        self.leader_high_watermark = 0  # as a follower: what the leader last said
+        self._promises = Promises()
+        self._services = services
+        self._produces = WaitingProduces(services.clock, self._outcome)
+        self.deletes = WaitingDeletes()
+        self.trouble = DiskTrouble(log.topic_partition, services)
+        self._isr_retry = IsrRetry(services.clock, self._look_at_isr)
+        self.waiters = FetchWaiters()
+        self._run: memoryview = memoryview(b"")  # the bytes that an AppendBatches effect speaks of
+        self._look_into_purgatory = False
+
+    @property
+    def leader(self) -> LeaderPartition | None:
+        role = self.role
+        return role if isinstance(role, LeaderPartition) else None
+
+    @property
+    def follower(self) -> FollowerPartition | None:
+        role = self.role
+        return role if isinstance(role, FollowerPartition) else None
+
+    @property
+    def waiting_produces(self) -> int:
+        """Produce requests with acks=all that wait for the high watermark."""
+        return len(self._produces)
+
+    @property
+    def waiting_fetches(self) -> int:
+        """Followers and consumers that wait for more to read."""
+        return len(self.waiters)
+
+    # --- Roles ------------------------------------------------------------------------------------------------------
+
+    def take_role(self, role: LeaderPartition | FollowerPartition | None) -> None:
+        """Enter a new term: whoever waits on the old one is answered (R-103, R-105), then the new role starts."""
+        before, self.role = self.role, role
+        if isinstance(before, LeaderPartition):
+            state = self.state
+            self._promises.leadership_ended(before.epoch_start_offset, state.log_end_offset, state.high_watermark)
+        self._produces.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.deletes.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if role is not None and self.offline is None:
+            self.carry_out(role.start(self._services.clock.now_ms()))
+        self.waiters.wake_everyone(self)
+
+    def update_registration(self, registration: PartitionRegistration) -> None:
+        """The same term with another ISR, partition epoch or replica list (R-102).
+
+        Also the next leader epoch of the same leader: requests that wait for the high watermark go on waiting, and
+        followers that wait with the old epoch are told (R-101, R-36).
+        """
+        known, self.registration = self.registration, registration
+        if self.role is not None and self.offline is None:
+            self.carry_out(self.role.update(registration, self._services.clock.now_ms()))
+            self._complete_deletes()  # a replica that was removed is not waited for any more
+        if known is None or known.leader_epoch < registration.leader_epoch:
+            self.waiters.wake_everyone(self)
+
+    def take_offline(self, reason: str) -> None:
+        """Stop serving: the disk under this replica cannot be trusted any more."""
+        if self.offline is None:
+            self.offline = reason
+            self._produces.fail_all(ErrorCode.KAFKA_STORAGE_ERROR)
+            self.deletes.fail_all(ErrorCode.KAFKA_STORAGE_ERROR)
+            self.waiters.wake_everyone(self)
+
+    # --- Produce ----------------------------------------------------------------------------------------------------
+
+    def produce(self, batch: memoryview, acks: int, timeout_ms: int, answer: AnswerCallback) -> None:
+        """Append one batch as leader; `answer` is called once, now or later. acks=0 answers only an error."""
+        leader = self.leader
+        if self.offline is not None:
+            answer(ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline))
+            return
+        if leader is None:
+            answer(not_leader(self.topic_partition, self.registration))
+            return
+        clock = self._services.clock
+        now_ms = clock.now_ms()
+        try:
+            header = check_batch(batch)
+            if header.size != len(batch):
+                raise CorruptBatch("a produce item holds exactly one batch", position=header.size)
+        except CorruptBatch as error:
+            self.counters.damaged_batches["produce"] += 1
+            answer(ProduceAnswer(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}"))
+            return
+        decision = leader.prepare_append(header, acks, now_ms, clock.wall_ms())
+        if decision.error is not ErrorCode.NONE:
+            answer(ProduceAnswer(decision.error, decision.message, log_start_offset=self.state.log_start_offset))
+            return
+        if decision.header is not None and not self._append_as_leader(leader, decision.header, batch, now_ms):
+            answer(ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline or "the disk is full"))
+            return
+        if decision.duplicate:
+            reached("duplicate-answered")
+        if chance("produce-times-out-early", 0.01):
+            timeout_ms = 1
+        self._answer_when_due(leader, decision, acks, now_ms + timeout_ms, answer)
+
+    def _append_as_leader(self, leader: LeaderPartition, header: BatchHeader, batch: memoryview, now_ms: int) -> bool:
+        prefix = stamped_prefix(header.base_offset, header.length, header.leader_epoch)
+        try:
+            self.log.append((header,), (prefix, batch[PREFIX_SIZE:]), self._services.clock.wall_ms())
+        except DiskFull as error:  # nothing was written: the producer may try again when there is room
+            self.trouble.full(error)
+            return False
+        except StorageError as error:
+            self._services.storage_failed(self, error)
+            return False
+        traffic = self.traffic
+        traffic.messages_in += header.record_count
+        traffic.bytes_in += len(batch)
+        effects = leader.on_appended((header,), now_ms)
+        self.waiters.wake_followers(self)
+        if effects:
+            self.carry_out(effects)
+        self._services.after_append(self)
+        return True
+
+    def _answer_when_due(
+        self, leader: LeaderPartition, decision: AppendDecision, acks: int, deadline_ms: int, answer: AnswerCallback
+    ) -> None:
+        if acks == 0:
+            return
+        if acks == ACKS_ALL:
+            outcome = leader.produce_outcome(decision.required_offset) if self._may_acknowledge(leader) else None
+            if outcome is None:
+                self._produces.add(decision.required_offset, decision.base_offset, deadline_ms, answer)
+                return
+        else:
+            outcome = ErrorCode.NONE
+            if decision.required_offset > self._promises.acknowledged_to:
+                self._promises.acknowledged_to = decision.required_offset
+        answer(self._outcome(outcome, decision.base_offset))
+
+    def _may_acknowledge(self, leader: LeaderPartition) -> bool:
+        """A leader that is its whole ISR asks whether it may; one without any other replica cannot be replaced."""
+        if len(leader.maximal_isr) > 1 or (self.registration is not None and len(self.registration.replicas) == 1):
+            return True
+        return self._services.may_acknowledge_alone()
+
+    def complete_produces(self) -> None:
+        """Answer the waiting acks=all requests whose condition holds now (R-14, R-124)."""
+        leader = self.leader
+        if leader is not None and len(self._produces) and self._may_acknowledge(leader):
+            self._produces.complete(leader)
+
+    def _outcome(self, error: ErrorCode, base_offset: int) -> ProduceAnswer:
+        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return not_leader(self.topic_partition, self.registration)
+        return ProduceAnswer(error, "", base_offset, self.state.log_start_offset)
+
+    # --- Fetch ------------------------------------------------------------------------------------------------------
+
+    def fetch_as_follower(self, fetch: FollowerFetch) -> FetchDecision:
+        """A follower named its position: that is an acknowledgement (R-6), and may move the high watermark."""
+        leader = self.leader
+        if leader is None or self.offline is not None:
+            return self.refusal(fetch.current_leader_epoch)
+        decision, effects = leader.fetch_by_follower(fetch, self._services.clock.now_ms())
+        if self.deletes:
+            self.deletes.on_low_watermark(leader.low_watermark())
+        if effects:
+            self.carry_out(effects)
+        return decision
+
+    def look_as_follower(self, fetch: FollowerFetch) -> FetchDecision:
+        """The same question again when a fetch that waited completes; nothing is recorded (R-122)."""
+        leader = self.leader
+        if leader is None or self.offline is not None:
+            return self.refusal(fetch.current_leader_epoch)
+        return leader.read_for_follower(fetch)
+
+    def fetch_as_consumer(
+        self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool
+    ) -> FetchDecision:
+        if self.role is None or self.offline is not None:
+            return self.refusal(current_leader_epoch)
+        return self.role.fetch_by_consumer(
+            fetch_offset, current_leader_epoch, last_fetched_epoch, read_committed, self._services.clock.now_ms()
+        )
+
+    def refusal(self, current_leader_epoch: int) -> FetchDecision:
+        """Why this replica, which does not lead or whose disk failed, does not serve who believes in this epoch."""
+        return fetch_refusal(self.state, self.registration, current_leader_epoch, offline=self.offline is not None)
+
+    def storage_failed(self, error: Exception) -> None:
+        """The disk refused while this replica was read."""
+        self._services.storage_failed(self, error)
+
+    # --- What others report -----------------------------------------------------------------------------------------
+
+    def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
+        leader = self.leader
+        if leader is not None and self.offline is None:
+            self.carry_out(leader.on_isr_answer(proposal, answer, self._services.clock.now_ms()))
+            self._isr_retry.arm(leader)
+
+    def on_settings_changed(self) -> None:
+        """The role has new settings: a lower min.insync.replicas may let the high watermark rise (R-21)."""
+        self.on_brokers_changed()
+
+    def on_brokers_changed(self) -> None:
+        leader = self.leader
+        if leader is not None and self.offline is None:
+            self.carry_out(leader.on_brokers_changed(self._services.clock.now_ms()))
+            self._complete_deletes()
+
+    def _complete_deletes(self) -> None:
+        """Answer the DeleteRecords requests for which all live replicas have moved their log start offsets (R-125)."""
+        leader = self.leader
+        if leader is not None and self.deletes:
+            self.deletes.on_low_watermark(leader.low_watermark())
+
+    def on_time(self) -> None:
+        leader = self.leader
+        if leader is not None and self.offline is None:
+            self.carry_out(leader.on_time(self._services.clock.now_ms()))
+
+    def _look_at_isr(self) -> LeaderPartition | None:
+        """For a proposal that is due again; an offline replica makes none, and its deadline would stay in the past."""
+        self.on_time()
+        return self.leader if self.offline is None else None
+
+    def on_flushed(self, offset: int) -> None:
+        """Everything below `offset` is on the disk now."""
+        self.state.flushed_offset = max(self.state.flushed_offset, min(offset, self.state.log_end_offset))
+        if self.role is not None and self.offline is None:
+            self.carry_out(self.role.on_flushed(offset, self._services.clock.now_ms()))
+
+    def on_log_start_advanced(self, offset: int) -> None:
+        """Retention or DeleteRecords moved the beginning of the log (R-160, R-163).
+
+        Followers that wait for data hear of it when their wait ends.
+        """
+        if self.role is not None and self.offline is None:
+            self.carry_out(self.role.on_log_start_advanced(offset, self._services.clock.now_ms()))
+            self.waiters.tell_followers(self)
+
+    # --- Effects ----------------------------------------------------------------------------------------------------
+
+    def append_run(self, run: memoryview, step: Callable[[], Sequence[Effect]]) -> None:
+        """Carry out the effects of a fetch answer whose batches are `run`."""
+        self._run = run
+        try:
+            self.carry_out(step())
+        finally:
+            self._run = memoryview(b"")
+
+    def carry_out(self, effects: Sequence[Effect]) -> None:
+        """Do what the core ordered, in its order; then wake whoever waited for it."""
+        try:
+            self._carry_out(effects)
+        except StorageError as error:
+            self._services.storage_failed(self, error)
+        if self._look_into_purgatory:
+            self._look_into_purgatory = False
+            self.complete_produces()
+            self.waiters.wake_consumers(self)
+            self.waiters.tell_followers(self)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        now_ms = self._services.clock.now_ms
+        for effect in effects:
+            kind = type(effect)
+            if kind is HighWatermarkAdvanced or kind is IsrChanged:
+                self._look_into_purgatory = True
+            elif isinstance(effect, AppendBatches):
+                self._append_as_follower(effect.headers)
+            elif isinstance(effect, WriteEpochs):
+                self.log.write_epochs(effect.entries)
+            elif isinstance(effect, Transition):
+                facts = {"partition": str(self.topic_partition), **effect.facts}
+                self._services.events.write(effect.event, effect.rule, facts)
+                self.counters.failed_isr_updates += effect.event == "isr_refused"
+            elif isinstance(effect, ProposeIsr):
+                self._services.propose_isr(self, effect.proposal)
+            elif isinstance(effect, RequestReady):
+                self._services.request_ready(self)
+            elif isinstance(effect, Truncate):
+                follower = self.follower
+                assert follower is not None, f"{self.topic_partition}: only a follower truncates"
+                log_end_offset = self.log.truncate(effect.offset)
+                self._count_truncation(effect, log_end_offset)
+                self._carry_out(follower.on_truncated(log_end_offset, now_ms()))
+            elif isinstance(effect, RestartLog):
+                follower = self.follower
+                assert follower is not None, f"{self.topic_partition}: only a follower restarts its log"
+                self.log.restart_at(effect.offset)
+                self.counters.truncations.restarts += 1
+                self._carry_out(follower.on_restarted(effect.offset, now_ms()))
+            elif isinstance(effect, AdvanceLogStart):
+                self.log.advance_log_start(effect.offset)
+            else:  # it fetches no more until new metadata comes; the transition before this effect said why
+                assert isinstance(effect, PartitionFailed), effect
+
+    def _append_as_follower(self, headers: Sequence[BatchHeader]) -> None:
+        follower = self.follower
+        assert follower is not None, f"{self.topic_partition}: AppendBatches is an order to a follower"
+        buffers: list[Buffer] = [self._run]
+        try:
+            self.log.append(headers, buffers, self._services.clock.wall_ms())
+        except DiskFull as error:  # nothing was written: back off and fetch it again
+            self.trouble.full(error)
+            self._carry_out(follower.on_corrupt_answer(self._services.clock.now_ms()))
+            return
+        self.traffic.replication_bytes_in += len(self._run)
+        self._carry_out(follower.on_appended(headers, self._services.clock.now_ms()))
+        self._services.after_append(self)
+
+    def _count_truncation(self, order: Truncate, log_end_offset: int) -> None:
+        """Called between the cut and the core's hearing of it: the state is still the one from before."""
+        counts, state = self.counters.truncations, self.state
+        rule = order.reason.partition(":")[0]
+        counts.by_rule[rule] = counts.by_rule.get(rule, 0) + 1
+        lost = self._promises.truncated(state.log_end_offset, log_end_offset, state.high_watermark)
+        counts.acknowledged += lost.acknowledged
+        counts.unacknowledged += lost.unacknowledged
+        counts.unknown += lost.unknown
+
+    def close(self) -> None:
+        """Stop timers; the log is closed by its directory."""
+        self._produces.close()
+        self._isr_retry.close()

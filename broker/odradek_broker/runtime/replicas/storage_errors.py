@@ -1,0 +1,43 @@
+"""What a replica says of its disk that does not end its service: a damaged batch, a disk without room.
+
+Damage is said and counted once for each place, however often somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from odradek_proto.topics import TopicPartition
+
+from odradek_broker.runtime.replicas.ports import ReplicaServices
+from odradek_broker.storage.errors import DiskFull, LogCorrupted
+
+logger = logging.getLogger(__name__)
+
+
+class DiskTrouble:
+    """The reports of one replica."""
+
+    __slots__ = ("_damage", "_services", "_topic_partition")
+
+    def __init__(self, tp: TopicPartition, services: ReplicaServices) -> None:
+        self._topic_partition = tp
+        self._services = services
+        self._damage: dict[str, None] = {}  # what was found damaged
+
+    def corrupted(self, error: LogCorrupted) -> None:
+        """A batch failed its check while it was read; it was not served (G7)."""
+        if str(error) in self._damage:
+            return
+        self._damage[str(error)] = None
+        self._services.counters.damaged_batches["disk"] += 1
+        logger.error("%s: %s; `odradek log verify` says more", self._topic_partition, error)
+        self._services.events.write("corruption_found", "G7", self._facts(error))
+
+    def full(self, error: DiskFull) -> None:
+        """Nothing was written; it may be tried again when there is room."""
+        logger.error("%s: %s", self._topic_partition, error)
+        self._services.events.write("disk_full", "R-86", self._facts(error))
+
+    def _facts(self, error: Exception) -> dict[str, object]:
+        return {"partition": str(self._topic_partition), "reason": str(error)}

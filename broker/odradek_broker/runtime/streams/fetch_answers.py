@@ -1,0 +1,147 @@
+"""What one partition of a fetch session is answered: the replica's decision, the bytes, and how they are described.
+
+Rules of this module. A permission to read holds as long as the role that gave it (R-229). Bytes come from memory, or
+from a thread, never from the disk on the loop. A batch that fails its check is never served (G7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Buffer, Files
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek_broker.core.partition.messages import FetchDecision
+from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.streams.cold_reads import ColdReads
+from odradek_broker.runtime.streams.fetch_requests import Reader, Wanted
+from odradek_broker.storage.errors import LogCorrupted
+
+
+def says_no(decision: FetchDecision) -> bool:
+    """Whether it is an error or a divergence: no bytes go with it, and nothing is waited for (R-121)."""
+    return decision.error is not ErrorCode.NONE or decision.diverging is not None
+
+
+class PartitionAnswers:
+    """`ready` is called when a partition for which a thread read can be looked at again."""
+
+    def __init__(self, files: Files, reader: Reader, ready: Callable[[TopicPartition], None]) -> None:
+        self._reader = reader
+        self._ready = ready
+        self._cold = ColdReads(files, ready)
+
+    def find(
+        self, wanted: Wanted, budget: int, cold_bytes: int, *, first: bool
+    ) -> tuple[FetchDecision, Sequence[Buffer] | None]:
+        """The decision and its bytes, at most `budget`; None instead of bytes while a thread reads.
+
+        With `first` one batch is found whatever its size (R-39). A thread reads at most `cold_bytes`.
+        """
+        hosted, decision = wanted.hosted, wanted.decision
+        if decision is None or _is_stale(hosted, wanted, decision):
+            assert hosted is not None
+            decision = self._reader.look_again(hosted, wanted)
+        if hosted is None or says_no(decision) or decision.limit <= wanted.fetch_offset:
+            self._cold.end(wanted.topic_partition)  # it need not be named here ever again
+            return decision, ()
+        try:
+            return decision, self._read(hosted, wanted, decision, budget, cold_bytes, first=first)
+        except LogCorrupted as error:
+            return _corrupted(hosted, error), ()
+
+    def limit_in_memory(self, wanted: Wanted, now_ms: int) -> int | None:
+        """Where the bytes end that could be told of a partition; None when there is more to say than bytes.
+
+        What is not in memory counts as more: it is as a rule much, and to look for it costs as much as to read it.
+        """
+        hosted, decision = wanted.hosted, wanted.decision
+        if hosted is None or hosted.role is not wanted.role or not hosted.log.is_hot(wanted.fetch_offset):
+            return None
+        if self._cold.get(wanted.topic_partition) is not None:
+            return None
+        if wanted.deadline_ms is not None and wanted.deadline_ms <= now_ms:
+            return None  # a changed high watermark is due
+        if decision is None or decision.error is ErrorCode.NONE:
+            decision = self._reader.look_again(hosted, wanted)
+        return None if says_no(decision) else decision.limit
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Nobody wants what is read for this partition any more."""
+        self._cold.end(tp)
+
+    def close(self) -> None:
+        self._cold.close()
+
+    def _read(
+        self,
+        hosted: HostedReplica,
+        wanted: Wanted,
+        decision: FetchDecision,
+        budget: int,
+        cold_bytes: int,
+        *,
+        first: bool,
+    ) -> list[Buffer] | None:
+        """Bytes from memory, or those that a thread has found; None while it reads. Raises `LogCorrupted`."""
+        tp, offset = wanted.topic_partition, wanted.fetch_offset
+        cold = self._cold.get(tp)
+        if cold is None:
+            if hosted.log.is_hot(offset):
+                self._cold.end(tp)  # it may have stood in line
+                limit_bytes = min(wanted.max_bytes, budget)
+                return hosted.log.read(offset, limit_bytes, decision.limit, at_least_one=first)
+            self._cold.begin(hosted, offset, min(wanted.max_bytes, cold_bytes), decision.limit)
+            return None
+        if not cold.done:
+            return None
+        if isinstance(cold.found, LogCorrupted):
+            self._cold.end(tp)
+            raise cold.found
+        if cold.found and not first and sum(map(len, cold.found)) > budget:
+            return []  # it goes first in the next answer
+        self._cold.end(tp)
+        if cold.role is not hosted.role or (not cold.found and not wanted.reread):
+            wanted.decision, wanted.reread = None, True  # segments changed under the reader, or the role: look again
+            self._ready(tp)
+            return None
+        return cold.found or []
+
+
+def describe(item: pb.FetchedPartition, wanted: Wanted, decision: FetchDecision, size: int) -> None:
+    """Write an answer into its protobuf form. `size` bytes of batches go with it."""
+    item.topic = wanted.topic_partition.topic
+    item.partition = wanted.topic_partition.partition
+    item.error_code = int(decision.error)
+    item.high_watermark = decision.high_watermark
+    item.last_stable_offset = decision.last_stable_offset
+    item.log_start_offset = decision.log_start_offset
+    item.size = size
+    item.fetch_offset = wanted.fetch_offset
+    item.request_leader_epoch = wanted.current_leader_epoch
+    item.current_leader_id = -1
+    item.current_leader_epoch = -1
+    if decision.diverging is not None:
+        item.diverging = True
+        item.diverging_epoch = decision.diverging.epoch
+        item.diverging_end_offset = decision.diverging.offset
+    registration = wanted.hosted.registration if wanted.hosted is not None else None
+    if decision.error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH) and registration:
+        item.current_leader_id = registration.leader
+        item.current_leader_epoch = registration.leader_epoch
+
+
+def _is_stale(hosted: HostedReplica | None, wanted: Wanted, decision: FetchDecision) -> bool:
+    """Whether a permission to read was given by a role that is over, or for what has been deleted since."""
+    if hosted is None or says_no(decision):
+        return False
+    return hosted.role is not wanted.role or wanted.fetch_offset < hosted.state.log_start_offset
+
+
+def _corrupted(hosted: HostedReplica, error: LogCorrupted) -> FetchDecision:
+    """A batch that fails its check is never served (G7)."""
+    hosted.trouble.corrupted(error)
+    state = hosted.state
+    return FetchDecision(ErrorCode.CORRUPT_MESSAGE, state.high_watermark, state.high_watermark, state.log_start_offset)
