@@ -123,7 +123,7 @@ def names_in(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", PAGE_NAMES)
 def test_functions_that_a_page_names_exist(name: str) -> None:
-    """`runtime/hosted.py: HostedReplica.produce` is defined in that file."""
+    """`replicas/replica.py: Replica.produce` is defined in that file."""
     references = [hit for span in SPAN.findall(prose_of(ROOT / name)) for hit in FUNCTION.findall(span)]
     missing = [
         f"{path}: {function}"
@@ -365,7 +365,7 @@ def constants(node: ast.expr) -> list[str]:
 
 def events_of(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Return) and node.value is not None and path.name == "controller_events.py":
+        if isinstance(node, ast.Return) and node.value is not None and path.parts[-2:] == ("controller", "events.py"):
             yield from constants(node.value)
         if not isinstance(node, ast.Call) or not node.args:
             continue

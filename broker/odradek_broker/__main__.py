@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from odradek_broker.config.sources import sources as config
+from odradek_broker.config import sources as config
 from odradek_broker.process.server import run
 
 USAGE_ERROR = 2

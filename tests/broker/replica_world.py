@@ -18,7 +18,7 @@ from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.flusher import Flusher
 from odradek_broker.runtime.replicas.maintenance import Maintenance
 from odradek_broker.runtime.replicas.manager import ReplicaManager
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
 from odradek_chaos.worlds.simulated.clock import SimClock
 from odradek_chaos.worlds.simulated.disk import SimDisk
@@ -169,10 +169,10 @@ class Waiter:
         self.woken = 0
         self.told = 0
 
-    def wake(self, hosted: HostedReplica) -> None:
+    def wake(self, replica: Replica) -> None:
         self.woken += 1
 
-    def note_high_watermark(self, hosted: HostedReplica) -> None:
+    def note_high_watermark(self, replica: Replica) -> None:
         self.told += 1
 
 

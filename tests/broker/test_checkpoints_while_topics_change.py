@@ -10,8 +10,8 @@ import pytest
 from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
 from odradek_broker.runtime.offloading import finish
+from odradek_broker.runtime.replicas import maintenance
 from odradek_broker.runtime.replicas.maintenance import Maintenance
-from odradek_broker.runtime.replicas.manager import maintenance
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY, SimCluster
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts

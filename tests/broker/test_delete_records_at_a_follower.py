@@ -31,14 +31,14 @@ def test_only_the_leader_deletes_records() -> None:
     async def story(world: World) -> None:
         await world.learn(ME, 0, isr=(ME,), replicas=(ME, ONE))
         world.image.brokers.pop(ONE)  # it is not alive, so nobody waits for it
-        hosted = world.replicas.replicas[ORDERS]
+        replica = world.replicas.replicas[ORDERS]
         for value in (b"a", b"b"):
             batch = memoryview(encode_batch([(world.clock.wall_ms(), None, value, ())]))
-            hosted.produce(batch, 1, 30_000, lambda answer: None)
+            replica.produce(batch, 1, 30_000, lambda answer: None)
         assert await delete(world, ORDERS, 1) == (ErrorCode.NONE, 1)
         await world.learn(ONE, 1, isr=(ME, ONE), replicas=(ME, ONE))
         assert await delete(world, ORDERS, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        assert hosted.state.log_start_offset == 1
+        assert replica.state.log_start_offset == 1
         assert await delete(world, ELSEWHERE, 1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
     run(story)

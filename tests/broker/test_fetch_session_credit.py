@@ -11,7 +11,7 @@ from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
@@ -40,29 +40,29 @@ class Broker:
         self.events = events
         self.counters = Counters()
 
-    def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None: ...
+    def propose_isr(self, replica: Replica, proposal: IsrProposal) -> None: ...
 
-    def request_ready(self, hosted: HostedReplica) -> None: ...
+    def request_ready(self, replica: Replica) -> None: ...
 
-    def after_append(self, hosted: HostedReplica) -> None: ...
+    def after_append(self, replica: Replica) -> None: ...
 
     def may_acknowledge_alone(self) -> bool:
         return True
 
-    def storage_failed(self, hosted: HostedReplica, error: Exception) -> None:
+    def storage_failed(self, replica: Replica, error: Exception) -> None:
         raise error
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         return None
 
 
-def lead(files: SimFiles, broker: Broker, number: int) -> HostedReplica:
+def lead(files: SimFiles, broker: Broker, number: int) -> Replica:
     tp, directory = TopicPartition("orders", number), f"/data/orders-{number}"
     files.makedirs(directory)
     log = Log.open(files, directory, tp, settings=LogSettings(), topic_id=TOPIC_ID, clean=True, wall_ms=0)
-    hosted = HostedReplica(log, broker)
+    replica = Replica(log, broker)
     leader = LeaderPartition(
-        hosted.state,
+        replica.state,
         broker_id=1,
         registration=PartitionRegistration((1, 2), (1, 2), 1, 0, 0),
         settings=PartitionSettings(),
@@ -70,11 +70,11 @@ def lead(files: SimFiles, broker: Broker, number: int) -> HostedReplica:
         brokers=broker,
         now_ms=0,
     )
-    hosted.take_role(leader)
+    replica.take_role(leader)
     answers: list[ProduceAnswer] = []
-    hosted.produce(memoryview(encode_batch([(0, None, bytes(300), ())])), 1, 1_000, answers.append)
+    replica.produce(memoryview(encode_batch([(0, None, bytes(300), ())])), 1, 1_000, answers.append)
     assert answers[0].error is ErrorCode.NONE, answers
-    return hosted
+    return replica
 
 
 def test_a_batch_that_does_not_fit_costs_no_credit() -> None:
@@ -88,7 +88,7 @@ def test_a_batch_that_does_not_fit_costs_no_credit() -> None:
     files = SimFiles(SimDisk(random.Random(2)), loop, random.Random(3))
     files.makedirs("/data")
     broker = Broker(clock, EventLog(files=files, clock=clock, directory="/data", broker_id=1))
-    replicas = {hosted.topic_partition: hosted for hosted in (lead(files, broker, 0), lead(files, broker, 1))}
+    replicas = {replica.topic_partition: replica for replica in (lead(files, broker, 0), lead(files, broker, 1))}
     near = SimFabric(loop, random.Random(4)).connect("b2", "b1", "b2", "b1")
     session = FetchSession(
         near.other,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import PartitionRegistration
-from odradek_broker.runtime.streams.backpressure import PROVEN_BYTES, UnsentAnswers
+from odradek_broker.runtime.streams.backpressure import PROVEN_BYTES, ResponseBudget
 from odradek_broker.runtime.streams.cold_reads import MAX_READS
 from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_chaos.worlds.simulated.fabric import SimFabric
@@ -64,8 +64,8 @@ def test_a_partition_that_is_refused_while_it_is_read_for_makes_room_for_the_nex
     async def story(world: World) -> None:
         moving = [await lead(world, f"moving-{number}", 1_000) for number in range(MAX_READS + 2)]
         staying = [await lead(world, f"staying-{number}", 1_000) for number in range(2)]
-        for hosted in world.replicas.replicas.values():
-            hosted.log._tail.clear()
+        for replica in world.replicas.replicas.values():
+            replica.log._tail.clear()
         session, near = reader(world)
         session.on_message(names((tp, 0) for tp in (*moving, *staying)))
         assert session.gather() is None  # threads read
@@ -133,7 +133,7 @@ class SlowReader:
 
     peer = "client"
 
-    def __init__(self, world: World, unsent: UnsentAnswers, wanted: list[TopicPartition], *, proven: bool) -> None:
+    def __init__(self, world: World, unsent: ResponseBudget, wanted: list[TopicPartition], *, proven: bool) -> None:
         self.answers = 0
         self._clock = world.clock
         self._wanted = wanted
@@ -170,7 +170,7 @@ def test_one_reader_more_than_there_is_room_for_gets_its_turn(proven: bool) -> N
 
     async def story(world: World) -> None:
         wanted = [await lead(world, f"orders-{number}", 1_000) for number in range(2)]
-        unsent = UnsentAnswers(4_000)  # four answers of a thousand bytes and a little
+        unsent = ResponseBudget(4_000)  # four answers of a thousand bytes and a little
         readers = [SlowReader(world, unsent, wanted, proven=True) for _ in range(4)]
         await world.clock.sleep(100)
         late = SlowReader(world, unsent, wanted, proven=proven)

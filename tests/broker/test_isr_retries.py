@@ -15,11 +15,11 @@ def test_a_replica_that_goes_offline_proposes_nothing_any_more() -> None:
 
     async def story(world: World) -> None:
         await world.learn(ME, 0, isr=(ME,))
-        hosted = world.replicas.replicas[ORDERS]
-        hosted.fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0))
+        replica = world.replicas.replicas[ORDERS]
+        replica.fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0))
         (proposal,) = world.proposals
         world.replicas.on_isr_answer(proposal, IsrAnswer(ErrorCode.NOT_CONTROLLER))
-        world.replicas.storage_failed(hosted, LogCorrupted("0.log", 7, 1, "checksum"))
+        world.replicas.storage_failed(replica, LogCorrupted("0.log", 7, 1, "checksum"))
         await world.clock.sleep(10 * RETRY_BACKOFF_MS)
         assert world.proposals == [proposal]
 

@@ -7,7 +7,7 @@ from odradek import Admin, NewTopic
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.manager import ReplicaManager
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_chaos.worlds.simulated.cluster import SimCluster
 from odradek_chaos.worlds.simulated.loop import SimLoop
 from odradek_chaos.worlds.simulated.node import NodePorts
@@ -20,7 +20,7 @@ ORDERS = TopicPartition("orders", 0)
 NODE = 1
 
 
-async def leader_of_two(cluster: SimCluster) -> tuple[ReplicaManager, HostedReplica]:
+async def leader_of_two(cluster: SimCluster) -> tuple[ReplicaManager, Replica]:
     """A broker that leads a partition whose other replica is in sync and silent."""
     cluster.start_all()
 
@@ -34,9 +34,9 @@ async def leader_of_two(cluster: SimCluster) -> tuple[ReplicaManager, HostedRepl
     assert client.failure is None, client.failure
     broker = cluster.nodes[NODE].broker
     assert broker is not None
-    hosted = broker.replicas.replicas[ORDERS]
+    replica = broker.replicas.replicas[ORDERS]
     become(broker.replicas, epochs=0, members=(NODE, 2))
-    return broker.replicas, hosted
+    return broker.replicas, replica
 
 
 def become(
@@ -79,18 +79,18 @@ def test_waiting_writes_survive_the_next_epoch_of_the_same_leader(
     answers: list[ProduceAnswer] = []
 
     async def story() -> None:
-        replicas, hosted = await leader_of_two(cluster)
-        before = hosted.leader
+        replicas, replica = await leader_of_two(cluster)
+        before = replica.leader
         assert before is not None
         batch = memoryview(encode_batch([(replicas.clock.wall_ms(), None, b"waits", ())]))
-        hosted.produce(batch, -1, 5_000, answers.append)
+        replica.produce(batch, -1, 5_000, answers.append)
         assert answers == []
         become(replicas, epochs=epochs, members=(NODE, 2), recovering=recovering, changes=changes)
-        after = hosted.leader
+        after = replica.leader
         assert after is not None
         assert (after is before) is stays
         assert after.leader_epoch == before.leader_epoch + (0 if stays else epochs)
-        assert hosted.state.epochs.entries[-1].epoch == (0 if epochs == 0 else after.leader_epoch)
+        assert replica.state.epochs.entries[-1].epoch == (0 if epochs == 0 else after.leader_epoch)
         if not stays:
             assert [answer.error for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
             return

@@ -15,7 +15,7 @@ from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.offloading import finish
-from odradek_broker.runtime.replicas.manager import maintenance
+from odradek_broker.runtime.replicas import maintenance
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.settings import LogSettings

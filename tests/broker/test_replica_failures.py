@@ -18,7 +18,7 @@ from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.rpc.replicas import ReplicaService
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 from odradek_broker.runtime.replicas.manager import ReplicaManager
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import AppendOutOfOrder, LogCorrupted, LogDirectoryFailed
 from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY, SimCluster
 from odradek_chaos.worlds.simulated.files import SimFiles
@@ -64,7 +64,7 @@ class Story:
     def files(self) -> SimFiles:
         return SimFiles(self.machine.disk, self.loop, random.Random(1))
 
-    def hosted(self, tp: TopicPartition) -> HostedReplica:
+    def replica(self, tp: TopicPartition) -> Replica:
         return self.replicas.replicas[tp]
 
     async def start(self) -> None:
@@ -122,8 +122,8 @@ def test_one_broken_log_leaves_the_others_and_the_node_alone(error: Exception) -
     async def told() -> None:
         await story.start()
         await story.create_topics()
-        story.replicas.storage_failed(story.hosted(BAD), error)
-        assert story.hosted(BAD).offline is not None
+        story.replicas.storage_failed(story.replica(BAD), error)
+        assert story.replica(BAD).offline is not None
         await story.write(GOOD)
         assert not story.cluster.nodes[NODE].failed.done()
         await story.stop()
@@ -140,7 +140,7 @@ def test_a_disk_that_refuses_stops_the_node(error: Exception) -> None:
     async def told() -> None:
         await story.start()
         await story.create_topics()
-        story.replicas.storage_failed(story.hosted(BAD), error)
+        story.replicas.storage_failed(story.replica(BAD), error)
         await story.sleep(10)
         assert story.cluster.nodes[NODE].failed.exception() is not None
 
@@ -227,7 +227,7 @@ def test_a_leader_that_was_replaced_during_a_look_up_says_so() -> None:
         offsets = OffsetsService(lookup=story.replicas.lookup, files=story.files)
         asked = asyncio.ensure_future(list_offset(story, offsets, GOOD))
         await asyncio.sleep(0)  # it is in its thread now
-        story.hosted(GOOD).take_role(None)
+        story.replica(GOOD).take_role(None)
         assert (await asked).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     story.run(told)
@@ -241,7 +241,7 @@ def test_delete_records_of_an_offline_replica_is_a_storage_error() -> None:
         await story.start()
         await story.create_topics()
         await story.write(BAD)
-        story.hosted(BAD).take_offline("its log is damaged")
+        story.replica(BAD).take_offline("its log is damaged")
         service = ReplicaService(replicas=story.replicas, broker_id=NODE)
         request = pb.DeleteRecordsRequest(
             partitions=[pb.DeleteRecordsPartition(topic=tp.topic, partition=0, offset=-1) for tp in (BAD, GOOD)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
 
@@ -30,11 +30,13 @@ class Waiter:
     offset: int
     woken: bool = False
 
-    def wake(self, hosted: HostedReplica) -> None:
-        assert hosted.state.high_watermark <= hosted.state.log_end_offset == hosted.log.end_offset  # no half-done step
+    def wake(self, replica: Replica) -> None:
+        assert (
+            replica.state.high_watermark <= replica.state.log_end_offset == replica.log.end_offset
+        )  # no half-done step
         self.woken = True
 
-    def note_high_watermark(self, hosted: HostedReplica) -> None: ...
+    def note_high_watermark(self, replica: Replica) -> None: ...
 
 
 @dataclass
@@ -62,7 +64,7 @@ class Partition:
         self.silent = 0  # a follower that says nothing for a while
 
     @property
-    def hosted(self) -> HostedReplica:
+    def replica(self) -> Replica:
         return self.world.replicas.replicas[ORDERS]
 
     async def begin(self) -> None:
@@ -98,7 +100,7 @@ class Partition:
     def produce(self) -> None:
         request = Request()
         self.requests.append(request)
-        before = self.hosted.state.log_end_offset
+        before = self.replica.state.log_end_offset
 
         def answer(told: ProduceAnswer) -> None:
             request.answers.append(told.error)
@@ -108,10 +110,10 @@ class Partition:
                 assert all(self.ends[each] >= request.required_offset for each in self.isr if each != ME), self.isr
 
         batch = encode_batch([(self.world.clock.wall_ms(), None, b"v", ())])
-        self.hosted.produce(memoryview(batch), -1, self.random.choice([50, 2_000, 30_000]), answer)
+        self.replica.produce(memoryview(batch), -1, self.random.choice([50, 2_000, 30_000]), answer)
         if not request.answers or request.answers[0] is ErrorCode.NONE:
             request.required_offset = before + 1
-        self.epochs += [self.epoch] * (self.hosted.state.log_end_offset - len(self.epochs))
+        self.epochs += [self.epoch] * (self.replica.state.log_end_offset - len(self.epochs))
 
     def fetch(self, follower: int) -> None:
         """It asks where it stands, takes some of what it may read, and waits when there is nothing."""
@@ -119,24 +121,24 @@ class Partition:
             return
         end = self.ends[follower]
         last_epoch = self.epochs[end - 1] if end else -1
-        decision = self.hosted.fetch_as_follower(
+        decision = self.replica.fetch_as_follower(
             FollowerFetch(follower, 100 + follower, end, self.epoch, last_epoch, 0)
         )
         assert decision.error is ErrorCode.NONE, decision
         assert decision.diverging is None, decision
         if follower in self.waiting:
-            self.hosted.waiters.remove(self.waiting.pop(follower))
+            self.replica.waiters.remove(self.waiting.pop(follower))
         if decision.limit > end:
             self.ends[follower] = self.random.randint(end, decision.limit)
         else:
             self.waiting[follower] = Waiter(end)
-            self.hosted.waiters.add(self.waiting[follower], follower=True)
+            self.replica.waiters.add(self.waiting[follower], follower=True)
 
     def consume(self) -> None:
         if self.consumer is not None:
-            self.hosted.waiters.remove(self.consumer)
-        self.consumer = Waiter(self.hosted.state.high_watermark)
-        self.hosted.waiters.add(self.consumer, follower=False)
+            self.replica.waiters.remove(self.consumer)
+        self.consumer = Waiter(self.replica.state.high_watermark)
+        self.replica.waiters.add(self.consumer, follower=False)
 
     async def answer_a_proposal(self) -> None:
         """Applied, refused, or applied with the answer lost; metadata come before the answer, after it, or later."""
@@ -179,9 +181,9 @@ class Partition:
     # --- What must hold --------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        state = self.hosted.state
+        state = self.replica.state
         open_requests = [request for request in self.requests if not request.answers]
-        assert self.hosted.waiting_produces == len(open_requests)
+        assert self.replica.waiting_produces == len(open_requests)
         if self.leads:
             assert all(request.required_offset > state.high_watermark for request in open_requests), "stuck"
             assert all(each.woken for each in self.waiting.values() if each.offset < state.log_end_offset), "asleep"
@@ -206,7 +208,7 @@ class Partition:
             await self.metadata()
             for follower in FOLLOWERS:
                 self.fetch(follower)
-                self.ends[follower] = self.hosted.state.log_end_offset
+                self.ends[follower] = self.replica.state.log_end_offset
                 self.fetch(follower)
             await self.world.clock.sleep(100)
 
@@ -225,7 +227,7 @@ def test_every_request_is_answered_exactly_once(seed: int) -> None:
         await partition.heal()
         partition.check()
         assert sorted(partition.isr) == [ONE, ME, THREE]
-        state = partition.hosted.state
+        state = partition.replica.state
         assert state.high_watermark == state.log_end_offset
         answers = [answer for request in partition.requests for answer in request.answers]
         assert len(answers) == len(partition.requests)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.settings import LogSettings
@@ -103,10 +103,10 @@ def test_metadata_that_were_left_behind_change_no_role() -> None:
         await world.learn(ONE, 1, version=2)
         assert world.leader(ONE).asked() == [("orders", 0, 1)]
         await world.learn(ME, 0, version=1)
-        hosted = world.replicas.replicas[ORDERS]
-        assert hosted.leader is None
-        assert hosted.registration is not None
-        assert (hosted.registration.leader, hosted.registration.partition_epoch) == (ONE, 2)
+        replica = world.replicas.replicas[ORDERS]
+        assert replica.leader is None
+        assert replica.registration is not None
+        assert (replica.registration.leader, replica.registration.partition_epoch) == (ONE, 2)
         assert world.leader(ONE).said() == []
 
     run(story)
@@ -199,9 +199,9 @@ def test_a_fetch_for_another_topic_of_the_same_name_is_refused(topic_id: bytes, 
             limits=SessionLimits(1_000_000),
             follower=True,
         )
-        hosted = world.replicas.replicas[ORDERS]
+        replica = world.replicas.replicas[ORDERS]
         batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
-        hosted.produce(memoryview(batch), 1, 30_000, lambda answer: None)
+        replica.produce(memoryview(batch), 1, 30_000, lambda answer: None)
         header = pb.FetchHeader(replica_id=THREE, replica_epoch=100 + THREE, max_wait_ms=500, min_bytes=1)
         header.partitions.add(
             topic="orders", partition=0, fetch_offset=0, last_fetched_epoch=-1, topic_id=topic_id, max_bytes=1_000
@@ -212,7 +212,7 @@ def test_a_fetch_for_another_topic_of_the_same_name_is_refused(topic_id: bytes, 
         (item,) = pb.FetchAnswerHeader.FromString(split_frame(frame)[0]).partitions
         assert ErrorCode(item.error_code) is expected
         assert (item.size > 0) == (expected is ErrorCode.NONE)
-        leader = hosted.leader
+        leader = replica.leader
         assert leader is not None
         remote = leader.remote_replica(THREE)
         assert remote is not None
@@ -243,7 +243,7 @@ def test_a_removed_partition_ignores_the_answer_that_was_on_its_way() -> None:
 
     async def story(world: World) -> None:
         await world.learn(ONE, 0)
-        hosted: HostedReplica = world.replicas.replicas[ORDERS]
+        replica: Replica = world.replicas.replicas[ORDERS]
         await world.learn(ONE, 1, replicas=(ONE, THREE), isr=(ONE, THREE))
         header = pb.FetchAnswerHeader()
         header.partitions.add(
@@ -252,7 +252,7 @@ def test_a_removed_partition_ignores_the_answer_that_was_on_its_way() -> None:
         for frame in (answer_with(one_record(0), epoch=0), pack_frame(header.SerializeToString(), ())):
             world.leader(ONE).answers.put_nowait(frame)
         await world.clock.sleep(1)
-        assert hosted.state.log_end_offset == 0
+        assert replica.state.log_end_offset == 0
         assert world.leader(ONE).asked() == [("orders", 0, 0)]
 
     run(story)

@@ -16,7 +16,7 @@ from odradek_broker.process.wiring import controller_settings
 from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.fetcher import LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.storage.atomic import read_file
 from odradek_broker.storage.errors import AppendOutOfOrder
@@ -68,7 +68,7 @@ def use(world: World, mode: TruncationMode) -> None:
     world.replicas._settings = dataclasses.replace(world.replicas._settings, odradek_truncation_mode=mode.value)
 
 
-def hosted(world: World) -> HostedReplica:
+def replica_of(world: World) -> Replica:
     return world.replicas.replicas[ORDERS]
 
 
@@ -82,7 +82,7 @@ def produced(world: World, value: bytes = b"a", acks: int = 1, tp: TopicPartitio
 
 def fetched_by(world: World, broker_id: int, offset: int, *, epoch: int = 0) -> ErrorCode:
     """A follower names its position."""
-    return hosted(world).fetch_as_follower(FollowerFetch(broker_id, 100 + broker_id, offset, epoch, -1, 0)).error
+    return replica_of(world).fetch_as_follower(FollowerFetch(broker_id, 100 + broker_id, offset, epoch, -1, 0)).error
 
 
 def records(base: int, count: int, epoch: int) -> bytes:
@@ -124,7 +124,7 @@ def test_who_does_not_lead_does_not_judge_the_batch() -> None:
     async def story(world: World) -> None:
         await world.learn(ONE, 0)
         answers: list[ProduceAnswer] = []
-        hosted(world).produce(memoryview(b"no batch at all"), 1, 30_000, answers.append)
+        replica_of(world).produce(memoryview(b"no batch at all"), 1, 30_000, answers.append)
         assert [(each.error, each.leader_id) for each in answers] == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, ONE)]
 
     run(story)
@@ -137,7 +137,7 @@ def test_stored_batches_carry_their_offsets_and_the_epoch_of_the_leader() -> Non
         await world.learn(ME, 3, isr=(ME,))
         produced(world)
         produced(world)
-        data = b"".join(hosted(world).log.read(0, 1_000_000, 2))
+        data = b"".join(replica_of(world).log.read(0, 1_000_000, 2))
         assert [(each.base_offset, each.leader_epoch) for _, each in iter_batches(data)] == [(0, 3), (1, 3)]
 
     run(story)
@@ -176,7 +176,7 @@ def test_a_lonely_leader_answers_nobody_until_its_session_is_back() -> None:
         await world.learn(ME, 0, isr=(ME,))
         waiting = produced(world, acks=-1)
         produced(world, acks=1)
-        assert (hosted(world).state.high_watermark, waiting) == (2, [])
+        assert (replica_of(world).state.high_watermark, waiting) == (2, [])
         world.replicas._session_gone_ms = lambda: 0
         world.replicas.session_returned()
         assert [each.error for each in waiting] == [ErrorCode.NONE]
@@ -226,10 +226,10 @@ def test_a_lower_minimum_frees_the_high_watermark() -> None:
         world.image.topic_configs["orders"] = {"min.insync.replicas": "2"}
         await world.learn(ME, 0, isr=(ME,))
         produced(world)
-        assert hosted(world).state.high_watermark == 0
+        assert replica_of(world).state.high_watermark == 0
         world.image.topic_configs["orders"] = {"min.insync.replicas": "1"}
         world.replicas.apply(world.image, MetadataDelta(topic_configs={"orders": None}))
-        assert hosted(world).state.high_watermark == 1
+        assert replica_of(world).state.high_watermark == 1
 
     run(story)
 
@@ -257,8 +257,8 @@ def test_a_new_leader_hides_nothing_but_the_end() -> None:
         assert await listed(world, 0) == (ErrorCode.NONE, 0)
         assert await listed(world, 1) == hidden
         assert await listed(world, -2, epoch=0) == (ErrorCode.FENCED_LEADER_EPOCH, -1)
-        for replica in (ONE, THREE):
-            fetched_by(world, replica, 2, epoch=1)
+        for broker_id in (ONE, THREE):
+            fetched_by(world, broker_id, 2, epoch=1)
         assert await listed(world, -1) == (ErrorCode.NONE, 2)
         assert await listed(world, 1) == (ErrorCode.NONE, -1)
 
@@ -302,9 +302,9 @@ def test_an_offline_leader_takes_no_acknowledgement() -> None:
     async def story(world: World) -> None:
         await world.learn(ME, 0, isr=(ME, ONE))
         produced(world)
-        hosted(world).take_offline("its log is damaged")
+        replica_of(world).take_offline("its log is damaged")
         assert fetched_by(world, ONE, 1) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert hosted(world).state.high_watermark == 0
+        assert replica_of(world).state.high_watermark == 0
 
     run(story)
 
@@ -394,7 +394,7 @@ def test_the_end_of_an_epoch_is_that_of_the_term_that_asked() -> None:
             answer.set_result(response.SerializeToString())
             await world.clock.sleep(1)
             assert world.log_end() == (2 if end == 0 else 0)
-            assert bool(hosted(world).log.read(0, 1_000_000, 2)) == (end == 0)
+            assert bool(replica_of(world).log.read(0, 1_000_000, 2)) == (end == 0)
         assert world.leader(THREE).asked() == [("orders", 0, 2)]
 
     run(story)
@@ -418,7 +418,7 @@ def test_out_of_range_begins_anew_where_the_leader_begins() -> None:
         world.leader(ONE).asked()
         answer.set_result(response.SerializeToString())
         await world.clock.sleep(1)
-        assert (hosted(world).state.log_start_offset, world.log_end()) == (3, 3)
+        assert (replica_of(world).state.log_start_offset, world.log_end()) == (3, 3)
         assert world.leader(ONE).asked() == [("orders", 3, 4)]
 
     run(story)
@@ -467,7 +467,7 @@ def test_the_range_of_a_log_is_that_of_the_term_that_asked() -> None:
             response.partitions.add(topic="orders", partition=0, offset=offset)
         leaders.questions[0][3].set_result(response.SerializeToString())
         await world.clock.sleep(1)
-        assert hosted(world).log.read(0, 1_000_000, 2)
+        assert replica_of(world).log.read(0, 1_000_000, 2)
         assert world.leader(THREE).asked() == [("orders", 2, 1)]
 
     run(story)
@@ -505,7 +505,7 @@ def test_a_divergence_is_cut_on_the_disk_and_fetched_behind_at_once() -> None:
         )
         world.leader(ONE).answers.put_nowait(pack_frame(header.SerializeToString(), ()))
         await world.clock.sleep(1)
-        assert (world.log_end(), hosted(world).log.end_offset) == (1, 1)
+        assert (world.log_end(), replica_of(world).log.end_offset) == (1, 1)
         assert world.leader(ONE).asked() == [("orders", 1, 1)]
 
     run(story)
@@ -517,7 +517,7 @@ def test_a_failed_replica_takes_back_its_fetch() -> None:
     async def story(world: World) -> None:
         await world.learn(ONE, 0)
         world.leader(ONE).said()
-        world.replicas.storage_failed(hosted(world), AppendOutOfOrder("below the end"))
+        world.replicas.storage_failed(replica_of(world), AppendOutOfOrder("below the end"))
         await world.clock.sleep(1)
         assert [each.topic for header in world.leader(ONE).said() for each in header.forgotten] == ["orders"]
 
@@ -529,13 +529,13 @@ def test_the_next_epoch_of_the_same_leader_wakes_who_waits_with_the_old_one() ->
 
     async def story(world: World) -> None:
         await world.learn(ME, 0)
-        leader, waiters = hosted(world).leader, [Waiter(), Waiter()]
+        leader, waiters = replica_of(world).leader, [Waiter(), Waiter()]
         for waiter, follower in zip(waiters, (True, False), strict=True):
-            hosted(world).waiters.add(waiter, follower=follower)
+            replica_of(world).waiters.add(waiter, follower=follower)
         await world.learn(ME, 0, version=1)
         assert [each.woken for each in waiters] == [0, 0]
         await world.learn(ME, 1, version=2)
-        assert hosted(world).leader is leader
+        assert replica_of(world).leader is leader
         assert [each.woken for each in waiters] == [1, 1]
 
     run(story)
@@ -544,7 +544,7 @@ def test_the_next_epoch_of_the_same_leader_wakes_who_waits_with_the_old_one() ->
 # --- Logs of before ------------------------------------------------------------------------------------------------
 
 
-def left_behind(world: World) -> HostedReplica | None:
+def left_behind(world: World) -> Replica | None:
     """A log of two records from an earlier life of this broker is open before the metadata comes."""
     log = world.replicas._directory.open_log(ORDERS, TOPIC_ID, LogSettings(), wall_ms=world.clock.wall_ms())
     data = records(0, 2, 0)
@@ -623,10 +623,10 @@ def test_the_oldest_protocol_writes_a_straddling_batch(mode: TruncationMode, end
         await answered(world, ONE, records(0, 2, 0), epoch=-1, offset=0)
         await answered(world, ONE, records(1, 3, 0), epoch=-1, offset=2)
         assert world.log_end() == end
-        data = b"".join(hosted(world).log.read(0, 1_000_000, end))
+        data = b"".join(replica_of(world).log.read(0, 1_000_000, end))
         bases = [header.base_offset for _, header in iter_batches(data)]
         assert bases == ([0, 1] if end == 4 else [0])
-        assert hosted(world).offline is None
+        assert replica_of(world).offline is None
 
     run(story)
 
@@ -642,13 +642,13 @@ def test_only_the_oldest_protocols_log_takes_a_straddling_batch(mode: Truncation
         data = records(1, 3, 0)
         headers = [header for _, header in iter_batches(data)]
         if taken:
-            hosted(world).log.append(headers, [data])
+            replica_of(world).log.append(headers, [data])
         else:
             with pytest.raises(AppendOutOfOrder):
-                hosted(world).log.append(headers, [data])
+                replica_of(world).log.append(headers, [data])
         below = records(0, 1, 0)
         with pytest.raises(AppendOutOfOrder):
-            hosted(world).log.append([header for _, header in iter_batches(below)], [below])
+            replica_of(world).log.append([header for _, header in iter_batches(below)], [below])
 
     run(story)
 

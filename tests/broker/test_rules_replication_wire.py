@@ -8,7 +8,7 @@ from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer, Isr
 from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.runtime.membership.isr_channel import _request
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_chaos.worlds.simulated.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
@@ -22,7 +22,7 @@ from tests.broker.replica_world import ME, ONE, ORDERS, TOPIC_ID, World, run
 EARLIEST, MAX_TIMESTAMP = -2, -3
 
 
-def hosted(world: World) -> HostedReplica:
+def replica(world: World) -> Replica:
     return world.replicas.replicas[ORDERS]
 
 
@@ -33,7 +33,7 @@ def record(base: int, epoch: int) -> bytes:
 
 def produce(world: World, timestamp_ms: int = 0) -> None:
     batch = encode_batch([(world.clock.wall_ms() + timestamp_ms, None, b"a", ())])
-    hosted(world).produce(memoryview(batch), 1, 30_000, lambda told: None)
+    replica(world).produce(memoryview(batch), 1, 30_000, lambda told: None)
 
 
 def test_a_follower_says_who_it_is_and_where_its_log_begins_and_ends() -> None:
@@ -92,7 +92,7 @@ def test_a_leader_hears_and_says_all_that_counts() -> None:
         await world.learn(ME, 3, isr=(ME,))
         for _ in range(3):
             produce(world)
-        hosted(world).on_log_start_advanced(1)
+        replica(world).on_log_start_advanced(1)
         await world.learn(ME, 4, isr=(ME,))
         produce(world)
         session = FetchSession(
@@ -103,7 +103,7 @@ def test_a_leader_hears_and_says_all_that_counts() -> None:
             limits=SessionLimits(1_000_000),
             follower=True,
         )
-        leader = hosted(world).leader
+        leader = replica(world).leader
         assert leader is not None
         remote = leader.remote_replica(ONE)
         assert remote is not None
@@ -136,8 +136,8 @@ def test_offsets_are_told_from_the_log_start_to_the_high_watermark() -> None:
         await world.learn(ME, 0, isr=(ME, ONE))
         for place in range(3):
             produce(world, place)
-        hosted(world).fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 2, 0, -1, 0))
-        hosted(world).on_log_start_advanced(1)
+        replica(world).fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 2, 0, -1, 0))
+        replica(world).on_log_start_advanced(1)
         assert await listed(world, EARLIEST) == (ErrorCode.NONE, 1)
         assert await listed(world, MAX_TIMESTAMP) == (ErrorCode.NONE, 1)
 
@@ -150,13 +150,13 @@ def test_a_leader_without_its_disk_answers_nobody() -> None:
     async def story(world: World) -> None:
         await world.learn(ME, 0, isr=(ME,))
         produce(world)
-        hosted(world).take_offline("its log is damaged")
+        replica(world).take_offline("its log is damaged")
         failed = ErrorCode.KAFKA_STORAGE_ERROR
         answers: list[ProduceAnswer] = []
-        hosted(world).produce(memoryview(b"anything"), 1, 30_000, answers.append)
+        replica(world).produce(memoryview(b"anything"), 1, 30_000, answers.append)
         assert [each.error for each in answers] == [failed]
-        assert hosted(world).fetch_as_consumer(0, 0, -1, False).error is failed
-        assert hosted(world).look_as_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0)).error is failed
+        assert replica(world).fetch_as_consumer(0, 0, -1, False).error is failed
+        assert replica(world).reread_for_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0)).error is failed
         assert await listed(world, EARLIEST) == (failed, -1)
         service = OffsetsService(lookup=world.replicas.lookup, files=world.files)
         request = pb.OffsetsForLeaderEpochRequest()
@@ -183,7 +183,7 @@ def test_a_proposal_that_failed_on_its_way_is_made_again_by_itself() -> None:
 
     async def story(world: World) -> None:
         await world.learn(ME, 0, isr=(ME,))
-        hosted(world).fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0))
+        replica(world).fetch_as_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0))
         (proposal,) = world.proposals
         world.replicas.on_isr_answer(proposal, IsrAnswer(ErrorCode.REQUEST_TIMED_OUT))
         await world.clock.sleep(100)
@@ -201,7 +201,7 @@ def test_a_full_disk_is_no_doubt() -> None:
         for quota in (world.files.disk.used, None):
             world.files.disk.quota = quota
             batch = encode_batch([(world.clock.wall_ms(), None, b"a", ())])
-            hosted(world).produce(memoryview(batch), 1, 30_000, answers.append)
+            replica(world).produce(memoryview(batch), 1, 30_000, answers.append)
         assert [(each.error, each.base_offset) for each in answers] == [
             (ErrorCode.KAFKA_STORAGE_ERROR, -1),
             (ErrorCode.NONE, 0),

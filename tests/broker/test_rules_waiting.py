@@ -28,10 +28,10 @@ class Leading:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.hosted = world.replicas.replicas[ORDERS]
+        self.replica = world.replicas.replicas[ORDERS]
         self.follower, self.consumer = Waiter(), Waiter()
-        self.hosted.waiters.add(self.follower, follower=True)
-        self.hosted.waiters.add(self.consumer, follower=False)
+        self.replica.waiters.add(self.follower, follower=True)
+        self.replica.waiters.add(self.consumer, follower=False)
         self.answers: list[ErrorCode] = []
 
     @property
@@ -40,10 +40,10 @@ class Leading:
 
     def produce(self, acks: int = 1, timeout_ms: int = 30_000) -> None:
         batch = memoryview(encode_batch([(self.world.clock.wall_ms(), None, b"a", ())]))
-        self.hosted.produce(batch, acks, timeout_ms, lambda answer: self.answers.append(answer.error))
+        self.replica.produce(batch, acks, timeout_ms, lambda answer: self.answers.append(answer.error))
 
     def fetch(self, offset: int, log_start_offset: int = 0) -> None:
-        self.hosted.fetch_as_follower(FollowerFetch(ONE, 100 + ONE, offset, 0, 0, log_start_offset))
+        self.replica.fetch_as_follower(FollowerFetch(ONE, 100 + ONE, offset, 0, 0, log_start_offset))
 
 
 async def leading(world: World) -> Leading:
@@ -60,7 +60,7 @@ def test_an_append_wakes_followers_and_a_high_watermark_consumers() -> None:
         made.produce()
         assert (made.woken, made.follower.told) == ((1, 0), 0)
         made.fetch(1)
-        assert made.hosted.state.high_watermark == 1
+        assert made.replica.state.high_watermark == 1
         assert (made.woken, made.follower.told) == ((1, 1), 1)
 
     run(story)
@@ -74,7 +74,7 @@ def test_a_log_start_is_told_when_the_wait_ends() -> None:
         made.produce()
         made.fetch(1)
         before = made.woken, made.follower.told
-        made.hosted.on_log_start_advanced(1)
+        made.replica.on_log_start_advanced(1)
         assert (made.woken, made.follower.told) == (before[0], before[1] + 1)
 
     run(story)
@@ -103,9 +103,9 @@ def test_a_disk_that_fails_keeps_nobody_waiting() -> None:
     async def story(world: World) -> None:
         made = await leading(world)
         made.produce(ALL)
-        delete = made.hosted.deletes.add(1)
+        delete = made.replica.deletes.add(1)
         woken = made.woken
-        made.hosted.take_offline("the disk is gone")
+        made.replica.take_offline("the disk is gone")
         assert made.answers == [ErrorCode.KAFKA_STORAGE_ERROR]
         assert delete.done()
         assert delete.result() is ErrorCode.KAFKA_STORAGE_ERROR
@@ -132,8 +132,8 @@ def test_a_deletion_waits_for_live_followers_alone(follower: Callable[[Leading],
         made = await leading(world)
         made.produce()
         made.fetch(1)
-        made.hosted.on_log_start_advanced(1)
-        delete = made.hosted.deletes.add(1)
+        made.replica.on_log_start_advanced(1)
+        delete = made.replica.deletes.add(1)
         made.fetch(1)
         assert not delete.done()
         follower(made)
@@ -167,7 +167,7 @@ def test_a_deletion_says_how_far_all_live_replicas_are() -> None:
         begun_ms = world.clock.now_ms()
         assert await deleted(delete(made, 1)) == (ErrorCode.REQUEST_TIMED_OUT, 0)
         assert world.clock.now_ms() - begun_ms == 1_000
-        assert made.hosted.state.log_start_offset == 1
+        assert made.replica.state.log_start_offset == 1
         made.fetch(1, log_start_offset=1)
         assert await deleted(delete(made, 1)) == (ErrorCode.NONE, 1)
 
@@ -179,7 +179,7 @@ def test_a_replica_whose_disk_failed_deletes_nothing() -> None:
 
     async def story(world: World) -> None:
         made = await leading(world)
-        made.hosted.take_offline("the disk is gone")
+        made.replica.take_offline("the disk is gone")
         assert (await deleted(delete(made, 0)))[0] is ErrorCode.KAFKA_STORAGE_ERROR
 
     run(story)
@@ -205,15 +205,15 @@ def test_silent_producers_are_forgotten_by_the_clock() -> None:
     async def story(world: World) -> None:
         made = await leading(world)
         batch = encode_batch([(0, None, b"a", ())], producer_id=7, producer_epoch=0, base_sequence=0)
-        made.hosted.produce(memoryview(batch), 1, 30_000, lambda answer: made.answers.append(answer.error))
+        made.replica.produce(memoryview(batch), 1, 30_000, lambda answer: made.answers.append(answer.error))
         settings = BrokerSettings(node_id=ME, log_retention_check_interval_ms=1_000)
         maintenance = maintenance_of(world, settings)
-        made.hosted.state.producers.expiration_ms = 3_000
+        made.replica.state.producers.expiration_ms = 3_000
         duty = asyncio.ensure_future(maintenance.duties()[4]())
         await world.clock.sleep(2_500)
-        assert (made.answers, len(made.hosted.state.producers)) == ([ErrorCode.NONE], 1)
+        assert (made.answers, len(made.replica.state.producers)) == ([ErrorCode.NONE], 1)
         await world.clock.sleep(1_000)
-        assert len(made.hosted.state.producers) == 0
+        assert len(made.replica.state.producers) == 0
         duty.cancel()
         await asyncio.gather(duty, return_exceptions=True)
 
@@ -227,10 +227,10 @@ def test_a_second_look_at_a_fetch_is_no_second_acknowledgement() -> None:
         made = await leading(world)
         made.produce()
         named = FollowerFetch(ONE, 100 + ONE, 1, 0, 0, 0)
-        assert made.hosted.look_as_follower(named).error is ErrorCode.NONE
-        assert made.hosted.state.high_watermark == 0
-        made.hosted.fetch_as_follower(named)
-        assert made.hosted.state.high_watermark == 1
+        assert made.replica.reread_for_follower(named).error is ErrorCode.NONE
+        assert made.replica.state.high_watermark == 0
+        made.replica.fetch_as_follower(named)
+        assert made.replica.state.high_watermark == 1
 
     run(story)
 
@@ -243,10 +243,10 @@ def test_a_log_start_that_moved_before_the_answer_is_out_of_range() -> None:
         made = Leading(world)
         made.produce()
         reader = Reader(follower=False)
-        wanted = Wanted(ORDERS, 0, -1, -1, 0, 1 << 20, hosted=made.hosted, role=made.hosted.role)
-        wanted.decision = reader.ask(made.hosted, wanted)
+        wanted = Wanted(ORDERS, 0, -1, -1, 0, 1 << 20, replica=made.replica, role=made.replica.role)
+        wanted.decision = reader.ask(made.replica, wanted)
         assert (wanted.decision.error, wanted.decision.limit) == (ErrorCode.NONE, 1)
-        made.hosted.on_log_start_advanced(1)
+        made.replica.on_log_start_advanced(1)
         answers = PartitionAnswers(world.files, reader, lambda tp: None)
         decision, data = answers.find(wanted, 1 << 20, 1 << 20, first=True)
         assert (decision.error, data) == (ErrorCode.OFFSET_OUT_OF_RANGE, ())

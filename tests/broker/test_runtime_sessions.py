@@ -20,8 +20,8 @@ from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.duplex import converse
 from odradek_broker.runtime.events import EventLog
-from odradek_broker.runtime.replicas.replica import HostedReplica
-from odradek_broker.runtime.streams.backpressure import UnsentAnswers
+from odradek_broker.runtime.replicas.replica import Replica
+from odradek_broker.runtime.streams.backpressure import ResponseBudget
 from odradek_broker.runtime.streams.cold_reads import MAX_READS, ColdReads
 from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.streams.produce_session import ProduceSession
@@ -77,7 +77,7 @@ def stream() -> tuple[End, End]:
 
 @dataclass
 class Broker:
-    """What a hosted replica needs of its broker; the controller's part is played by the test."""
+    """What a replica needs of its broker; the controller's part is played by the test."""
 
     clock: Clock
     events: EventLog
@@ -85,18 +85,18 @@ class Broker:
     alone: bool = True
     counters: Counters = field(default_factory=Counters)
 
-    def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None:
+    def propose_isr(self, replica: Replica, proposal: IsrProposal) -> None:
         self.proposals.append(proposal)
 
-    def request_ready(self, hosted: HostedReplica) -> None: ...
+    def request_ready(self, replica: Replica) -> None: ...
 
-    def after_append(self, hosted: HostedReplica) -> None: ...
+    def after_append(self, replica: Replica) -> None: ...
 
     def may_acknowledge_alone(self) -> bool:
         return self.alone
 
-    def storage_failed(self, hosted: HostedReplica, error: Exception) -> None:
-        hosted.take_offline(str(error))
+    def storage_failed(self, replica: Replica, error: Exception) -> None:
+        replica.take_offline(str(error))
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         return BrokerRegistration(broker_id, broker_epoch=7, incarnation_id=b"", endpoints={}, fenced=False)
@@ -109,10 +109,10 @@ class World:
     disk: SimDisk
     files: SimFiles
     broker: Broker
-    hosted: HostedReplica
+    replica: Replica
 
-    def lookup(self, tp: TopicPartition, topic_id: bytes = b"") -> HostedReplica | ErrorCode:
-        return self.hosted if tp == TP else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def lookup(self, tp: TopicPartition, topic_id: bytes = b"") -> Replica | ErrorCode:
+        return self.replica if tp == TP else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def fetch_session(self, *, follower: bool, credit_bytes: int = 16 << 20) -> End:
         ours, theirs = stream()
@@ -138,7 +138,7 @@ def registration(isr: tuple[int, ...], leader: int = LEADER, epoch: int = EPOCH)
 
 def lead(world: World, isr: tuple[int, ...], *, epoch: int = EPOCH, min_isr: int = 1) -> LeaderPartition:
     leader = LeaderPartition(
-        world.hosted.state,
+        world.replica.state,
         broker_id=LEADER,
         registration=registration(isr, epoch=epoch),
         settings=PartitionSettings(min_insync_replicas=min_isr),
@@ -146,8 +146,8 @@ def lead(world: World, isr: tuple[int, ...], *, epoch: int = EPOCH, min_isr: int
         brokers=world.broker,
         now_ms=world.clock.now_ms(),
     )
-    world.hosted.registration = registration(isr, epoch=epoch)
-    world.hosted.take_role(leader)
+    world.replica.registration = registration(isr, epoch=epoch)
+    world.replica.take_role(leader)
     return leader
 
 
@@ -169,7 +169,7 @@ def run(story: Callable[[World], Coroutine[None, None, None]], *, cache_bytes: i
         cache=RecentBatches(cache_bytes),
     )
     broker = Broker(clock, EventLog(files=files, clock=clock, directory="/data", broker_id=LEADER))
-    world = World(loop, clock, disk, files, broker, HostedReplica(log, broker))
+    world = World(loop, clock, disk, files, broker, Replica(log, broker))
 
     async def play() -> None:
         await story(world)
@@ -180,7 +180,7 @@ def run(story: Callable[[World], Coroutine[None, None, None]], *, cache_bytes: i
     try:
         loop.run(play(), limit_s=120)
     finally:
-        world.hosted.close()
+        world.replica.close()
         loop.close()
 
 
@@ -244,11 +244,11 @@ def test_acks_all_is_answered_by_the_next_fetch_of_every_follower() -> None:
             assert (item.error_code, item.high_watermark, len(list(iter_batches(data)))) == (0, 0, 1)
         await two.send(fetch_frame(1, replica_id=FOLLOWER, last=EPOCH))
         await world.clock.sleep(50)
-        assert world.hosted.state.high_watermark == 0
+        assert world.replica.state.high_watermark == 0
         await three.send(fetch_frame(1, replica_id=OTHER, last=EPOCH))
         answer = await produced(writer)
         assert (answer.error_code, answer.base_offset) == (0, 0)
-        assert world.hosted.state.high_watermark == 1
+        assert world.replica.state.high_watermark == 1
 
     run(story)
 
@@ -503,10 +503,10 @@ def test_those_who_wait_on_a_leader_that_is_replaced_are_told() -> None:
         await reader.send(fetch_frame(0, max_wait_ms=60_000))
         await world.clock.sleep(10)
         successor = registration((FOLLOWER,), leader=FOLLOWER, epoch=EPOCH + 1)
-        world.hosted.registration = successor
-        world.hosted.take_role(
+        world.replica.registration = successor
+        world.replica.take_role(
             FollowerPartition(
-                world.hosted.state,
+                world.replica.state,
                 broker_id=LEADER,
                 registration=successor,
                 settings=PartitionSettings(),
@@ -560,7 +560,7 @@ def test_a_request_times_out_and_its_record_stays() -> None:
         answer = await produced(writer)
         assert ErrorCode(answer.error_code) is ErrorCode.REQUEST_TIMED_OUT
         assert world.clock.now_ms() - began_ms == 250
-        assert world.hosted.state.log_end_offset == 1
+        assert world.replica.state.log_end_offset == 1
 
     run(story)
 
@@ -593,7 +593,7 @@ def test_a_lonely_leader_without_its_session_answers_nothing_with_acks_all() -> 
         await world.clock.sleep(1_000)
         assert writer.empty()
         world.broker.alone = True
-        world.hosted.complete_produces()
+        world.replica.complete_produces()
         assert (await produced(writer)).error_code == 0
 
     run(story)
@@ -618,7 +618,7 @@ def test_a_bad_batch_gets_its_error_and_the_others_go_on(damage: Callable[[bytes
         await writer.send(produce_frame(damage(batch(world, b"bad")), batch(world, b"good"), acks=1))
         answers = pb.ProduceAnswers.FromString(await writer.recv()).answers
         assert [ErrorCode(answer.error_code) for answer in answers] == [expected, ErrorCode.NONE]
-        assert world.hosted.state.log_end_offset == 1
+        assert world.replica.state.log_end_offset == 1
 
     run(story)
 
@@ -633,7 +633,7 @@ def test_a_message_that_is_none_ends_the_stream(message: bytes) -> None:
         await writer.send(message)
         with pytest.raises(StreamClosed):
             await produced(writer)
-        assert world.hosted.state.log_end_offset == 0
+        assert world.replica.state.log_end_offset == 0
 
     run(story)
 
@@ -690,7 +690,7 @@ def test_what_is_no_longer_in_memory_is_read_beside_the_loop() -> None:
         for value in (b"x" * 1_000, b"y" * 1_000):
             await writer.send(produce_frame(batch(world, value), acks=1))
             await produced(writer)
-        assert not world.hosted.log.is_hot(0)
+        assert not world.replica.log.is_hot(0)
         reader = world.fetch_session(follower=False)
         began_us = world.loop.now_us
         await reader.send(fetch_frame(0))
@@ -734,10 +734,10 @@ def test_what_one_leader_allowed_is_not_served_by_the_next_role() -> None:
         await reader.send(fetch_frame(1, last=EPOCH))  # allowed, and without credit to be told
         await world.clock.sleep(10)
         successor = registration((FOLLOWER,), leader=FOLLOWER, epoch=EPOCH + 1)
-        world.hosted.registration = successor
-        world.hosted.take_role(
+        world.replica.registration = successor
+        world.replica.take_role(
             FollowerPartition(
-                world.hosted.state,
+                world.replica.state,
                 broker_id=LEADER,
                 registration=successor,
                 settings=PartitionSettings(),
@@ -778,7 +778,7 @@ def test_room_that_one_session_does_not_need_goes_to_the_next() -> None:
     """Whoever was woken and has nothing to send passes the turn on; nobody waits beside free room."""
 
     async def story(world: World) -> None:
-        unsent = UnsentAnswers(10)
+        unsent = ResponseBudget(10)
         unsent.add(10, proven=True)
         had_room: list[int] = []
 
@@ -809,9 +809,9 @@ def test_only_a_few_cold_partitions_are_read_at_the_same_time() -> None:
         reads = ColdReads(world.files, ready.append)
         names = [TopicPartition("orders", number) for number in range(MAX_READS + 2)]
         for name in names:
-            replica = copy.copy(world.hosted)
-            replica.topic_partition = name
-            reads.begin(replica, 0, 10_000, 1)
+            copied = copy.copy(world.replica)
+            copied.topic_partition = name
+            reads.begin(copied, 0, 10_000, 1)
         await world.clock.sleep(1_000)
         assert sorted(ready) == names[:MAX_READS]
         reads.end(names[0])

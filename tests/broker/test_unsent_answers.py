@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from odradek_broker.runtime.streams.backpressure import FIRST_ANSWER_BYTES, PROVEN_BYTES, Allowance, UnsentAnswers
+from odradek_broker.runtime.streams.backpressure import FIRST_ANSWER_BYTES, PROVEN_BYTES, ResponseBudget, SessionQuota
 from odradek_broker.runtime.streams.produce_session import MAX_EMPTY_ITEMS, parse_produce
 from odradek_proto.transport.frames import FrameError, pack_frame
 from odradek_proto.v1 import broker_pb2 as pb
@@ -16,7 +16,7 @@ MOST = 8 * 1024 * 1024
 
 def test_answers_are_small_until_the_client_has_shown_that_it_reads() -> None:
     """What the kernel's buffers hold proves nothing; more than that lifts the bound."""
-    allowance = Allowance(MOST, trusted=False)
+    allowance = SessionQuota(MOST, trusted=False)
     allowance.took(PROVEN_BYTES - 1)
     assert (allowance.proven, allowance.next_bytes) == (False, FIRST_ANSWER_BYTES)
     allowance.took(1)
@@ -25,12 +25,12 @@ def test_answers_are_small_until_the_client_has_shown_that_it_reads() -> None:
 
 def test_followers_get_large_answers_at_once() -> None:
     """A follower that catches up is not slowed down."""
-    assert Allowance(MOST, trusted=True).next_bytes == MOST
+    assert SessionQuota(MOST, trusted=True).next_bytes == MOST
 
 
 def test_sessions_without_proof_use_only_half_of_the_room() -> None:
     """A thousand newcomers that never read leave the other half to those who do."""
-    unsent = UnsentAnswers(100)
+    unsent = ResponseBudget(100)
     unsent.add(50, proven=False)
     assert not unsent.has_room(proven=False)
     assert unsent.has_room(proven=True)
@@ -40,7 +40,7 @@ def test_whoever_waits_for_room_goes_on_when_an_answer_has_left() -> None:
     """In the order of arrival; those with proof and those without take turns."""
 
     async def story() -> None:
-        unsent = UnsentAnswers(100)
+        unsent = ResponseBudget(100)
         unsent.add(100, proven=True)
         order: list[str] = []
 
@@ -65,7 +65,7 @@ def test_room_given_to_somebody_who_left_goes_to_the_next() -> None:
     """A session that ends while it waits does not swallow its turn."""
 
     async def story() -> None:
-        unsent = UnsentAnswers(100)
+        unsent = ResponseBudget(100)
         unsent.add(100, proven=True)
         first = asyncio.ensure_future(unsent.room(proven=True))
         second = asyncio.ensure_future(unsent.room(proven=True))
@@ -83,7 +83,7 @@ def test_nobody_waits_beside_free_room_whatever_the_others_do(seed: int) -> None
 
     async def story() -> None:
         rng = random.Random(seed)
-        unsent = UnsentAnswers(100)
+        unsent = ResponseBudget(100)
 
         async def session(proven: bool) -> None:
             for _ in range(rng.randint(1, 5)):

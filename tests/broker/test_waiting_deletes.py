@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from odradek_broker.rpc.replicas import ReplicaService
-from odradek_broker.runtime.replicas.delayed_deletes import WaitingDeletes
+from odradek_broker.runtime.replicas.delayed_deletes import DelayedDeletes
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext
@@ -19,17 +19,17 @@ def test_a_replica_that_is_removed_is_not_waited_for() -> None:
 
     async def story(world: World) -> None:
         await world.learn(ME, 0, isr=(ME,), replicas=(ME, THREE, ONE))
-        hosted = world.replicas.replicas[ORDERS]
+        replica = world.replicas.replicas[ORDERS]
         batch = memoryview(encode_batch([(world.clock.wall_ms(), None, b"a", ())]))
-        hosted.produce(batch, 1, 30_000, lambda answer: None)
-        hosted.on_log_start_advanced(1)
-        request = hosted.deletes.add(1)
+        replica.produce(batch, 1, 30_000, lambda answer: None)
+        replica.on_log_start_advanced(1)
+        request = replica.deletes.add(1)
         await world.learn(ME, 0, isr=(ME,), replicas=(ME, THREE), version=1)
         assert not request.done()
         await world.learn(ME, 0, isr=(ME,), replicas=(ME,), version=2)
         assert request.done()
         assert request.result() is ErrorCode.NONE
-        assert not hosted.deletes
+        assert not replica.deletes
 
     run(story)
 
@@ -38,7 +38,7 @@ def test_requests_that_gave_up_do_not_pile_up() -> None:
     """While no follower is heard of, each new request takes the place of those whose time is over."""
 
     async def story() -> None:
-        waiting = WaitingDeletes()
+        waiting = DelayedDeletes()
         stays = waiting.add(1)
         for offset in range(2, 100):
             waiting.add(offset).cancel()

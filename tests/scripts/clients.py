@@ -123,7 +123,7 @@ class Clients(Exchange):
         other = int(replica) if replica else next(each.number for each in self.nodes if each is not node)
         fetch = FollowerFetch(other, -1, node.open_log.log_end_offset, believed, -1, 0)
         answers = {
-            f"fetch of b{other}": node.here.look_as_follower(fetch).error,
+            f"fetch of b{other}": node.here.reread_for_follower(fetch).error,
             "fetch of a consumer": node.here.fetch_as_consumer(0, believed, -1, False).error,
             "ListOffsets": list_offset(node, believed, LATEST, other)[0],
             "OffsetsForLeaderEpoch": end_of_epoch(node, believed, 0, other)[0],

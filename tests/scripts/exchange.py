@@ -23,7 +23,7 @@ from odradek_broker.core.partition.messages import (
     OffsetsRequest,
 )
 from odradek_broker.rpc.offsets import EARLIEST, LATEST, OffsetsService
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext, Files
 from odradek_proto.v1 import broker_pb2 as pb
@@ -55,11 +55,11 @@ class Question:
         self.fetch = _as_follower_fetch(node, request) if isinstance(request, FetchRequest) else None
         self.woken = False
 
-    def wake(self, hosted: HostedReplica) -> None:
+    def wake(self, replica: Replica) -> None:
         """The replica has something to say."""
         self.woken = True
 
-    def note_high_watermark(self, hosted: HostedReplica) -> None:
+    def note_high_watermark(self, replica: Replica) -> None:
         """It is told with the next data, or when the wait is over: `expire`."""
 
 
@@ -152,7 +152,7 @@ class Exchange:
         assert question.fetch is not None
         assert isinstance(request, FetchRequest)
         target.here.waiters.remove(question)
-        reply = _fetch_reply(node, target, request, target.here.look_as_follower(question.fetch))
+        reply = _fetch_reply(node, target, request, target.here.reread_for_follower(question.fetch))
         self._say(f"b{target.number} -> b{node.number} {reply.text}")
         self._arrive(question, reply)
 
@@ -168,12 +168,12 @@ class Exchange:
 
     def _lost(self, question: Question) -> None:
         node = question.node
-        if node.hosted is question.process and isinstance(node.role, FollowerPartition):
+        if node.replica is question.process and isinstance(node.role, FollowerPartition):
             node.here.carry_out(node.follower.on_transport_error(node.clock.now_ms()))
 
     def _arrive(self, question: Question, reply: Reply) -> None:
         node = question.node
-        if node.hosted is question.process and node.log is not None and isinstance(node.role, FollowerPartition):
+        if node.replica is question.process and node.log is not None and isinstance(node.role, FollowerPartition):
             node.log.in_hand = reply.batches
             node.here.carry_out(reply.arrive(node.role))
 

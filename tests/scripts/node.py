@@ -1,4 +1,4 @@
-"""One broker of a transcript: the broker's own `HostedReplica` and `IsrChannel` above a disk in memory.
+"""One broker of a transcript: the broker's own `Replica` and `IsrChannel` above a disk in memory.
 
 It carries out the core's effects as the broker does, and says each of them in one line. What it plays itself is what
 `ReplicaManager` decides: whether new metadata begin a new term. How a request waits on its connection is played by
@@ -28,7 +28,7 @@ from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.log import Log
 from odradek_chaos.lessons.role import Role, goes_on, new_role
 from odradek_proto.transport.ports import Clock
@@ -51,7 +51,7 @@ class Told(EventLog):
         self._say_line(f"b{self._number} {event} ({rule}) {_facts(said)}")
 
 
-class ToldReplica(HostedReplica):
+class ToldReplica(Replica):
     """The broker's replica. It says two effects of which there is no other evidence."""
 
     def __init__(self, number: int, log: OpenLog, node: Node, say: Say) -> None:
@@ -90,7 +90,7 @@ class Controller:
 
 
 class Node:
-    """Broker `number`. `hosted` is None while it is down. Implements `ReplicaServices` for its replica."""
+    """Broker `number`. `replica` is None while it is down. Implements `ReplicaServices` for its replica."""
 
     def __init__(self, number: int, settings: PartitionSettings, policy: ReplicaPolicy, clock: Clock, say: Say) -> None:
         self.number = number
@@ -98,7 +98,7 @@ class Node:
         self.policy = policy
         self.clock = clock
         self.disk = Disk()
-        self.hosted: HostedReplica | None = None
+        self.replica: Replica | None = None
         self.log: OpenLog | None = None
         self.brokers = Brokers(0)  # as this broker's own metadata have them
         self.broker_epoch = 100 + number
@@ -127,21 +127,21 @@ class Node:
         return task
 
     def _on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
-        if self.hosted is not None:
-            self.hosted.on_isr_answer(proposal, answer)
+        if self.replica is not None:
+            self.replica.on_isr_answer(proposal, answer)
 
     @property
     def running(self) -> bool:
-        return self.hosted is not None
+        return self.replica is not None
 
     @property
-    def here(self) -> HostedReplica:
-        assert self.hosted is not None, f"b{self.number} is down"
-        return self.hosted
+    def here(self) -> Replica:
+        assert self.replica is not None, f"b{self.number} is down"
+        return self.replica
 
     @property
     def role(self) -> Role | None:
-        return None if self.hosted is None else self.hosted.role
+        return None if self.replica is None else self.replica.role
 
     @property
     def leader(self) -> LeaderPartition:
@@ -166,7 +166,7 @@ class Node:
 
     def stop(self) -> None:
         self.here.close()
-        self.hosted = self.log = None
+        self.replica = self.log = None
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
@@ -180,18 +180,18 @@ class Node:
         before that (`ReplicaManager`, tests/broker/test_replica_manager.py).
         """
         self.brokers.take(brokers)
-        if self.hosted is None:
+        if self.replica is None:
             self.log = OpenLog(self.disk)
-            self.hosted = ToldReplica(self.number, self.log, self, self._say)
-        hosted, known = self.hosted, self.hosted.registration
+            self.replica = ToldReplica(self.number, self.log, self, self._say)
+        replica, known = self.replica, self.replica.registration
         if known is not None and registration.partition_epoch < known.partition_epoch:
-            hosted.update_registration(registration)
-            hosted.registration = known
+            replica.update_registration(registration)
+            replica.registration = known
         elif known is not None and self._stays_in_role(known, registration):
-            hosted.update_registration(registration)
+            replica.update_registration(registration)
         else:
-            hosted.registration = registration
-            hosted.take_role(self._role_in(hosted, registration))
+            replica.registration = registration
+            replica.take_role(self._role_in(replica, registration))
 
     def _stays_in_role(self, known: PartitionRegistration, registration: PartitionRegistration) -> bool:
         """As the broker: the same epoch, or a leader that leads on in the very next one (tests/broker, leads_on)."""
@@ -201,10 +201,10 @@ class Node:
         leads_on = known.leader == self.number and goes_on(self.role, registration, self.number)
         return leads_on and changes == 1
 
-    def _role_in(self, hosted: HostedReplica, registration: PartitionRegistration) -> Role:
+    def _role_in(self, replica: Replica, registration: PartitionRegistration) -> Role:
         return new_role(
-            hosted.role,
-            hosted.state,
+            replica.role,
+            replica.state,
             registration,
             broker_id=self.number,
             settings=self.settings,
@@ -215,28 +215,28 @@ class Node:
 
     # --- What a replica needs of its broker ------------------------------------------------------------------------
 
-    def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None:
+    def propose_isr(self, replica: Replica, proposal: IsrProposal) -> None:
         self._channel.submit(proposal)
 
-    def request_ready(self, hosted: HostedReplica) -> None:
+    def request_ready(self, replica: Replica) -> None:
         """The story says when a follower asks."""
 
-    def after_append(self, hosted: HostedReplica) -> None:
+    def after_append(self, replica: Replica) -> None:
         """The story says what is flushed."""
 
     def may_acknowledge_alone(self) -> bool:
         return True
 
-    def storage_failed(self, hosted: HostedReplica, error: Exception) -> None:
+    def storage_failed(self, replica: Replica, error: Exception) -> None:
         raise error
 
     # --- Views -----------------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
         """The state line: role, epoch, offsets, for a leader also ISR and remote log end offsets, then the records."""
-        if self.hosted is None or self.role is None:
+        if self.replica is None or self.role is None:
             return f"b{self.number} down"
-        log = self.hosted.state
+        log = self.replica.state
         words = [f"b{self.number}", "leader" if isinstance(self.role, LeaderPartition) else "follower"]
         words += [f"epoch={self.role.leader_epoch}"]
         if log.log_start_offset:

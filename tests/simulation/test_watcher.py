@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
 from odradek_chaos.worlds.simulated.options import Options
 from odradek_chaos.worlds.simulated.run import run_seed
@@ -20,7 +20,7 @@ def seen_of(seen: ReplicaSeen) -> list[Any]:
     return [*facts, *leads] if seen.is_leader else facts
 
 
-def as_it_is(replica: HostedReplica) -> list[Any]:
+def as_it_is(replica: Replica) -> list[Any]:
     role, state = replica.role, replica.state
     assert role is not None
     facts = [role.leader_epoch, state.log_end_offset, state.high_watermark]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from odradek import Admin, Producer, TopicPartition
-from odradek_broker.runtime.replicas.delayed_deletes import WaitingDeletes
+from odradek_broker.runtime.replicas.delayed_deletes import DelayedDeletes
 from odradek_broker.testing import AsyncCluster, Cluster
 from odradek_proto.errors import ErrorCode
 
@@ -55,7 +55,7 @@ def test_requests_end_in_the_order_of_their_offsets(low_watermark: int, done: li
     """Each waits for its own offset; one that gave up is passed over, and the end of a leadership ends the rest."""
 
     async def story() -> None:
-        waiting = WaitingDeletes()
+        waiting = DelayedDeletes()
         requests, given_up = [waiting.add(4), waiting.add(5)], waiting.add(1)
         given_up.cancel()
         waiting.on_low_watermark(low_watermark)

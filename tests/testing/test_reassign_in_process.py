@@ -51,7 +51,7 @@ async def read_all(cluster: AsyncCluster) -> list[int]:
         return [int(record.value or b"-1") async for record in consumer.records(until="end")]
 
 
-def hosted(cluster: AsyncCluster, topic: str = "orders") -> set[int]:
+def replica(cluster: AsyncCluster, topic: str = "orders") -> set[int]:
     """The brokers on whose disks the partition is, under its own name."""
     return {int(name) for name, path in cluster.replicas().items() if (path / f"{topic}-0").exists()}
 
@@ -82,7 +82,7 @@ def test_a_partition_moves_under_load_and_kills_without_a_loss() -> None:
                 await writer.more()
                 acknowledged = writer.acknowledged
             assert await read_all(cluster) == acknowledged
-            assert hosted(cluster) == {3, 4, 5}
+            assert replica(cluster) == {3, 4, 5}
 
     asyncio.run(story())
 
@@ -104,7 +104,7 @@ def test_a_leader_that_stays_keeps_its_writers() -> None:
             partition = (await admin.describe_topics(["orders"]))[0].partitions[0]
             assert (partition.leader_id, partition.leader_epoch) == (leader, 1)
             assert await read_all(cluster) == acknowledged
-            assert hosted(cluster) == {leader, other}
+            assert replica(cluster) == {leader, other}
             set_aside = [path.name for path in cluster.replicas()[str(gone)].iterdir() if path.name.endswith("-delete")]
             assert len(set_aside) == 1
             assert set_aside[0].startswith("orders-0.")
@@ -129,7 +129,7 @@ def test_a_broker_that_was_away_removes_what_was_reassigned_meanwhile() -> None:
             await settle(cluster, wanted)
             await cluster.start(away)
             await settle(cluster, wanted)
-            assert hosted(cluster) == {*wanted}
+            assert replica(cluster) == {*wanted}
             assert [path.name for path in cluster.replicas()[str(away)].glob("orders-0.*-delete")]
 
     asyncio.run(story())
@@ -156,6 +156,6 @@ def test_a_cancelled_reassignment_leaves_nothing_on_the_new_broker() -> None:
             assert await admin.alter_partition_reassignments({ORDERS: None}) == {ORDERS: None}
             await cluster.start(new)
             await settle(cluster, before)
-            assert hosted(cluster) == {*before}
+            assert replica(cluster) == {*before}
 
     asyncio.run(story())

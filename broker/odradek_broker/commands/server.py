@@ -99,7 +99,7 @@ def show_config(
 
 
 def _load(path: Path | None, overrides: list[str] | None) -> LoadedConfig:
-    from odradek_broker.config.sources import sources as config
+    from odradek_broker.config import sources as config
 
     try:
         return config.load(path, environment=os.environ, overrides=overrides or ())

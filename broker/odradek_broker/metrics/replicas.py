@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 
 from odradek_broker.metrics.families import Labels, counter, gauge, gauges, sliced
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 
 if TYPE_CHECKING:
     from odradek_broker.process.broker import Broker
 
-Value = Callable[[HostedReplica], float]
+Value = Callable[[Replica], float]
 NO_EPOCH = -1
 MANAGER = "kafka_server_replicamanager_"
 
 
 def replica_manager(broker: Broker) -> Iterator[Metric]:
     """The broker's totals."""
-    hosted = list(broker.replicas.replicas.values())
+    replica = list(broker.replicas.replicas.values())
     broken = len(broker.replicas.broken)
-    leaders = [each.leader for each in hosted if each.offline is None and each.leader is not None]
+    leaders = [each.leader for each in replica if each.offline is None and each.leader is not None]
     under_replicated = sum(len(leader.isr) < leader.replicas.assigned for leader in leaders)
     at_min_isr = sum(len(leader.isr) == leader.effective_min_isr for leader in leaders)
-    offline = sum(each.offline is not None for each in hosted)
+    offline = sum(each.offline is not None for each in replica)
     for name, text, value in (
-        ("partitioncount", "Replicas on this broker.", len(hosted) + broken),
+        ("partitioncount", "Replicas on this broker.", len(replica) + broken),
         ("leadercount", "Partitions that this broker leads.", len(leaders)),
         ("offlinereplicacount", "Replicas whose log cannot be used.", offline + broken),
         ("underreplicatedpartitions", "Partitions led here that miss in-sync replicas.", under_replicated),
@@ -53,10 +53,10 @@ def replica_manager(broker: Broker) -> Iterator[Metric]:
 
 def purgatories(broker: Broker) -> Iterator[Metric]:
     """Requests that wait for something."""
-    hosted = list(broker.replicas.replicas.values())
+    replica = list(broker.replicas.replicas.values())
     rows: list[tuple[Labels, float]] = [
-        ({"delayedoperation": "Produce"}, sum(each.waiting_produces for each in hosted)),
-        ({"delayedoperation": "Fetch"}, sum(each.waiting_fetches for each in hosted)),
+        ({"delayedoperation": "Produce"}, sum(each.waiting_produces for each in replica)),
+        ({"delayedoperation": "Fetch"}, sum(each.waiting_fetches for each in replica)),
     ]
     text = "Requests that wait: acks=all for the high watermark, fetches of a partition for more to read."
     yield gauges("kafka_server_delayedoperationpurgatory_purgatorysize", text, rows)
@@ -100,45 +100,45 @@ def in_sync(broker: Broker) -> Iterator[Metric]:
     yield from _rows("kafka_server_fetcherlagmetrics_consumerlag", text, _lags(broker))
 
 
-def _log_end_offset(hosted: HostedReplica) -> float:
-    return hosted.state.log_end_offset
+def _log_end_offset(replica: Replica) -> float:
+    return replica.state.log_end_offset
 
 
-def _leader_epoch(hosted: HostedReplica) -> float:
-    return NO_EPOCH if hosted.role is None else hosted.role.leader_epoch
+def _leader_epoch(replica: Replica) -> float:
+    return NO_EPOCH if replica.role is None else replica.role.leader_epoch
 
 
-def _assigned(hosted: HostedReplica) -> float:
-    return hosted.leader.replicas.assigned if hosted.leader is not None else 0
+def _assigned(replica: Replica) -> float:
+    return replica.leader.replicas.assigned if replica.leader is not None else 0
 
 
-def _labels(hosted: HostedReplica) -> dict[str, str]:
-    tp = hosted.topic_partition
+def _labels(replica: Replica) -> dict[str, str]:
+    tp = replica.topic_partition
     return {"topic": tp.topic, "partition": str(tp.partition)}
 
 
 def _each(name: str, text: str, broker: Broker, value: Value, **more: str) -> Iterator[Metric]:
-    hosted = list(broker.replicas.replicas.values())
-    return _rows(name, text, (({**_labels(each), **more}, value(each)) for each in hosted))
+    replica = list(broker.replicas.replicas.values())
+    return _rows(name, text, (({**_labels(each), **more}, value(each)) for each in replica))
 
 
 def _of_leaders(broker: Broker, value: Value) -> Iterator[tuple[Labels, float]]:
-    for hosted in list(broker.replicas.replicas.values()):
-        if hosted.leader is not None and hosted.offline is None:
-            yield _labels(hosted), value(hosted)
+    for replica in list(broker.replicas.replicas.values()):
+        if replica.leader is not None and replica.offline is None:
+            yield _labels(replica), value(replica)
 
 
 def _remote_ends(broker: Broker) -> Iterator[tuple[Labels, float]]:
-    for hosted in list(broker.replicas.replicas.values()):
-        if hosted.leader is not None and hosted.offline is None:
-            for remote in hosted.leader.replicas.remotes:
-                yield {**_labels(hosted), "replica": str(remote.broker_id)}, remote.log_end_offset
+    for replica in list(broker.replicas.replicas.values()):
+        if replica.leader is not None and replica.offline is None:
+            for remote in replica.leader.replicas.remotes:
+                yield {**_labels(replica), "replica": str(remote.broker_id)}, remote.log_end_offset
 
 
 def _lags(broker: Broker) -> Iterator[tuple[Labels, float]]:
-    for hosted in list(broker.replicas.replicas.values()):
-        if hosted.follower is not None and hosted.offline is None:
-            yield _labels(hosted), max(0, hosted.leader_high_watermark - hosted.state.log_end_offset)
+    for replica in list(broker.replicas.replicas.values()):
+        if replica.follower is not None and replica.offline is None:
+            yield _labels(replica), max(0, replica.leader_high_watermark - replica.state.log_end_offset)
 
 
 def _rows(name: str, text: str, rows: Iterable[tuple[Labels, float]]) -> Iterator[Metric]:

@@ -39,7 +39,7 @@ from odradek_broker.runtime.membership.topic_creation import TopicCreation
 from odradek_broker.runtime.replicas.flusher import Flusher
 from odradek_broker.runtime.replicas.maintenance import Maintenance
 from odradek_broker.runtime.replicas.manager import ReplicaManager
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import StorageError
 
@@ -272,8 +272,8 @@ class Broker:
     def _on_session_returned(self) -> None:
         self.replicas.session_returned()
 
-    def _on_flush_failed(self, hosted: HostedReplica, error: Exception) -> None:
-        self.replicas.storage_failed(hosted, error)
+    def _on_flush_failed(self, replica: Replica, error: Exception) -> None:
+        self.replicas.storage_failed(replica, error)
 
     def _on_directory_failed(self, error: Exception) -> None:
         """The one log directory failed: a broker without a disk stops, as Kafka's does."""

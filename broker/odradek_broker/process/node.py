@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from odradek_proto.transport.ports import Clock, Files, Network, Server
 
+from odradek_broker.config import sources as config
 from odradek_broker.config.listeners import controller_listeners, metrics_address, parse_listeners, parse_voters
 from odradek_broker.config.settings import BrokerSettings, ConfigError
-from odradek_broker.config.sources import sources as config
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
 from odradek_broker.process.broker import Broker

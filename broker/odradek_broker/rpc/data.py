@@ -19,7 +19,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.manager import ReplicaManager
-from odradek_broker.runtime.streams.backpressure import UnsentAnswers
+from odradek_broker.runtime.streams.backpressure import ResponseBudget
 from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.streams.produce_session import (
     DEFAULT_TIMEOUT_MS,
@@ -52,7 +52,7 @@ class DataService:
         self._clock = clock
         self._limits = limits
         self._stream_credit_bytes = stream_credit_bytes
-        self._unsent = UnsentAnswers(limits.unsent_bytes)
+        self._unsent = ResponseBudget(limits.unsent_bytes)
 
     async def produce_stream(self, stream: Stream, context: CallContext) -> None:
         session = ProduceSession(
@@ -110,9 +110,9 @@ class DataService:
         waiting: list[asyncio.Future[None]],
     ) -> None:
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        hosted = self._replicas.lookup(TopicPartition(item.topic, item.partition))
+        replica = self._replicas.lookup(TopicPartition(item.topic, item.partition))
         counters = self._counters
-        traffic = counters.gone if isinstance(hosted, ErrorCode) else hosted.traffic
+        traffic = counters.gone if isinstance(replica, ErrorCode) else replica.traffic
         traffic.produces += 1
         arrived = 0.0 if counters.timer is None else counters.timer()
 
@@ -124,10 +124,10 @@ class DataService:
                 fill_answer(response.answers.add(), item.correlation_id, told)
                 answered.set_result(None)
 
-        if isinstance(hosted, ErrorCode):
-            answer(ProduceAnswer(hosted, f"{item.topic}-{item.partition}: {hosted.message}"))
+        if isinstance(replica, ErrorCode):
+            answer(ProduceAnswer(replica, f"{item.topic}-{item.partition}: {replica.message}"))
             return
-        hosted.produce(batch, item.acks, item.timeout_ms or DEFAULT_TIMEOUT_MS, answer)
+        replica.produce(batch, item.acks, item.timeout_ms or DEFAULT_TIMEOUT_MS, answer)
         if item.acks != 0:
             waiting.append(answered)
 

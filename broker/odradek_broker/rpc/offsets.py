@@ -18,13 +18,13 @@ from odradek_proto.transport.ports import CallContext, Files
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.leader import LeaderPartition
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import CannotDecompress, LogCorrupted, StorageError
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 NO_OFFSET = -1
 
-Lookup = Callable[[TopicPartition], HostedReplica | ErrorCode]
+Lookup = Callable[[TopicPartition], Replica | ErrorCode]
 
 
 class OffsetsService:
@@ -45,18 +45,20 @@ class OffsetsService:
         return response.SerializeToString()
 
     async def _list_one(
-        self, item: pb.ListOffsetsPartition, listed: pb.ListedOffset, replica: bool, read_committed: bool
+        self, item: pb.ListOffsetsPartition, listed: pb.ListedOffset, from_replica: bool, read_committed: bool
     ) -> None:
-        hosted, leader = self._leader(item, listed)
-        if hosted is None or leader is None:
+        replica, leader = self._leader(item, listed)
+        if replica is None or leader is None:
             return
-        error, bound = leader.offset_bound(item.current_leader_epoch, replica=replica, read_committed=read_committed)
-        state = hosted.state
+        error, bound = leader.offset_bound(
+            item.current_leader_epoch, replica=from_replica, read_committed=read_committed
+        )
+        state = replica.state
         if error not in (ErrorCode.NONE, ErrorCode.OFFSET_NOT_AVAILABLE):
             listed.error_code = int(error)
         elif item.timestamp_ms == EARLIEST:
             listed.offset = state.log_start_offset
-            listed.leader_epoch = _epoch_at(hosted, state.log_start_offset)
+            listed.leader_epoch = _epoch_at(replica, state.log_start_offset)
         elif item.timestamp_ms == LATEST:
             listed.error_code = int(error)
             if error is ErrorCode.NONE:
@@ -64,20 +66,20 @@ class OffsetsService:
                 listed.leader_epoch = leader.leader_epoch
         else:
             limit = state.high_watermark if error else bound
-            await self._by_timestamp(hosted, leader, item, limit, listed, replica=replica)
+            await self._by_timestamp(replica, leader, item, limit, listed, from_replica=from_replica)
 
     async def _by_timestamp(
         self,
-        hosted: HostedReplica,
+        replica: Replica,
         leader: LeaderPartition,
         item: pb.ListOffsetsPartition,
         limit: int,
         listed: pb.ListedOffset,
         *,
-        replica: bool,
+        from_replica: bool,
     ) -> None:
         """Look below `limit` away from the loop. What this broker was before the look-up it need not be after it."""
-        log, timestamp_ms = hosted.log, item.timestamp_ms
+        log, timestamp_ms = replica.log, item.timestamp_ms
         found, failed = None, ErrorCode.NONE
         try:
             if timestamp_ms == MAX_TIMESTAMP:
@@ -87,23 +89,23 @@ class OffsetsService:
         except (StorageError, OSError) as error:
             failed = ErrorCode.KAFKA_STORAGE_ERROR
             if isinstance(error, LogCorrupted):
-                hosted.trouble.corrupted(error)
+                replica.trouble.corrupted(error)
             elif isinstance(error, CannotDecompress):  # batches are taken and served without a look into them
                 failed = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        if hosted.leader is not leader:
+        if replica.leader is not leader:
             listed.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        if failed or hosted.offline is not None:
+        if failed or replica.offline is not None:
             listed.error_code = int(failed or ErrorCode.KAFKA_STORAGE_ERROR)
             return
         offset = found.offset if found is not None else NO_OFFSET
         bound_error, offset = leader.timestamp_bound(
-            item.current_leader_epoch, offset, replica=replica, read_committed=False
+            item.current_leader_epoch, offset, replica=from_replica, read_committed=False
         )
         listed.error_code = int(bound_error)
         if found is not None and bound_error is ErrorCode.NONE and offset != NO_OFFSET:
             listed.timestamp_ms, listed.offset = found
-            listed.leader_epoch = _epoch_at(hosted, listed.offset)
+            listed.leader_epoch = _epoch_at(replica, listed.offset)
 
     async def offsets_for_leader_epoch(self, request: bytes, context: CallContext) -> bytes:
         message = pb.OffsetsForLeaderEpochRequest.FromString(request)
@@ -122,18 +124,18 @@ class OffsetsService:
         self,
         item: pb.ListOffsetsPartition | pb.OffsetForLeaderEpochPartition,
         answer: pb.ListedOffset | pb.EpochEndOffset,
-    ) -> tuple[HostedReplica | None, LeaderPartition | None]:
-        hosted = self._lookup(TopicPartition(item.topic, item.partition))
-        if isinstance(hosted, ErrorCode):
-            answer.error_code = int(hosted)
+    ) -> tuple[Replica | None, LeaderPartition | None]:
+        replica = self._lookup(TopicPartition(item.topic, item.partition))
+        if isinstance(replica, ErrorCode):
+            answer.error_code = int(replica)
             return None, None
-        leader = hosted.leader
-        if leader is None or hosted.offline is not None:
-            answer.error_code = int(hosted.refusal(item.current_leader_epoch).error)
-            return hosted, None
-        return hosted, leader
+        leader = replica.leader
+        if leader is None or replica.offline is not None:
+            answer.error_code = int(replica.refusal(item.current_leader_epoch).error)
+            return replica, None
+        return replica, leader
 
 
-def _epoch_at(hosted: HostedReplica, offset: int) -> int:
-    epoch = hosted.state.epochs.epoch_for_offset(offset)
+def _epoch_at(replica: Replica, offset: int) -> int:
+    epoch = replica.state.epochs.epoch_for_offset(offset)
     return -1 if epoch is None else epoch

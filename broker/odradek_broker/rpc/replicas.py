@@ -1,6 +1,6 @@
 """DescribeReplicas and DeleteRecords: what this broker's replicas hold, and the cutting of their beginning.
 
-- DescribeReplicas answers from memory for every replica hosted here, leaders with what they know of the others.
+- DescribeReplicas answers from memory for every replica here, leaders with what they know of the others.
 - DeleteRecords: the leader only; answered when its log start offset and those of all replicas on live brokers have
   moved (R-125), or with REQUEST_TIMED_OUT: then the leader's has, and the others take it with their next fetches.
 """
@@ -17,7 +17,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.runtime.replicas.manager import ReplicaManager
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 
 
 class ReplicaService:
@@ -34,21 +34,21 @@ class ReplicaService:
         response = pb.DescribeReplicasResponse(
             broker_id=self._broker_id, broker_epoch=registration.broker_epoch if registration is not None else -1
         )
-        for tp, hosted in sorted(self._replicas.replicas.items()):
+        for tp, replica in sorted(self._replicas.replicas.items()):
             if not wanted or tp.topic in wanted:
-                self._describe_one(response.replicas.add(topic=tp.topic, partition=tp.partition), hosted)
+                self._describe_one(response.replicas.add(topic=tp.topic, partition=tp.partition), replica)
         return response.SerializeToString()
 
-    def _describe_one(self, described: pb.ReplicaDescription, hosted: HostedReplica) -> None:
-        state, registration, leader = hosted.state, hosted.registration, hosted.leader
-        described.role = "offline" if hosted.offline is not None else "leader" if leader is not None else "follower"
+    def _describe_one(self, described: pb.ReplicaDescription, replica: Replica) -> None:
+        state, registration, leader = replica.state, replica.registration, replica.leader
+        described.role = "offline" if replica.offline is not None else "leader" if leader is not None else "follower"
         described.leader_id = registration.leader if registration is not None else -1
         described.leader_epoch = registration.leader_epoch if registration is not None else 0
         described.partition_epoch = registration.partition_epoch if registration is not None else 0
         described.log_start_offset = state.log_start_offset
         described.log_end_offset = state.log_end_offset
         described.high_watermark = state.high_watermark
-        described.size_bytes = hosted.log.size_bytes
+        described.size_bytes = replica.log.size_bytes
         described.isr.extend(registration.isr if registration is not None else ())
         for entry in state.epochs.entries:
             described.epochs.add(epoch=entry.epoch, start_offset=entry.offset)
@@ -68,28 +68,28 @@ class ReplicaService:
         waits: list[Coroutine[None, None, None]] = []
         for item in message.partitions:
             deleted = response.partitions.add(topic=item.topic, partition=item.partition, low_watermark=-1)
-            hosted = self._replicas.lookup(TopicPartition(item.topic, item.partition))
-            if isinstance(hosted, ErrorCode):
-                deleted.error_code = int(hosted)
-            elif hosted.offline is not None:
+            replica = self._replicas.lookup(TopicPartition(item.topic, item.partition))
+            if isinstance(replica, ErrorCode):
+                deleted.error_code = int(replica)
+            elif replica.offline is not None:
                 deleted.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
-            elif hosted.leader is None:
+            elif replica.leader is None:
                 deleted.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             else:
-                leader = hosted.leader
-                start = self._delete(hosted, leader, item.offset, deleted)
+                leader = replica.leader
+                start = self._delete(replica, leader, item.offset, deleted)
                 if not deleted.error_code:  # it waits from here on: nobody tells a later one that the leadership ended
-                    moved = hosted.deletes.add(start) if leader.low_watermark() < start else None
+                    moved = replica.deletes.add(start) if leader.low_watermark() < start else None
                     waits.append(self._wait_for_followers(leader, moved, deleted, deadline))
         await asyncio.gather(*waits)
         return response.SerializeToString()
 
-    def _delete(self, hosted: HostedReplica, leader: LeaderPartition, offset: int, deleted: pb.DeletedRecords) -> int:
+    def _delete(self, replica: Replica, leader: LeaderPartition, offset: int, deleted: pb.DeletedRecords) -> int:
         """Move the leader's own log start; returns where it shall be."""
         error, start = leader.check_delete_records(offset)
-        if error is ErrorCode.NONE and start > hosted.state.log_start_offset:
-            hosted.on_log_start_advanced(start)
-            if hosted.offline is not None:
+        if error is ErrorCode.NONE and start > replica.state.log_start_offset:
+            replica.on_log_start_advanced(start)
+            if replica.offline is not None:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
         deleted.error_code = int(error)
         return start

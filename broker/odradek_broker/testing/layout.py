@@ -16,8 +16,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from odradek_broker.config import sources as config
 from odradek_broker.config.settings import BrokerSettings
-from odradek_broker.config.sources import sources as config
 from odradek_broker.local.cluster import ClusterError
 from odradek_broker.local.processes import HOST
 

@@ -111,7 +111,7 @@ class InSyncReplicas:
         broker = self._brokers.broker(remote.broker_id)
         return broker is not None and broker.active and remote.broker_epoch in (broker.broker_epoch, NO_EPOCH)
 
-    def meet_process(self, remote: RemoteReplica) -> None:
+    def on_new_broker_epoch(self, remote: RemoteReplica) -> None:
         """Another process than before fetches: that the one before had caught up says nothing of this one (KIP-903).
 
         Its disk may be empty, and the high watermark would wait for the whole log to be copied (R-20), as it does in

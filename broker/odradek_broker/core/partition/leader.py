@@ -190,7 +190,7 @@ class LeaderPartition(LeaderView):
         remote = self.replicas.by_id[fetch.replica_id]
         effects: list[Effect] = []
         if fetch.replica_epoch != remote.broker_epoch:
-            self.replicas.meet_process(remote)
+            self.replicas.on_new_broker_epoch(remote)
         changed = remote.record(fetch, self.log.log_end_offset, now_ms)
         if not remote.is_counted:
             self.replicas.expand(remote, self, now_ms, effects)

@@ -11,7 +11,7 @@ import asyncio
 from odradek_proto.errors import ErrorCode
 
 
-class WaitingDeletes:
+class DelayedDeletes:
     """Those who wait, by the offset that they wait for."""
 
     def __init__(self) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from odradek_broker.runtime.replicas.ports import FetchWaiter
 
 if TYPE_CHECKING:
-    from odradek_broker.runtime.replicas.replica import HostedReplica
+    from odradek_broker.runtime.replicas.replica import Replica
 
 
-class FetchWaiters:
+class DelayedFetches:
     """Those who wait, in the order in which they came."""
 
     __slots__ = ("_consumers", "_followers")
@@ -35,22 +35,22 @@ class FetchWaiters:
         self._followers.pop(waiter, None)
         self._consumers.pop(waiter, None)
 
-    def wake_followers(self, hosted: HostedReplica) -> None:
+    def wake_followers(self, replica: Replica) -> None:
         """The log end offset rose."""
         for waiter in list(self._followers):
-            waiter.wake(hosted)
+            waiter.wake(replica)
 
-    def wake_consumers(self, hosted: HostedReplica) -> None:
+    def wake_consumers(self, replica: Replica) -> None:
         """The high watermark rose."""
         for waiter in list(self._consumers):
-            waiter.wake(hosted)
+            waiter.wake(replica)
 
-    def tell_followers(self, hosted: HostedReplica) -> None:
+    def tell_followers(self, replica: Replica) -> None:
         """The high watermark or the log start offset moved: they hear of it in time."""
         for waiter in list(self._followers):
-            waiter.note_high_watermark(hosted)
+            waiter.note_high_watermark(replica)
 
-    def wake_everyone(self, hosted: HostedReplica) -> None:
+    def wake_everyone(self, replica: Replica) -> None:
         """The role changed, or the replica went offline."""
         for waiter in [*self._followers, *self._consumers]:
-            waiter.wake(hosted)
+            waiter.wake(replica)

@@ -38,7 +38,7 @@ class _Waiting:
     answer: AnswerCallback
 
 
-class WaitingProduces:
+class DelayedProduces:
     """`describe` turns an outcome and a base offset into what the producer is told."""
 
     def __init__(self, clock: Clock, describe: Callable[[ErrorCode, int], ProduceAnswer]) -> None:

@@ -24,7 +24,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import EpochRequest, FetchAnswer, FetchRequest, OffsetsRequest
 from odradek_broker.runtime.duplex import converse
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 
 FETCH_STREAM = "/odradek.v1.Replication/FetchStream"
 LIST_OFFSETS = "/odradek.v1.Replication/ListOffsets"
@@ -75,7 +75,7 @@ class Fetcher:
         self._max_bytes = max_bytes
         self._min_bytes = min_bytes
         self._spawn = spawn
-        self._partitions: dict[TopicPartition, HostedReplica] = {}
+        self._partitions: dict[TopicPartition, Replica] = {}
         self._ready: dict[TopicPartition, None] = {}
         self._forgotten: dict[TopicPartition, None] = {}
         self._credit_due = 0  # bytes to be granted with the next message
@@ -89,11 +89,11 @@ class Fetcher:
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def add(self, hosted: HostedReplica) -> None:
+    def add(self, replica: Replica) -> None:
         """Follow this partition; its role is a `FollowerPartition` of this leader."""
-        self._partitions[hosted.topic_partition] = hosted
-        self._forgotten.pop(hosted.topic_partition, None)
-        self.request_ready(hosted)
+        self._partitions[replica.topic_partition] = replica
+        self._forgotten.pop(replica.topic_partition, None)
+        self.request_ready(replica)
         self._news.ring()
         if self._task is None:
             self._task = self._spawn(self._run())
@@ -105,9 +105,9 @@ class Fetcher:
             self._forgotten[tp] = None
             self._wakeup.ring()
 
-    def request_ready(self, hosted: HostedReplica) -> None:
+    def request_ready(self, replica: Replica) -> None:
         """The partition may have something to ask."""
-        self._ready[hosted.topic_partition] = None
+        self._ready[replica.topic_partition] = None
         self._wakeup.ring()
 
     def address_changed(self) -> None:
@@ -160,10 +160,10 @@ class Fetcher:
         finally:
             stream.close()
             now_ms = self._clock.now_ms()
-            for hosted in list(self._partitions.values()):
-                follower = hosted.follower
+            for replica in list(self._partitions.values()):
+                follower = replica.follower
                 if follower is not None and follower.leader == self.leader_id:
-                    hosted.carry_out(follower.on_transport_error(now_ms))
+                    replica.carry_out(follower.on_transport_error(now_ms))
 
     async def _receive(self, stream: Stream) -> None:
         while True:
@@ -205,17 +205,17 @@ class Fetcher:
                 self._ready[tp] = None  # with the next message
                 self._wakeup.ring()
                 continue
-            hosted = self._partitions.get(tp)
-            follower = hosted.follower if hosted is not None else None
-            if hosted is None or follower is None or hosted.offline is not None:
+            replica = self._partitions.get(tp)
+            follower = replica.follower if replica is not None else None
+            if replica is None or follower is None or replica.offline is not None:
                 continue
             request = follower.next_request(now_ms)
             if isinstance(request, FetchRequest):
                 header.partitions.append(_to_wire(request))
             elif isinstance(request, EpochRequest):
-                self._call(self._ask_epoch(hosted, request))
+                self._call(self._ask_epoch(replica, request))
             elif isinstance(request, OffsetsRequest):
-                self._call(self._ask_offsets(hosted, request))
+                self._call(self._ask_offsets(replica, request))
             else:
                 self._arm_timer(follower.next_deadline_ms())
         for tp in list(self._forgotten)[: MAX_NAMED - len(header.partitions)]:
@@ -257,13 +257,13 @@ class Fetcher:
         for item in header.partitions:
             run = batches[position : position + item.size]
             position += item.size
-            hosted = self._partitions.get(TopicPartition(item.topic, item.partition))
-            if hosted is not None:
-                self._on_answer(hosted, item, run)
+            replica = self._partitions.get(TopicPartition(item.topic, item.partition))
+            if replica is not None:
+                self._on_answer(replica, item, run)
 
-    def _on_answer(self, hosted: HostedReplica, item: pb.FetchedPartition, run: memoryview) -> None:
-        follower = hosted.follower
-        if follower is None or follower.leader != self.leader_id or hosted.offline is not None:
+    def _on_answer(self, replica: Replica, item: pb.FetchedPartition, run: memoryview) -> None:
+        follower = replica.follower
+        if follower is None or follower.leader != self.leader_id or replica.offline is not None:
             return
         if item.request_leader_epoch not in (follower.leader_epoch, -1):
             return  # of an earlier term: the same broker may lead again with another log (R-80, R-104)
@@ -271,12 +271,12 @@ class Fetcher:
         try:
             headers = check_run(run)
         except CorruptBatch:
-            hosted.counters.damaged_batches["replication"] += 1
-            hosted.carry_out(follower.on_corrupt_answer(now_ms))
-            self.request_ready(hosted)  # after a while, which somebody has to wait for
+            replica.counters.damaged_batches["replication"] += 1
+            replica.carry_out(follower.on_corrupt_answer(now_ms))
+            self.request_ready(replica)  # after a while, which somebody has to wait for
             return
         if not item.error_code:
-            hosted.leader_high_watermark = item.high_watermark
+            replica.leader_high_watermark = item.high_watermark
         answer = FetchAnswer(
             item.fetch_offset,
             ErrorCode.from_number(item.error_code),
@@ -285,8 +285,8 @@ class Fetcher:
             headers,
             EpochEntry(item.diverging_epoch, item.diverging_end_offset) if item.diverging else None,
         )
-        hosted.append_run(run, lambda: follower.on_fetch_answer(answer, now_ms))
-        self.request_ready(hosted)
+        replica.append_run(run, lambda: follower.on_fetch_answer(answer, now_ms))
+        self.request_ready(replica)
 
     # --- Questions beside the stream --------------------------------------------------------------------------------
 
@@ -295,9 +295,9 @@ class Fetcher:
         self._calls[task] = None
         task.add_done_callback(lambda done: self._calls.pop(done, None))
 
-    async def _ask_epoch(self, hosted: HostedReplica, request: EpochRequest) -> None:
+    async def _ask_epoch(self, replica: Replica, request: EpochRequest) -> None:
         """OffsetsForLeaderEpoch (R-73); an answer for a role that is over is dropped (R-74)."""
-        follower = hosted.follower
+        follower = replica.follower
         tp = request.topic_partition
         message = pb.OffsetsForLeaderEpochRequest(replica_id=self._broker_id)
         message.partitions.add(
@@ -315,19 +315,19 @@ class Fetcher:
             answer = answers[0] if answers else None
         except (NetworkError, DecodeError):
             pass
-        if follower is None or hosted.follower is not follower:
+        if follower is None or replica.follower is not follower:
             return
         now_ms = self._clock.now_ms()
         if answer is None:
-            hosted.carry_out(follower.on_transport_error(now_ms))
+            replica.carry_out(follower.on_transport_error(now_ms))
         else:
             end = EpochEntry(answer.leader_epoch, answer.end_offset)
-            hosted.carry_out(follower.on_epoch_answer(request, ErrorCode.from_number(answer.error_code), end, now_ms))
-        self.request_ready(hosted)
+            replica.carry_out(follower.on_epoch_answer(request, ErrorCode.from_number(answer.error_code), end, now_ms))
+        self.request_ready(replica)
 
-    async def _ask_offsets(self, hosted: HostedReplica, request: OffsetsRequest) -> None:
+    async def _ask_offsets(self, replica: Replica, request: OffsetsRequest) -> None:
         """The leader's log end and log start (R-84)."""
-        follower = hosted.follower
+        follower = replica.follower
         tp = request.topic_partition
         message = pb.ListOffsetsRequest(replica_id=self._broker_id)
         for timestamp_ms in (-1, -2):
@@ -345,16 +345,16 @@ class Fetcher:
             listed = list(pb.ListOffsetsResponse.FromString(data).partitions)
         except (NetworkError, DecodeError):
             pass
-        if follower is None or hosted.follower is not follower:
+        if follower is None or replica.follower is not follower:
             return
         now_ms = self._clock.now_ms()
         if len(listed) != 2:
-            hosted.carry_out(follower.on_transport_error(now_ms))
+            replica.carry_out(follower.on_transport_error(now_ms))
         else:
             latest, earliest = listed
             error = ErrorCode.from_number(latest.error_code or earliest.error_code)
-            hosted.carry_out(follower.on_offsets_answer(request, error, earliest.offset, latest.offset, now_ms))
-        self.request_ready(hosted)
+            replica.carry_out(follower.on_offsets_answer(request, error, earliest.offset, latest.offset, now_ms))
+        self.request_ready(replica)
 
 
 def _to_wire(request: FetchRequest) -> pb.FetchPartition:

@@ -15,7 +15,7 @@ from odradek_proto.transport.ports import Clock, Files
 
 from odradek_broker.runtime.counters import Counters, measured
 from odradek_broker.runtime.offloading import finish
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 
 
 class Flusher:
@@ -27,7 +27,7 @@ class Flusher:
         files: Files,
         clock: Clock,
         before_ack: bool,
-        on_failed: Callable[[HostedReplica, Exception], None],
+        on_failed: Callable[[Replica, Exception], None],
         counters: Counters,
     ) -> None:
         self._counters = counters
@@ -35,17 +35,17 @@ class Flusher:
         self._clock = clock
         self._before_ack = before_ack
         self._on_failed = on_failed
-        self._dirty: dict[HostedReplica, None] = {}
+        self._dirty: dict[Replica, None] = {}
         self._wakeup = asyncio.Event()
 
-    def after_append(self, hosted: HostedReplica) -> None:
+    def after_append(self, replica: Replica) -> None:
         """Called after each append; cheap when nothing has to be flushed."""
-        if self._before_ack or hosted.log.needs_flush(self._clock.now_ms()):
-            self._dirty[hosted] = None
+        if self._before_ack or replica.log.needs_flush(self._clock.now_ms()):
+            self._dirty[replica] = None
             self._wakeup.set()
 
-    def forget(self, hosted: HostedReplica) -> None:
-        self._dirty.pop(hosted, None)
+    def forget(self, replica: Replica) -> None:
+        self._dirty.pop(replica, None)
 
     async def run(self) -> None:
         """Flush what is dirty, again and again; ends by cancellation."""
@@ -56,11 +56,13 @@ class Flusher:
             if chance("flush-late", 0.05):
                 await self._clock.sleep(50)
             batch, self._dirty = list(self._dirty), {}
-            for hosted in batch:
+            for replica in batch:
                 try:
-                    await finish(self._files, measured(hosted.log.flush, counters.data_fsyncs, counters.timer))
+                    await finish(self._files, measured(replica.log.flush, counters.data_fsyncs, counters.timer))
                 except Exception as error:
-                    self._on_failed(hosted, error)
+                    self._on_failed(replica, error)
                 else:
-                    hosted.log.close_indexes()
-                    hosted.on_flushed(hosted.log.recovery_point)  # not what flush said: the log may have been cut since
+                    replica.log.close_indexes()
+                    replica.on_flushed(
+                        replica.log.recovery_point
+                    )  # not what flush said: the log may have been cut since

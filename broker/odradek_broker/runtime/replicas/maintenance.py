@@ -18,7 +18,7 @@ from odradek_proto.transport.ports import Clock, Files
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas.manager import ReplicaManager
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.checkpoint_file import Draft
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import StorageError
@@ -106,18 +106,18 @@ class Maintenance:
         while waiting:
             waiting = [each for each in waiting if await self._doing(each, self._retain_some(each))]
 
-    async def _retain_some(self, hosted: HostedReplica) -> bool:
+    async def _retain_some(self, replica: Replica) -> bool:
         """Move the log start and give up a few segments; returns whether there may be more.
 
         Oldest first, and each is gone for good before the next one goes: a crash leaves a log without a hole.
         """
-        log, wall_ms = hosted.log, self._clock.wall_ms()
-        start = log.retention_start(wall_ms, hosted.state.high_watermark, SEGMENTS_AT_ONCE)
-        if start is not None and start > hosted.state.log_start_offset:
-            hosted.on_log_start_advanced(start)
-        hosted.state.producers.expire(wall_ms)
+        log, wall_ms = replica.log, self._clock.wall_ms()
+        start = log.retention_start(wall_ms, replica.state.high_watermark, SEGMENTS_AT_ONCE)
+        if start is not None and start > replica.state.log_start_offset:
+            replica.on_log_start_advanced(start)
+        replica.state.producers.expire(wall_ms)
         for _ in range(SEGMENTS_AT_ONCE):
-            if not self._is_sound(hosted) or not log.delete_before_log_start(wall_ms, at_most=1):
+            if not self._is_sound(replica) or not log.delete_before_log_start(wall_ms, at_most=1):
                 return False
             self._deleted.set()
             await finish(self._files, log.flush_directory)
@@ -145,7 +145,7 @@ class Maintenance:
 
     def _due_in_ms(self, waited_ms: float) -> float:
         """How long until the next purge, when the last one was so long ago."""
-        logs = [hosted.log for hosted in self._replicas.replicas.values() if self._is_sound(hosted)]
+        logs = [replica.log for replica in self._replicas.replicas.values() if self._is_sound(replica)]
         due_ms = [self._directory.next_due_ms, *(each.next_due_ms for each in logs)]
         wall_ms = self._clock.wall_ms()
         at_the_latest = self._settings.log_segment_delete_delay_ms - waited_ms
@@ -153,8 +153,8 @@ class Maintenance:
 
     async def _purge(self) -> None:
         wall_ms = self._clock.wall_ms()
-        for hosted in list(self._replicas.replicas.values()):
-            await self._doing(hosted, self._remove_due(hosted.log, wall_ms))
+        for replica in list(self._replicas.replicas.values()):
+            await self._doing(replica, self._remove_due(replica.log, wall_ms))
         for path in self._directory.due(wall_ms):
             while await finish(self._files, partial(self._directory.remove_some, path, FILES_AT_ONCE)):
                 continue
@@ -164,17 +164,17 @@ class Maintenance:
         for place in range(0, len(due), FILES_AT_ONCE):
             await finish(self._files, partial(log.remove, due[place : place + FILES_AT_ONCE]))
 
-    async def _doing(self, hosted: HostedReplica, duty: Coroutine[object, object, Done]) -> Done | None:
+    async def _doing(self, replica: Replica, duty: Coroutine[object, object, Done]) -> Done | None:
         """What fails on one replica does not keep it from the others (R-86). Returns what the duty did, if it could."""
-        if not self._is_sound(hosted):
+        if not self._is_sound(replica):
             duty.close()
             return None
         try:
             return await duty
         except StorageError as error:
-            self._replicas.storage_failed(hosted, error)
+            self._replicas.storage_failed(replica, error)
             return None
 
-    def _is_sound(self, hosted: HostedReplica) -> bool:
+    def _is_sound(self, replica: Replica) -> bool:
         """Whether this broker still has this replica, and its disk serves it."""
-        return hosted.offline is None and self._replicas.replicas.get(hosted.topic_partition) is hosted
+        return replica.offline is None and self._replicas.replicas.get(replica.topic_partition) is replica

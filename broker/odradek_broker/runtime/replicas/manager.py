@@ -27,7 +27,7 @@ from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.fetcher import Fetcher
 from odradek_broker.runtime.replicas.flusher import Flusher
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import LogDirectoryFailed, StorageError
 from odradek_broker.storage.log import Log
@@ -59,7 +59,7 @@ class ReplicaManager:
         self.clock = clock
         self.events = events
         self.counters = counters
-        self.replicas: dict[TopicPartition, HostedReplica] = {}
+        self.replicas: dict[TopicPartition, Replica] = {}
         self.image = MetadataImage()
         self._settings = settings
         self._broker_id = settings.node_id
@@ -79,13 +79,13 @@ class ReplicaManager:
 
     # --- Looking up -------------------------------------------------------------------------------------------------
 
-    def lookup(self, tp: TopicPartition, topic_id: bytes = b"") -> HostedReplica | ErrorCode:
-        """The replica hosted here, or Kafka's code for why there is none (R-10, R-35)."""
-        hosted = self.replicas.get(tp)
-        if hosted is not None:
-            if topic_id and topic_id != hosted.state.topic_id:
+    def lookup(self, tp: TopicPartition, topic_id: bytes = b"") -> Replica | ErrorCode:
+        """The replica on this broker, or Kafka's code for why there is none (R-10, R-35)."""
+        replica = self.replicas.get(tp)
+        if replica is not None:
+            if topic_id and topic_id != replica.state.topic_id:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
-            return hosted
+            return replica
         if self.image.partition(tp) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if tp in self._broken:
@@ -125,8 +125,8 @@ class ReplicaManager:
         if delta.topic_configs or delta.broker_configs:
             self._refresh_settings()
         if delta.brokers:
-            for hosted in list(self.replicas.values()):
-                hosted.on_brokers_changed()
+            for replica in list(self.replicas.values()):
+                replica.on_brokers_changed()
             for fetcher in self._fetchers.values():
                 fetcher.address_changed()
 
@@ -140,8 +140,8 @@ class ReplicaManager:
         own = self.image.brokers.get(self._broker_id)
         if own is None or not own.in_controlled_shutdown:
             return
-        for tp, hosted in self.replicas.items():
-            known = hosted.registration
+        for tp, replica in self.replicas.items():
+            known = replica.registration
             if known is not None and (known.leader == NO_LEADER or self._broker_id not in known.isr):
                 for fetcher in self._fetchers.values():
                     fetcher.remove(tp)
@@ -189,24 +189,24 @@ class ReplicaManager:
             self._stop_hosting(tp)
             self._drop_preloaded(tp)
             return
-        hosted = self.replicas.get(tp)
+        replica = self.replicas.get(tp)
         topic = self.image.topics[tp.topic]
-        if hosted is not None and hosted.state.topic_id != topic.topic_id:
+        if replica is not None and replica.state.topic_id != topic.topic_id:
             self._stop_hosting(tp)  # the topic was made anew: the old log must not be used (R-107)
-            hosted = None
-        if hosted is None:
-            hosted = self._host(tp, topic.topic_id)
-            if hosted is None:
+            replica = None
+        if replica is None:
+            replica = self._host(tp, topic.topic_id)
+            if replica is None:
                 return
-        known = hosted.registration
+        known = replica.registration
         if known is not None and registration.partition_epoch < known.partition_epoch:
             return  # R-100
         if known is not None and registration.leader == self._broker_id:
             self._count_isr_change(known.isr, registration.isr)
-        if known is not None and hosted.role is not None and self._stays_in_role(known, registration):
-            hosted.update_registration(registration)
+        if known is not None and replica.role is not None and self._stays_in_role(known, registration):
+            replica.update_registration(registration)
             return
-        self._enter_term(hosted, registration)
+        self._enter_term(replica, registration)
 
     def _count_isr_change(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Whoever leads afterwards counts, and whoever decided: so each change is counted once in the cluster."""
@@ -228,12 +228,12 @@ class ReplicaManager:
         leads_on = known.leader == registration.leader == self._broker_id
         return leads_on and is_next and not registration.recovering
 
-    def _host(self, tp: TopicPartition, topic_id: bytes) -> HostedReplica | None:
+    def _host(self, tp: TopicPartition, topic_id: bytes) -> Replica | None:
         loaded = self._preloaded.get(tp)
         if loaded is not None and loaded.state.topic_id == topic_id:
             del self._preloaded[tp]
             loaded.use(log_settings(self._settings, self.image, tp.topic))
-            return self._keep(HostedReplica(loaded, self))
+            return self._keep(Replica(loaded, self))
         if loaded is not None:  # another topic of this name (R-107)
             self._delete(self._preloaded.pop(tp))
         try:
@@ -245,7 +245,7 @@ class ReplicaManager:
             return None
         self._broken.pop(tp, None)
         self._note_recovery(log)
-        return self._keep(HostedReplica(log, self))
+        return self._keep(Replica(log, self))
 
     def open_failed(self, tp: TopicPartition, error: OSError | StorageError) -> None:
         """A log that cannot be read is that replica's failure (R-86); a disk that refuses stops the node."""
@@ -253,23 +253,23 @@ class ReplicaManager:
         if not _is_one_replicas(error):
             self._on_directory_failed(error)
 
-    def _keep(self, hosted: HostedReplica) -> HostedReplica:
-        self.replicas[hosted.topic_partition] = hosted
-        self._flusher.after_append(hosted)  # what a crash left unflushed does not count before it is on the disk
-        return hosted
+    def _keep(self, replica: Replica) -> Replica:
+        self.replicas[replica.topic_partition] = replica
+        self._flusher.after_append(replica)  # what a crash left unflushed does not count before it is on the disk
+        return replica
 
-    def _enter_term(self, hosted: HostedReplica, registration: PartitionRegistration) -> None:
+    def _enter_term(self, replica: Replica, registration: PartitionRegistration) -> None:
         """A new leader epoch: the fetcher stops first, so that nothing is appended in between (R-101, R-103)."""
-        tp = hosted.topic_partition
+        tp = replica.topic_partition
         for fetcher in self._fetchers.values():
             fetcher.remove(tp)
-        previous_leader = hosted.role.held_leader if hosted.role is not None else NO_LEADER
-        hosted.registration = registration
+        previous_leader = replica.role.held_leader if replica.role is not None else NO_LEADER
+        replica.registration = registration
         now_ms = self.clock.now_ms()
         settings = self.partition_settings(tp.topic)
         if registration.leader == self._broker_id:
             leader = LeaderPartition(
-                hosted.state,
+                replica.state,
                 broker_id=self._broker_id,
                 registration=registration,
                 settings=settings,
@@ -277,10 +277,10 @@ class ReplicaManager:
                 brokers=self,
                 now_ms=now_ms,
             )
-            hosted.take_role(leader)
+            replica.take_role(leader)
         else:
             follower = FollowerPartition(
-                hosted.state,
+                replica.state,
                 broker_id=self._broker_id,
                 registration=registration,
                 settings=settings,
@@ -288,9 +288,9 @@ class ReplicaManager:
                 now_ms=now_ms,
                 previous_leader=previous_leader,
             )
-            hosted.take_role(follower)
-            if registration.leader >= 0 and hosted.offline is None:
-                self._fetcher(registration.leader).add(hosted)
+            replica.take_role(follower)
+            if registration.leader >= 0 and replica.offline is None:
+                self._fetcher(registration.leader).add(replica)
 
     def _fetcher(self, leader_id: int) -> Fetcher:
         fetcher = self._fetchers.get(leader_id)
@@ -319,19 +319,19 @@ class ReplicaManager:
     def _stop_hosting(self, tp: TopicPartition, topic_id: bytes | None = None) -> None:
         """Not a replica any more, or the topic is gone (R-105). With a topic id: only that topic's replica."""
         self._broken.pop(tp, None)
-        hosted = self.replicas.get(tp)
-        if hosted is None or (topic_id is not None and hosted.state.topic_id != topic_id):
+        replica = self.replicas.get(tp)
+        if replica is None or (topic_id is not None and replica.state.topic_id != topic_id):
             return
         del self.replicas[tp]
         for fetcher in self._fetchers.values():
             fetcher.remove(tp)
-        hosted.registration = self.image.partition(tp)
-        hosted.take_role(None)
-        hosted.close()
-        self._flusher.forget(hosted)
+        replica.registration = self.image.partition(tp)
+        replica.take_role(None)
+        replica.close()
+        self._flusher.forget(replica)
         if tp.topic not in self.image.topics:
             self.counters.forget(tp.topic)
-        self._delete(hosted.log)
+        self._delete(replica.log)
 
     def _drop_preloaded(self, tp: TopicPartition) -> None:
         """The topic is there and this broker is no replica any more: it was reassigned while this broker was away."""
@@ -346,49 +346,49 @@ class ReplicaManager:
         self._directory.delete_log(log, self.clock.wall_ms())
 
     def _refresh_settings(self) -> None:
-        for tp, hosted in self.replicas.items():
-            hosted.log.use(log_settings(self._settings, self.image, tp.topic))
-            if hosted.role is not None:
-                hosted.role.settings = self.partition_settings(tp.topic)
-                hosted.on_settings_changed()
+        for tp, replica in self.replicas.items():
+            replica.log.use(log_settings(self._settings, self.image, tp.topic))
+            if replica.role is not None:
+                replica.role.settings = self.partition_settings(tp.topic)
+                replica.on_settings_changed()
 
     # --- ReplicaServices --------------------------------------------------------------------------------------------
 
-    def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None:
+    def propose_isr(self, replica: Replica, proposal: IsrProposal) -> None:
         self._submit_isr(proposal)
 
     def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
-        hosted = self.replicas.get(proposal.topic_partition)
-        if hosted is not None and hosted.state.topic_id == proposal.topic_id:
-            hosted.on_isr_answer(proposal, answer)
+        replica = self.replicas.get(proposal.topic_partition)
+        if replica is not None and replica.state.topic_id == proposal.topic_id:
+            replica.on_isr_answer(proposal, answer)
 
-    def request_ready(self, hosted: HostedReplica) -> None:
-        follower = hosted.follower
+    def request_ready(self, replica: Replica) -> None:
+        follower = replica.follower
         if follower is not None and follower.leader in self._fetchers:
-            self._fetchers[follower.leader].request_ready(hosted)
+            self._fetchers[follower.leader].request_ready(replica)
 
-    def after_append(self, hosted: HostedReplica) -> None:
-        self._flusher.after_append(hosted)
+    def after_append(self, replica: Replica) -> None:
+        self._flusher.after_append(replica)
 
     def may_acknowledge_alone(self) -> bool:
         return self._session_gone_ms() <= self._settings.odradek_session_grace_ms
 
     def session_returned(self) -> None:
         """The controller hears us again: acks=all requests that waited for that may go."""
-        for hosted in self.replicas.values():
-            hosted.complete_produces()
+        for replica in self.replicas.values():
+            replica.complete_produces()
 
-    def storage_failed(self, hosted: HostedReplica, error: Exception) -> None:
+    def storage_failed(self, replica: Replica, error: Exception) -> None:
         """The replica goes offline. The others go on, unless it was the disk that refused (R-86, R-238).
 
         Bytes that are not what was written, or an append that does not fit, are the matter of one log; after a failed
         write or fsync nothing in the directory can be trusted, and the node stops.
         """
-        reason = f"{hosted.topic_partition}: {type(error).__name__}: {error}"
-        self.events.write("replica_offline", "R-86", {"partition": str(hosted.topic_partition), "reason": reason})
-        hosted.take_offline(reason)
+        reason = f"{replica.topic_partition}: {type(error).__name__}: {error}"
+        self.events.write("replica_offline", "R-86", {"partition": str(replica.topic_partition), "reason": reason})
+        replica.take_offline(reason)
         for fetcher in self._fetchers.values():
-            fetcher.remove(hosted.topic_partition)
+            fetcher.remove(replica.topic_partition)
         if not _is_one_replicas(error):
             self._on_directory_failed(error)
 
@@ -396,19 +396,19 @@ class ReplicaManager:
 
     def check_isrs(self) -> None:
         """Called every replica.lag.time.max.ms / 2 (R-43)."""
-        for hosted in list(self.replicas.values()):
-            hosted.on_time()
+        for replica in list(self.replicas.values()):
+            replica.on_time()
 
-    def leaders(self) -> Iterable[HostedReplica]:
-        return [hosted for hosted in self.replicas.values() if hosted.leader is not None]
+    def leaders(self) -> Iterable[Replica]:
+        return [replica for replica in self.replicas.values() if replica.leader is not None]
 
     async def stop(self) -> None:
         """Stop following; then answer everybody who waits (R-142)."""
         for fetcher in list(self._fetchers.values()):
             await fetcher.stop()
-        for hosted in self.replicas.values():
-            hosted.take_role(None)
-            hosted.close()
+        for replica in self.replicas.values():
+            replica.take_role(None)
+            replica.close()
 
 
 def _is_one_replicas(error: Exception) -> bool:

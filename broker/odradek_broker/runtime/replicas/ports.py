@@ -11,17 +11,17 @@ from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 
 if TYPE_CHECKING:
-    from odradek_broker.runtime.replicas.replica import HostedReplica
+    from odradek_broker.runtime.replicas.replica import Replica
 
 
 class FetchWaiter(Protocol):
     """A fetch session that waits for something to say about a partition."""
 
-    def wake(self, hosted: HostedReplica) -> None:
+    def wake(self, replica: Replica) -> None:
         """There may be more to read, or the role changed."""
         ...
 
-    def note_high_watermark(self, hosted: HostedReplica) -> None:
+    def note_high_watermark(self, replica: Replica) -> None:
         """The high watermark moved; a waiting follower hears of it with the next data or when its wait ends (R-127)."""
         ...
 
@@ -33,11 +33,11 @@ class ReplicaServices(Protocol):
     events: EventLog
     counters: Counters
 
-    def propose_isr(self, hosted: HostedReplica, proposal: IsrProposal) -> None: ...
+    def propose_isr(self, replica: Replica, proposal: IsrProposal) -> None: ...
 
-    def request_ready(self, hosted: HostedReplica) -> None: ...
+    def request_ready(self, replica: Replica) -> None: ...
 
-    def after_append(self, hosted: HostedReplica) -> None:
+    def after_append(self, replica: Replica) -> None:
         """Bytes were appended: the flusher may have work."""
         ...
 
@@ -45,4 +45,4 @@ class ReplicaServices(Protocol):
         """Whether a leader that is its whole ISR may answer acks=all (R-112: not while its session is gone)."""
         ...
 
-    def storage_failed(self, hosted: HostedReplica, error: Exception) -> None: ...
+    def storage_failed(self, replica: Replica, error: Exception) -> None: ...

@@ -38,13 +38,13 @@ from odradek_broker.core.partition.messages import (
     Truncate,
     WriteEpochs,
 )
-from odradek_broker.runtime.replicas.delayed_deletes import WaitingDeletes
-from odradek_broker.runtime.replicas.delayed_fetches import FetchWaiters
-from odradek_broker.runtime.replicas.delayed_produces import AnswerCallback, ProduceAnswer, WaitingProduces
+from odradek_broker.runtime.replicas.delayed_deletes import DelayedDeletes
+from odradek_broker.runtime.replicas.delayed_fetches import DelayedFetches
+from odradek_broker.runtime.replicas.delayed_produces import AnswerCallback, DelayedProduces, ProduceAnswer
 from odradek_broker.runtime.replicas.isr_retry import IsrRetry
 from odradek_broker.runtime.replicas.not_leader import fetch_refusal, not_leader
 from odradek_broker.runtime.replicas.ports import ReplicaServices
-from odradek_broker.runtime.replicas.storage_errors import DiskTrouble
+from odradek_broker.runtime.replicas.storage_errors import StorageErrorReporter
 from odradek_broker.runtime.replicas.truncation_losses import Promises
 from odradek_broker.storage.errors import DiskFull, StorageError
 from odradek_broker.storage.log import Log
@@ -52,7 +52,7 @@ from odradek_broker.storage.log import Log
 ACKS_ALL = -1
 
 
-class HostedReplica:
+class Replica:
     """One replica on this broker. `role` changes with each leader epoch; the log stays."""
 
     def __init__(self, log: Log, services: ReplicaServices) -> None:
@@ -67,11 +67,11 @@ class HostedReplica:
         self.leader_high_watermark = 0  # as a follower: what the leader last said
         self._promises = Promises()
         self._services = services
-        self._produces = WaitingProduces(services.clock, self._outcome)
-        self.deletes = WaitingDeletes()
-        self.trouble = DiskTrouble(log.topic_partition, services)
+        self._produces = DelayedProduces(services.clock, self._outcome)
+        self.deletes = DelayedDeletes()
+        self.trouble = StorageErrorReporter(log.topic_partition, services)
         self._isr_retry = IsrRetry(services.clock, self._look_at_isr)
-        self.waiters = FetchWaiters()
+        self.waiters = DelayedFetches()
         self._run: memoryview = memoryview(b"")  # the bytes that an AppendBatches effect speaks of
         self._look_into_purgatory = False
 
@@ -231,7 +231,7 @@ class HostedReplica:
             self.carry_out(effects)
         return decision
 
-    def look_as_follower(self, fetch: FollowerFetch) -> FetchDecision:
+    def reread_for_follower(self, fetch: FollowerFetch) -> FetchDecision:
         """The same question again when a fetch that waited completes; nothing is recorded (R-122)."""
         leader = self.leader
         if leader is None or self.offline is not None:

@@ -15,7 +15,7 @@ from odradek_broker.storage.errors import DiskFull, LogCorrupted
 logger = logging.getLogger(__name__)
 
 
-class DiskTrouble:
+class StorageErrorReporter:
     """The reports of one replica."""
 
     __slots__ = ("_damage", "_services", "_topic_partition")

@@ -2,8 +2,8 @@
 
 An answer is in memory until the client's flow control has let it out, and a client that never reads keeps it there for
 as long as it is connected. Two rules bound what a thousand of them cost. A session gets small answers until it has
-taken more than the kernel's buffers could have hidden (`Allowance`). And all sessions together share a number of bytes
-(`UnsentAnswers`); those that have not shown yet that they read may use only half of it, so that the others go on.
+taken more than the kernel's buffers could have hidden (`SessionQuota`). And all sessions together share a number of
+bytes (`ResponseBudget`); those that have not shown yet that they read may use only half of it, so the others go on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FIRST_ANSWER_BYTES = 32 * 1024  # of a session that has not shown that it reads:
 PROVEN_BYTES = 16 * 1024 * 1024  # whoever has taken this much reads: no kernel keeps as much for a socket
 
 
-class Allowance:
+class SessionQuota:
     """How large a session's next answer may be. Its first batch may be larger (KIP-74)."""
 
     __slots__ = ("_most", "_taken", "next_bytes")
@@ -35,7 +35,7 @@ class Allowance:
             self.next_bytes = self._most
 
 
-class UnsentAnswers:
+class ResponseBudget:
     """Bytes of answers that wait to be taken, of all sessions of a broker. The bound may be passed by one answer.
 
     Room is given in turns: as long as somebody waits for it, or has been given it and has not used it yet, nobody else

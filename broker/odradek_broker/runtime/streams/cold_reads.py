@@ -14,7 +14,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance, reached
 from odradek_proto.transport.ports import Buffer, Files
 
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import LogCorrupted, LogDirectoryFailed, StorageError
 
 MAX_READS = 8  # partitions that are read for, or whose bytes wait to be told
@@ -42,34 +42,34 @@ class ColdReads:
     def get(self, tp: TopicPartition) -> ColdRead | None:
         return self._reads.get(tp)
 
-    def begin(self, hosted: HostedReplica, offset: int, max_bytes: int, limit: int) -> None:
+    def begin(self, replica: Replica, offset: int, max_bytes: int, limit: int) -> None:
         """Read this partition in a thread, now or when it is its turn."""
-        tp = hosted.topic_partition
+        tp = replica.topic_partition
         if len(self._reads) >= MAX_READS:
             self._line[tp] = None
             return
         reached("cold-read")
         self._line.pop(tp, None)
-        read = self._reads[tp] = ColdRead(hosted.role)
-        task = asyncio.ensure_future(self._read(read, hosted, offset, max_bytes, limit))
+        read = self._reads[tp] = ColdRead(replica.role)
+        task = asyncio.ensure_future(self._read(read, replica, offset, max_bytes, limit))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._call_next()
 
-    async def _read(self, read: ColdRead, hosted: HostedReplica, offset: int, max_bytes: int, limit: int) -> None:
+    async def _read(self, read: ColdRead, replica: Replica, offset: int, max_bytes: int, limit: int) -> None:
         try:
             if chance("cold-read-late", 0.1):
                 await self._files.offload(lambda: None)
-            read.found = await self._files.offload(lambda: hosted.log.read(offset, max_bytes, limit))
+            read.found = await self._files.offload(lambda: replica.log.read(offset, max_bytes, limit))
         except LogCorrupted as error:
             read.found = error
         except LogDirectoryFailed as error:
-            hosted.storage_failed(error)
+            replica.storage_failed(error)
         except StorageError:  # the log was closed under the read: the next look says why
             pass
         read.done = True
-        if self._reads.get(hosted.topic_partition) is read:
-            self._ready(hosted.topic_partition)
+        if self._reads.get(replica.topic_partition) is read:
+            self._ready(replica.topic_partition)
 
     def end(self, tp: TopicPartition) -> None:
         """This partition is answered or forgotten; the next in line may be read for."""

@@ -14,13 +14,13 @@ from odradek_proto.transport.ports import Buffer, Files
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.messages import FetchDecision
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.runtime.streams.cold_reads import ColdReads
 from odradek_broker.runtime.streams.fetch_requests import Reader, Wanted
 from odradek_broker.storage.errors import LogCorrupted
 
 
-def says_no(decision: FetchDecision) -> bool:
+def is_refusal(decision: FetchDecision) -> bool:
     """Whether it is an error or a divergence: no bytes go with it, and nothing is waited for (R-121)."""
     return decision.error is not ErrorCode.NONE or decision.diverging is not None
 
@@ -40,33 +40,33 @@ class PartitionAnswers:
 
         With `first` one batch is found whatever its size (R-39). A thread reads at most `cold_bytes`.
         """
-        hosted, decision = wanted.hosted, wanted.decision
-        if decision is None or _is_stale(hosted, wanted, decision):
-            assert hosted is not None
-            decision = self._reader.look_again(hosted, wanted)
-        if hosted is None or says_no(decision) or decision.limit <= wanted.fetch_offset:
+        replica, decision = wanted.replica, wanted.decision
+        if decision is None or _is_stale(replica, wanted, decision):
+            assert replica is not None
+            decision = self._reader.look_again(replica, wanted)
+        if replica is None or is_refusal(decision) or decision.limit <= wanted.fetch_offset:
             self._cold.end(wanted.topic_partition)  # it need not be named here ever again
             return decision, ()
         try:
-            return decision, self._read(hosted, wanted, decision, budget, cold_bytes, first=first)
+            return decision, self._read(replica, wanted, decision, budget, cold_bytes, first=first)
         except LogCorrupted as error:
-            return _corrupted(hosted, error), ()
+            return _corrupted(replica, error), ()
 
     def limit_in_memory(self, wanted: Wanted, now_ms: int) -> int | None:
         """Where the bytes end that could be told of a partition; None when there is more to say than bytes.
 
         What is not in memory counts as more: it is as a rule much, and to look for it costs as much as to read it.
         """
-        hosted, decision = wanted.hosted, wanted.decision
-        if hosted is None or hosted.role is not wanted.role or not hosted.log.is_hot(wanted.fetch_offset):
+        replica, decision = wanted.replica, wanted.decision
+        if replica is None or replica.role is not wanted.role or not replica.log.is_hot(wanted.fetch_offset):
             return None
         if self._cold.get(wanted.topic_partition) is not None:
             return None
         if wanted.deadline_ms is not None and wanted.deadline_ms <= now_ms:
             return None  # a changed high watermark is due
         if decision is None or decision.error is ErrorCode.NONE:
-            decision = self._reader.look_again(hosted, wanted)
-        return None if says_no(decision) else decision.limit
+            decision = self._reader.look_again(replica, wanted)
+        return None if is_refusal(decision) else decision.limit
 
     def forget(self, tp: TopicPartition) -> None:
         """Nobody wants what is read for this partition any more."""
@@ -77,7 +77,7 @@ class PartitionAnswers:
 
     def _read(
         self,
-        hosted: HostedReplica,
+        replica: Replica,
         wanted: Wanted,
         decision: FetchDecision,
         budget: int,
@@ -89,11 +89,11 @@ class PartitionAnswers:
         tp, offset = wanted.topic_partition, wanted.fetch_offset
         cold = self._cold.get(tp)
         if cold is None:
-            if hosted.log.is_hot(offset):
+            if replica.log.is_hot(offset):
                 self._cold.end(tp)  # it may have stood in line
                 limit_bytes = min(wanted.max_bytes, budget)
-                return hosted.log.read(offset, limit_bytes, decision.limit, at_least_one=first)
-            self._cold.begin(hosted, offset, min(wanted.max_bytes, cold_bytes), decision.limit)
+                return replica.log.read(offset, limit_bytes, decision.limit, at_least_one=first)
+            self._cold.begin(replica, offset, min(wanted.max_bytes, cold_bytes), decision.limit)
             return None
         if not cold.done:
             return None
@@ -103,7 +103,7 @@ class PartitionAnswers:
         if cold.found and not first and sum(map(len, cold.found)) > budget:
             return []  # it goes first in the next answer
         self._cold.end(tp)
-        if cold.role is not hosted.role or (not cold.found and not wanted.reread):
+        if cold.role is not replica.role or (not cold.found and not wanted.reread):
             wanted.decision, wanted.reread = None, True  # segments changed under the reader, or the role: look again
             self._ready(tp)
             return None
@@ -127,21 +127,21 @@ def describe(item: pb.FetchedPartition, wanted: Wanted, decision: FetchDecision,
         item.diverging = True
         item.diverging_epoch = decision.diverging.epoch
         item.diverging_end_offset = decision.diverging.offset
-    registration = wanted.hosted.registration if wanted.hosted is not None else None
+    registration = wanted.replica.registration if wanted.replica is not None else None
     if decision.error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH) and registration:
         item.current_leader_id = registration.leader
         item.current_leader_epoch = registration.leader_epoch
 
 
-def _is_stale(hosted: HostedReplica | None, wanted: Wanted, decision: FetchDecision) -> bool:
+def _is_stale(replica: Replica | None, wanted: Wanted, decision: FetchDecision) -> bool:
     """Whether a permission to read was given by a role that is over, or for what has been deleted since."""
-    if hosted is None or says_no(decision):
+    if replica is None or is_refusal(decision):
         return False
-    return hosted.role is not wanted.role or wanted.fetch_offset < hosted.state.log_start_offset
+    return replica.role is not wanted.role or wanted.fetch_offset < replica.state.log_start_offset
 
 
-def _corrupted(hosted: HostedReplica, error: LogCorrupted) -> FetchDecision:
+def _corrupted(replica: Replica, error: LogCorrupted) -> FetchDecision:
     """A batch that fails its check is never served (G7)."""
-    hosted.trouble.corrupted(error)
-    state = hosted.state
+    replica.trouble.corrupted(error)
+    state = replica.state
     return FetchDecision(ErrorCode.CORRUPT_MESSAGE, state.high_watermark, state.high_watermark, state.log_start_offset)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 
 CONSUMER = -1
 
@@ -24,7 +24,7 @@ class Wanted(Struct, eq=False):
     last_fetched_epoch: int
     log_start_offset: int
     max_bytes: int
-    hosted: HostedReplica | None = None
+    replica: Replica | None = None
     role: object = None  # of the replica when it was asked
     reread: bool = False  # the disk has been asked twice
     decision: FetchDecision | None = None  # to be told as it is: an error, a divergence, or the first look at the data
@@ -52,20 +52,20 @@ class Reader:
         self.replica_epoch = replica_epoch
         self.read_committed = read_committed
 
-    def ask(self, hosted: HostedReplica, wanted: Wanted) -> FetchDecision:
+    def ask(self, replica: Replica, wanted: Wanted) -> FetchDecision:
         """The partition was named. A follower's position is an acknowledgement (R-6)."""
         if self.follower:
-            return hosted.fetch_as_follower(self._fetch_of(wanted))
-        return self._as_consumer(hosted, wanted)
+            return replica.fetch_as_follower(self._fetch_of(wanted))
+        return self._as_consumer(replica, wanted)
 
-    def look_again(self, hosted: HostedReplica, wanted: Wanted) -> FetchDecision:
+    def look_again(self, replica: Replica, wanted: Wanted) -> FetchDecision:
         """What a fetch that waited would be told now; its position is not recorded again (R-121, R-122)."""
         if self.follower:
-            return hosted.look_as_follower(self._fetch_of(wanted))
-        return self._as_consumer(hosted, wanted)
+            return replica.reread_for_follower(self._fetch_of(wanted))
+        return self._as_consumer(replica, wanted)
 
-    def _as_consumer(self, hosted: HostedReplica, wanted: Wanted) -> FetchDecision:
-        return hosted.fetch_as_consumer(
+    def _as_consumer(self, replica: Replica, wanted: Wanted) -> FetchDecision:
+        return replica.fetch_as_consumer(
             wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch, self.read_committed
         )
 

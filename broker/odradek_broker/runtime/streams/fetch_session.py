@@ -28,12 +28,12 @@ from odradek_proto.values import Value
 from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.duplex import converse
-from odradek_broker.runtime.replicas.replica import HostedReplica
-from odradek_broker.runtime.streams.backpressure import Allowance, UnsentAnswers
+from odradek_broker.runtime.replicas.replica import Replica
+from odradek_broker.runtime.streams.backpressure import ResponseBudget, SessionQuota
 from odradek_broker.runtime.streams.credit import Credit
-from odradek_broker.runtime.streams.fetch_answers import PartitionAnswers, describe, says_no
+from odradek_broker.runtime.streams.fetch_answers import PartitionAnswers, describe, is_refusal
 from odradek_broker.runtime.streams.fetch_requests import Reader, Wanted
-from odradek_broker.runtime.streams.min_bytes import MinimumBytes
+from odradek_broker.runtime.streams.min_bytes import FetchMinBytes
 
 STALLED_MS = 60_000  # a client that takes nothing of an answer for so long is not read by anybody: its room is needed
 MAX_HEADER_BYTES = 1024 * 1024  # of one FetchFrame; some twenty thousand partitions
@@ -42,7 +42,7 @@ MAX_READY = 1_024  # while an answer is on its way and this many partitions are 
 MAX_ANSWERED = 1_024  # partitions in one answer: headers are memory, too
 DEFAULT_PARTITION_BYTES = 1_048_576  # replica.fetch.max.bytes and max.partition.fetch.bytes, Kafka's default
 
-Lookup = Callable[[TopicPartition, bytes], HostedReplica | ErrorCode]
+Lookup = Callable[[TopicPartition, bytes], Replica | ErrorCode]
 
 
 class SessionLimits(Value, frozen=True):
@@ -66,7 +66,7 @@ class FetchSession:
         lookup: Lookup,
         limits: SessionLimits,
         follower: bool = False,
-        unsent: UnsentAnswers | None = None,
+        unsent: ResponseBudget | None = None,
         counters: Counters | None = None,
     ) -> None:
         self._counters = counters or Counters()
@@ -82,11 +82,11 @@ class FetchSession:
         self._reader = Reader(follower=follower)
         self._max_wait_ms = limits.default_wait_ms
         self._answers = PartitionAnswers(files, self._reader, self._ready_again)
-        self._minimum = MinimumBytes(self._answers, follower=follower)
+        self._minimum = FetchMinBytes(self._answers, follower=follower)
         self._max_bytes = limits.max_answer_bytes
         self._credit = Credit(limits.default_credit_bytes)
-        self._unsent = unsent or UnsentAnswers(limits.unsent_bytes)
-        self._allowance = Allowance(limits.max_answer_bytes, trusted=follower)
+        self._unsent = unsent or ResponseBudget(limits.unsent_bytes)
+        self._allowance = SessionQuota(limits.max_answer_bytes, trusted=follower)
         self._sending = False
         self._sent = Bell()
         self._wakeup = Bell()
@@ -162,25 +162,25 @@ class FetchSession:
         self._wanted[tp] = wanted
         if self._credit.taken(tp):
             self._use_room()
-        hosted = self._lookup(tp, partition.topic_id)
-        if isinstance(hosted, ErrorCode):
+        replica = self._lookup(tp, partition.topic_id)
+        if isinstance(replica, ErrorCode):
             self._counters.gone.fetches += 1
-            wanted.decision = FetchDecision(hosted, -1, -1, -1)
+            wanted.decision = FetchDecision(replica, -1, -1, -1)
             self._make_ready(wanted)
             return
-        wanted.hosted = hosted
-        hosted.traffic.fetches += 1
+        wanted.replica = replica
+        replica.traffic.fetches += 1
         told = self._told.get(tp)
         if told is not None and told[2] == partition.current_leader_epoch:  # of an earlier term it took none
             wanted.told_high_watermark, wanted.told_log_start = told[:2]
-        decision = self._reader.ask(hosted, wanted)
-        wanted.role = hosted.role
-        if says_no(decision) or decision.limit > wanted.fetch_offset:
+        decision = self._reader.ask(replica, wanted)
+        wanted.role = replica.role
+        if is_refusal(decision) or decision.limit > wanted.fetch_offset:
             wanted.decision = decision
             self._make_ready(wanted)
         else:
             # This very fetch may have moved the high watermark: it is news for this client, too.
-            self._keep_waiting(hosted, wanted)
+            self._keep_waiting(replica, wanted)
 
     def _forget(self, tp: TopicPartition, *, keep_told: bool = False) -> None:
         wanted = self._wanted.pop(tp, None)
@@ -190,8 +190,8 @@ class FetchSession:
             self._minimum.forget(tp)
             if not self._ready and not self._minimum.holds:
                 self._minimum.rest()
-            if wanted.hosted is not None:
-                wanted.hosted.waiters.remove(self)
+            if wanted.replica is not None:
+                wanted.replica.waiters.remove(self)
         if not keep_told:
             self._told.pop(tp, None)
             if self._credit.taken(tp):
@@ -204,17 +204,17 @@ class FetchSession:
 
     # --- What wakes it ----------------------------------------------------------------------------------------------
 
-    def wake(self, hosted: HostedReplica) -> None:
+    def wake(self, replica: Replica) -> None:
         """Called by the replica: there may be more to read, or its role changed."""
-        wanted = self._wanted.get(hosted.topic_partition)
-        if wanted is not None and wanted.hosted is hosted:
+        wanted = self._wanted.get(replica.topic_partition)
+        if wanted is not None and wanted.replica is replica:
             self._make_ready(wanted)
 
-    def note_high_watermark(self, hosted: HostedReplica) -> None:
+    def note_high_watermark(self, replica: Replica) -> None:
         """Called by the replica: a follower that waits for data will hear of the new high watermark in time."""
-        wanted = self._wanted.get(hosted.topic_partition)
-        if wanted is not None and wanted.hosted is hosted:
-            state = hosted.state
+        wanted = self._wanted.get(replica.topic_partition)
+        if wanted is not None and wanted.replica is replica:
+            state = replica.state
             self._wait_for_news(wanted, state.high_watermark, state.log_start_offset)
 
     def _ready_again(self, tp: TopicPartition) -> None:
@@ -356,25 +356,25 @@ class FetchSession:
         first: bool,
     ) -> int:
         """Add one partition's answer; returns its bytes. A partition with nothing to say goes back to waiting."""
-        tp, hosted = wanted.topic_partition, wanted.hosted
+        tp, replica = wanted.topic_partition, wanted.replica
         decision, data = self._answers.find(
             wanted, budget, min(self._max_bytes, self._allowance.next_bytes), first=first
         )
         if data is None:
             return 0  # a thread reads; the partition is ready again when it has
         size = sum(map(len, data))
-        refused = says_no(decision)
-        if not size and not refused and hosted is not None and not self._has_news(wanted, decision, now_ms):
+        refused = is_refusal(decision)
+        if not size and not refused and replica is not None and not self._has_news(wanted, decision, now_ms):
             wanted.decision = None
             if decision.limit > wanted.fetch_offset and not first:
                 self._ready = {tp: None, **self._ready}  # its first batch did not fit: first in the next answer
                 self._wakeup.ring()
                 return budget
-            self._keep_waiting(hosted, wanted)
+            self._keep_waiting(replica, wanted)
             return 0
         self._wanted.pop(tp, None)
-        if hosted is not None:
-            hosted.waiters.remove(self)
+        if replica is not None:
+            replica.waiters.remove(self)
             if refused:  # a follower takes nothing from a refusal
                 self._told.pop(tp, None)
             else:
@@ -386,7 +386,7 @@ class FetchSession:
         return size
 
     def _count(self, wanted: Wanted, decision: FetchDecision, size: int) -> None:
-        traffic = self._counters.gone if wanted.hosted is None else wanted.hosted.traffic
+        traffic = self._counters.gone if wanted.replica is None else wanted.replica.traffic
         if self._follower:
             traffic.replication_bytes_out += size
         else:
@@ -404,9 +404,9 @@ class FetchSession:
         told = (wanted.told_high_watermark, wanted.told_log_start)
         return told != (decision.high_watermark, decision.log_start_offset)
 
-    def _keep_waiting(self, hosted: HostedReplica, wanted: Wanted) -> None:
-        hosted.waiters.add(self, follower=self._follower)
-        self._wait_for_news(wanted, hosted.state.high_watermark, hosted.state.log_start_offset)
+    def _keep_waiting(self, replica: Replica, wanted: Wanted) -> None:
+        replica.waiters.add(self, follower=self._follower)
+        self._wait_for_news(wanted, replica.state.high_watermark, replica.state.log_start_offset)
 
     def _release(self) -> None:
         self._answers.close()
@@ -417,7 +417,7 @@ class FetchSession:
             self._patience.cancel()
             self._patience = None
         for wanted in self._wanted.values():
-            if wanted.hosted is not None:
-                wanted.hosted.waiters.remove(self)
+            if wanted.replica is not None:
+                wanted.replica.waiters.remove(self)
         self._wanted.clear()
         self._ready.clear()

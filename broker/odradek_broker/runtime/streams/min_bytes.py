@@ -19,7 +19,7 @@ from odradek_broker.runtime.streams.fetch_answers import PartitionAnswers
 from odradek_broker.runtime.streams.fetch_requests import Wanted
 
 
-class MinimumBytes:
+class FetchMinBytes:
     """What one session's client wants at least, and until when it is waited for. Times are monotonic.
 
     Partitions that are held back leave the session's `ready`, and come back all together.
@@ -93,17 +93,17 @@ class MinimumBytes:
             if self._found >= self.wanted_bytes:
                 return True
             each.decision = None  # when it is told, it is looked at again (R-122)
-            if each.hosted is not None:
-                each.hosted.waiters.add(waiter, follower=self._follower)
+            if each.replica is not None:
+                each.replica.waiters.add(waiter, follower=self._follower)
         return False
 
     def _bytes_below(self, wanted: Wanted, limit: int) -> int:
         """Count on from where the last count ended, until there is enough."""
-        assert wanted.hosted is not None, wanted.topic_partition
+        assert wanted.replica is not None, wanted.topic_partition
         missing = min(self.wanted_bytes - self._found, wanted.max_bytes) - wanted.counted_bytes
         if missing > 0:
             start = max(wanted.counted_to, wanted.fetch_offset)
-            more, wanted.counted_to = wanted.hosted.log.count_in_memory(start, limit, missing)
+            more, wanted.counted_to = wanted.replica.log.count_in_memory(start, limit, missing)
             wanted.counted_bytes += more
         return min(wanted.counted_bytes, wanted.max_bytes)
 

@@ -22,7 +22,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.duplex import converse
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 
 DEFAULT_TIMEOUT_MS = 30_000  # request.timeout.ms, Kafka's default
 MAX_HEADER_BYTES = 4 * 1024 * 1024  # of one ProduceFrame
@@ -30,7 +30,7 @@ HEADER_BYTES_PER_BATCH = 512  # the longest topic name and all numbers fit
 MAX_EMPTY_ITEMS = 64  # items beyond what a message could hold batches for; they get their errors
 MAX_DUE_ANSWERS = 256  # that the client has not taken; some 30 KB
 
-Lookup = Callable[[TopicPartition], HostedReplica | ErrorCode]
+Lookup = Callable[[TopicPartition], Replica | ErrorCode]
 
 
 def parse_produce(message: bytes) -> tuple[pb.ProduceHeader, memoryview]:
@@ -121,8 +121,8 @@ class ProduceSession:
         correlation_id, size, acks = item.correlation_id, item.size, item.acks
         long_name = len(item.topic) > LONGEST_TOPIC_NAME
         tp = TopicPartition(item.topic, item.partition)
-        hosted = ErrorCode.INVALID_TOPIC_EXCEPTION if long_name else self._lookup(tp)
-        traffic = self._counters.gone if isinstance(hosted, ErrorCode) else hosted.traffic
+        replica = ErrorCode.INVALID_TOPIC_EXCEPTION if long_name else self._lookup(tp)
+        traffic = self._counters.gone if isinstance(replica, ErrorCode) else replica.traffic
         traffic.produces += 1
         timer = self._counters.timer
         if acks != 0:
@@ -143,10 +143,10 @@ class ProduceSession:
 
         if long_name:
             answer(ProduceAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, f"a topic name of {len(item.topic)} characters"))
-        elif isinstance(hosted, ErrorCode):
-            answer(ProduceAnswer(hosted, f"{tp}: {hosted.message}"))
+        elif isinstance(replica, ErrorCode):
+            answer(ProduceAnswer(replica, f"{tp}: {replica.message}"))
         else:
-            hosted.produce(batch, acks, item.timeout_ms or DEFAULT_TIMEOUT_MS, answer)
+            replica.produce(batch, acks, item.timeout_ms or DEFAULT_TIMEOUT_MS, answer)
 
     async def _send_answers(self) -> None:
         self._answers.credit_bytes = self._credit_bytes

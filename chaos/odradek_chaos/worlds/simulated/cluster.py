@@ -10,7 +10,7 @@ from functools import partial
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.process.node import Node
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Network
 
@@ -130,7 +130,7 @@ class SimCluster:
             if machine.is_running and broker_id in self.nodes:
                 yield broker_id, self.nodes[broker_id]
 
-    def hosted(self, broker_id: int) -> dict[TopicPartition, HostedReplica]:
+    def hosted(self, broker_id: int) -> dict[TopicPartition, Replica]:
         """The replicas that a running broker has opened; none before it has loaded them all."""
         node = self.nodes.get(broker_id)
         if node is None or not self.machines[broker_id].is_running or node.broker is None:

@@ -21,7 +21,7 @@ from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, 
 from odradek_chaos.worlds.simulated.checks.seen import METADATA
 
 if TYPE_CHECKING:
-    from odradek_broker.runtime.replicas.replica import HostedReplica
+    from odradek_broker.runtime.replicas.replica import Replica
 
     from odradek_chaos.worlds.simulated.world import World
 
@@ -61,7 +61,7 @@ class BrokerEars:
         return NONE if quorum is None else quorum.epoch
 
     @property
-    def hosted(self) -> dict[TopicPartition, HostedReplica]:
+    def hosted(self) -> dict[TopicPartition, Replica]:
         return self._cluster.hosted(self.broker_id)
 
     def role(self, key: tuple[str, int]) -> Role | None:

@@ -15,7 +15,7 @@ from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.process.node import Node
 from odradek_broker.runtime.quorum.node import Standing
-from odradek_broker.runtime.replicas.replica import HostedReplica
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.formats import CLEAN_SHUTDOWN
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
@@ -47,7 +47,7 @@ class Slot:
         "state",
     )
 
-    def __init__(self, broker_id: int, hosted: HostedReplica) -> None:
+    def __init__(self, broker_id: int, hosted: Replica) -> None:
         self.hosted = hosted
         self.state = hosted.state
         self.key = (broker_id, str(hosted.topic_partition))
@@ -79,7 +79,7 @@ class Eye:
         self.image = MetadataImage()
         self.standing: Standing | None = None  # of its quorum node
         self.tail: Tail | None = None  # of its event file
-        self.hosted: list[HostedReplica] = []
+        self.hosted: list[Replica] = []
         self.slots: list[Slot] = []
 
 
@@ -158,7 +158,7 @@ class Watcher:
                 slot.remember()
                 self._see_replica(eye, slot)
 
-    def _see_who_is_there(self, broker_id: int, eye: Eye, hosted: list[HostedReplica]) -> None:
+    def _see_who_is_there(self, broker_id: int, eye: Eye, hosted: list[Replica]) -> None:
         """Replicas came or went; what went is not a member of anything any more."""
         kept = {slot.hosted: slot for slot in eye.slots}
         for slot in eye.slots:
