@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import time
 
-from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.run import run_seed
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.run import run_seed
 
 from bench.report import Figure
 from bench.run import main

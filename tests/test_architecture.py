@@ -52,8 +52,8 @@ PURE = {  # trees and files that may not touch the world at all, adapters and co
     "broker/odradek_broker/process/node.py": WORLDLY,
     "client/odradek/core": WORLDLY | {"asyncio"},
     **{f"client/odradek/{path.name}": WORLDLY for path in (ROOT / "client/odradek").glob("*.py")},
-    "chaos/odradek_chaos/workload.py": WORLDLY,
-    "chaos/odradek_chaos/verify.py": WORLDLY | {"asyncio"},
+    "chaos/odradek_chaos/harness/workload.py": WORLDLY,
+    "chaos/odradek_chaos/harness/verify.py": WORLDLY | {"asyncio"},
 }
 
 

@@ -21,10 +21,10 @@ from odradek_broker.runtime.membership.controller_channel import ControllerChann
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum.node import NotLeader, QuorumNode
-from odradek_chaos.worlds.simulated.fabric import SimFabric
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
-from odradek_chaos.worlds.simulated.process import Process
+from odradek_chaos.worlds.simulated.cluster.cluster.cluster.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.kernel.process import Process
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Handlers
 from odradek_proto.v1 import admin_pb2

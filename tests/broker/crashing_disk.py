@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.transport.lock_holders import LOCK
 from odradek_proto.transport.ports import Buffer, File
 

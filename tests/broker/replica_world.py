@@ -20,10 +20,10 @@ from odradek_broker.runtime.replicas.maintenance import Maintenance
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
-from odradek_chaos.worlds.simulated.clock import SimClock
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import split_frame
 from odradek_proto.transport.ports import DialResult, Handlers, Server, Stream, StreamClosed

@@ -6,10 +6,10 @@ import json
 import random
 
 from odradek_broker.runtime.events import EVENT_FILE, EventLog
-from odradek_chaos.worlds.simulated.clock import SimClock
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 
 
 def test_the_first_event_after_a_torn_line_has_a_line_of_its_own() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.storage.cache import RecentBatches, Tail
-from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.encoding import encode_batch
 from odradek_proto.records import Buffer, iter_batches
 from odradek_proto.topics import TopicPartition

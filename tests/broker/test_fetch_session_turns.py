@@ -11,7 +11,7 @@ from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.runtime.streams.backpressure import PROVEN_BYTES, ResponseBudget
 from odradek_broker.runtime.streams.cold_reads import MAX_READS
 from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
-from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition

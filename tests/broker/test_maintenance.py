@@ -20,10 +20,10 @@ from odradek_broker.storage.log import Log
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.settings import LogSettings
 from odradek_broker.testing.files import BrokerFiles
-from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY, SimCluster
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.node import NodePorts
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY, SimCluster
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.records import read_header
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Files

@@ -13,9 +13,9 @@ from odradek_broker.runtime.quorum.disk import QuorumDisk
 from odradek_broker.runtime.quorum.opening import open_quorum_log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
 from odradek_broker.storage.settings import LogSettings
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 
 T = TypeVar("T")
 AT_3 = SnapshotId(3, 1)

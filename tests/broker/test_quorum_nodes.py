@@ -11,10 +11,10 @@ from odradek_broker.runtime.quorum.node import QuorumNode, QuorumSettings
 from odradek_broker.runtime.quorum.peers import MAX_WAITING, QuorumService
 from odradek_broker.runtime.quorum.wire import decode_answer, encode_request
 from odradek_broker.storage.errors import DiskFull
-from odradek_chaos.worlds.simulated.fabric import SimFabric
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
-from odradek_chaos.worlds.simulated.process import Process
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.kernel.process import Process
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.transport.ports import CallContext
 
 from tests.broker.quorum_simulation.single import NOW, core_with, of

@@ -20,10 +20,10 @@ from odradek_broker.runtime.membership.controller_channel import ControllerUnava
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import AppendOutOfOrder, LogCorrupted, LogDirectoryFailed
-from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY, SimCluster
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.node import NodePorts
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY, SimCluster
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.clock import LoopClock

@@ -21,7 +21,7 @@ from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLi
 from odradek_broker.storage.atomic import read_file
 from odradek_broker.storage.errors import AppendOutOfOrder
 from odradek_broker.storage.settings import LogSettings
-from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
 from odradek_proto.formats import (
     LEADER_EPOCH_CHECKPOINT,

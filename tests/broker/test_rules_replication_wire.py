@@ -10,7 +10,7 @@ from odradek_broker.runtime.membership.isr_channel import _request
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
-from odradek_chaos.worlds.simulated.fabric import SimFabric
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch, stamped_prefix
 from odradek_proto.transport.frames import pack_frame, split_frame

@@ -28,10 +28,10 @@ from odradek_broker.runtime.streams.produce_session import ProduceSession
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
-from odradek_chaos.worlds.simulated.clock import SimClock
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch, iter_batches
 from odradek_proto.topics import TopicPartition

@@ -15,7 +15,7 @@ from odradek_broker.core.partition.epochs import EpochCache
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.settings import LogSettings
-from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_proto.records import read_header
 
 from tests.broker.crashing_disk import CrashingFiles, PowerLost

@@ -9,9 +9,9 @@ from odradek_broker.storage.directory import METADATA_PARTITION, LogDirectory
 from odradek_broker.storage.errors import InconsistentTopicId, LogDirectoryFailed, LogDirectoryLocked, WrongLogDirectory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.formats import decode_meta_properties, decode_offset_checkpoint
 from odradek_proto.records import read_header
 from odradek_proto.topics import TopicPartition

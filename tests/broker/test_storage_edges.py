@@ -14,10 +14,10 @@ from odradek_broker.storage.log import Log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
 from odradek_broker.storage.settings import LogSettings
 from odradek_broker.storage.walk import walk_headers, walk_verified
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.inodes import Directory, Inode
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.disk.inodes import Directory, Inode
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.checksum import crc32c
 from odradek_proto.records import HEADER_SIZE, CorruptBatch, encode_batch, iter_batches, read_header
 from odradek_proto.transport.ports import File

@@ -16,7 +16,7 @@ from odradek_broker.core.quorum.messages import AppendRecords, SnapshotId
 from odradek_broker.runtime.quorum.opening import MetadataIncomplete, OpenedQuorumLog, open_quorum_log
 from odradek_broker.storage.metadata_snapshots import DAMAGED_SUFFIX, MetadataSnapshots, SnapshotWriter
 from odradek_broker.storage.settings import LogSettings
-from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_proto.metadata_snapshots import (
     CorruptSnapshot,
     SnapshotName,

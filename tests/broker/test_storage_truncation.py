@@ -9,7 +9,7 @@ from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.errors import LogDirectoryFailed
 from odradek_broker.storage.settings import LogSettings
-from odradek_chaos.worlds.simulated.inodes import Inode
+from odradek_chaos.worlds.simulated.disk.inodes import Inode
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import read_header
 

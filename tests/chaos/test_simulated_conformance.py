@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.fabric import SimFabric
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.network import SimNetwork
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
+from odradek_chaos.worlds.simulated.net.network import SimNetwork
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.grpc_options import GrpcOptions

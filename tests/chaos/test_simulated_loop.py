@@ -10,16 +10,16 @@ from asyncio import sleep as virtual_sleep  # on the simulated loop: no real tim
 from collections.abc import AsyncIterator
 
 import pytest
-from odradek_chaos.worlds.simulated.clock import WALL_START_MS, SimClock
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.process import Deadlock, Livelock, SimulationError, TimeLimit
+from odradek_chaos.worlds.simulated.kernel.clock import WALL_START_MS, SimClock
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.kernel.process import Deadlock, Livelock, SimulationError, TimeLimit
 
 CLUSTER = """
 import asyncio, sys
 from asyncio import sleep as virtual_sleep
-from odradek_chaos.worlds.simulated.fabric import SimFabric
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.node import SimNode
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.cluster.node import SimNode
 from odradek_proto.transport.ports import Handlers, NetworkError
 
 def run(seed):
@@ -291,7 +291,7 @@ def test_stuck_programs_are_errors_with_a_dump(monkeypatch: pytest.MonkeyPatch) 
         SimLoop().run(waits())
     with pytest.raises(TimeLimit, match="world/main"):
         SimLoop().run(virtual_sleep(100), limit_s=99)
-    monkeypatch.setattr("odradek_chaos.worlds.simulated.housekeeping.MAX_EVENTS_AT_ONE_INSTANT", 1000)
+    monkeypatch.setattr("odradek_chaos.worlds.simulated.kernel.housekeeping.MAX_EVENTS_AT_ONE_INSTANT", 1000)
     with pytest.raises(Livelock):
         loop.run(spins())
 
@@ -300,7 +300,7 @@ def test_a_stuck_world_leaves_nothing_to_the_garbage_collector(monkeypatch: pyte
     """Its tasks end with it, their `finally` blocks in a running loop; the collector would find them half-way."""
     complaints, ended = list[object](), list[str]()
     monkeypatch.setattr(sys, "unraisablehook", complaints.append)
-    monkeypatch.setattr("odradek_chaos.worlds.simulated.housekeeping.MAX_EVENTS_AT_ONE_INSTANT", 1000)
+    monkeypatch.setattr("odradek_chaos.worlds.simulated.kernel.housekeeping.MAX_EVENTS_AT_ONE_INSTANT", 1000)
     loop = SimLoop()
 
     async def holds(name: str) -> None:

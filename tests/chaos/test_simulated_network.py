@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from odradek_chaos.worlds.simulated.fabric import SimFabric
-from odradek_chaos.worlds.simulated.links import uniform
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.network import SimNetwork
-from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
+from odradek_chaos.worlds.simulated.net.links import uniform
+from odradek_chaos.worlds.simulated.net.network import SimNetwork
 from odradek_proto.transport.ports import (
     CallContext,
     DeadlineExceeded,

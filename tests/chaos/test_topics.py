@@ -8,7 +8,7 @@ import pytest
 from odradek import Admin, NewTopic
 from odradek.broker_errors import InvalidReplicationFactor, TopicAlreadyExists
 from odradek_broker.testing import Cluster
-from odradek_chaos.topics import create_topic
+from odradek_chaos.harness.topics import create_topic
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import PeerUnavailable
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from odradek_broker.local.cluster import ClusterError, LocalCluster
-from odradek_chaos.waiting import check_alive, wait_until_ready
+from odradek_chaos.harness.waiting import check_alive, wait_until_ready
 
 
 def test_a_broker_that_ended_by_itself_is_named_with_its_last_words(tmp_path: Path) -> None:

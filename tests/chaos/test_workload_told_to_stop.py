@@ -12,8 +12,8 @@ from odradek import Producer
 from odradek.cli.screen import Screen
 from odradek.cli.stopping import TELLING
 from odradek_audit.history import read_events
-from odradek_chaos.workload import Ledger, Writer
-from odradek_chaos.writing_cli import _run
+from odradek_chaos.cli.write import _run
+from odradek_chaos.harness.workload import Ledger, Writer
 from odradek_proto.transport.clock import LoopClock
 
 

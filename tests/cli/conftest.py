@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from odradek.cli.main import main
 from odradek_broker.local.cluster import LocalCluster
-from odradek_chaos.up import Up
+from odradek_chaos.cli.up import Up
 
 PATIENCE_S = 600  # for one command on a busy machine; the demo is the longest
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from odradek.cli.failures import CommandFailed
 from odradek_broker.local.cluster import ClusterError, LocalCluster
-from odradek_chaos.places import find, remove_unless_named
+from odradek_chaos.cli.places import find, remove_unless_named
 
 Run = Callable[..., Any]
 

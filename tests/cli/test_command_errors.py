@@ -322,7 +322,7 @@ ASKS_THE_CLUSTER_OF_THIS_MACHINE = [
 FORKS = """
 import json, os, sys
 
-import odradek.admin, odradek.consumer, odradek.producer, odradek_chaos.writing_cli
+import odradek.admin, odradek.consumer, odradek.producer, odradek_chaos.cli.write
 import odradek_proto.transport.grpc_network
 from odradek.cli.main import app, main
 from odradek.cli.reference import commands

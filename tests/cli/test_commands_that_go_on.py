@@ -21,7 +21,7 @@ from odradek import Admin, NewTopic
 from odradek.cli.current import remember
 from odradek_audit.history import ACK, SEND, History, read_events
 from odradek_broker.local.cluster import LocalCluster
-from odradek_chaos.waiting import wait_until_ready
+from odradek_chaos.harness.waiting import wait_until_ready
 
 from tests.signals import sigint_of_children
 from tests.waiting import until

@@ -18,7 +18,7 @@ from odradek_audit.history import ACK, SEND, Event
 from odradek_chaos.demo import commands
 from odradek_chaos.demo.state import Audited, DemoState
 from odradek_chaos.demo.view import View
-from odradek_chaos.verify import verify
+from odradek_chaos.harness.verify import verify
 from rich.console import Console
 
 Run = Callable[..., Any]

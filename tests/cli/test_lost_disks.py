@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from odradek.cli.failures import CommandFailed
 from odradek_broker.local.cluster import LocalCluster
-from odradek_chaos.lost_disks import QUORUM_STATE, lost_disks
+from odradek_chaos.cli.lost_disks import QUORUM_STATE, lost_disks
 
 Lay = Callable[..., LocalCluster]
 Run = Callable[..., Any]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from odradek.cli.failures import NO_ROOM, CommandFailed
 from odradek_broker.local.cluster import ClusterError, LocalCluster
-from odradek_chaos.room import room_needed, without_room
+from odradek_chaos.cli.room import room_needed, without_room
 
 Run = Callable[..., Any]
 ENDED = ClusterError("broker 1 ended with exit code 1", hint="read what it said")

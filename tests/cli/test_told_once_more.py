@@ -16,9 +16,9 @@ import pytest
 from odradek.cli.failures import FAILED, USAGE
 from odradek.cli.stopping import TELLING
 from odradek_audit.history import ACK, ERROR, SEND, read_events
-from odradek_chaos import writing_cli
-from odradek_chaos.workload import Ledger
-from odradek_chaos.writable import must_be_writable
+from odradek_chaos.cli import write as writing_cli
+from odradek_chaos.cli.writable import must_be_writable
+from odradek_chaos.harness.workload import Ledger
 from odradek_proto.transport.ports import Clock
 
 Run = Callable[..., Any]

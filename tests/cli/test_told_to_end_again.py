@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from odradek_broker.local.cluster import LocalCluster
+from odradek_chaos.cli.interrupting import listening
 from odradek_chaos.demo.story import Demo
-from odradek_chaos.interrupting import listening
 
 Run = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
@@ -122,7 +122,7 @@ def test_a_cluster_that_is_told_again_leaves_nothing(
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("odradek_chaos.waiting.wait_until_ready", told)
+    monkeypatch.setattr("odradek_chaos.harness.waiting.wait_until_ready", told)
     assert odradek("cluster", "up").code == 130
     assert nothing_stays(clusters, places)
 

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import pytest
 from odradek_broker.runtime.streams.fetch_session import MAX_HEADER_BYTES
-from odradek_chaos.worlds.simulated.clock import SimClock
-from odradek_chaos.worlds.simulated.fabric import SimFabric
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.network import SimNetwork
-from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.cluster.cluster.cluster.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
+from odradek_chaos.worlds.simulated.net.network import SimNetwork
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader, check_batch, decode_records, stamped_prefix
 from odradek_proto.topics import TopicPartition

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer
 from odradek_broker.local.cluster import LocalCluster
-from odradek_chaos.wholeness import wait_until_whole
+from odradek_chaos.harness.cluster_health import wait_until_whole
 from odradek_chaos.worlds.processes import ProcessesWorld
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

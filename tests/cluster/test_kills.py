@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from odradek_broker.local.cluster import LocalCluster
-from odradek_chaos.kills import MIN_IN_FLIGHT, KillHarness, Outcome, Plan, report
+from odradek_chaos.harness.kills import MIN_IN_FLIGHT, KillHarness, Outcome, Plan, report
 from odradek_chaos.worlds.processes import ProcessesWorld
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.xdist_group("cluster")]

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 from odradek import Admin, NewTopic, Producer
-from odradek_chaos.kills import KillHarness, Outcome, Plan, report
-from odradek_chaos.topics import create_topic
-from odradek_chaos.wholeness import Whole, wait_until_whole
+from odradek_chaos.harness.cluster_health import Whole, wait_until_whole
+from odradek_chaos.harness.kills import KillHarness, Outcome, Plan, report
+from odradek_chaos.harness.topics import create_topic
 from odradek_chaos.worlds.compose import ComposeWorld
 from odradek_chaos.worlds.real import FAULTS
 

@@ -18,7 +18,7 @@ IGNORED = ("test_metrics_*", "test_quorum_over_grpc.py", "test_config*")
 def try_seeds(runs: Sequence[str], seeds: range, limit_s: float) -> Objection | None:
     """What the first finding of any seed says. The kinds of runs take turns, seed by seed. None: nothing objected."""
     from odradek_chaos.worlds.simulated.__main__ import parse
-    from odradek_chaos.worlds.simulated.run import run_seed
+    from odradek_chaos.worlds.simulated.run.run import run_seed
 
     started, tried = time.monotonic(), 0
     for seed in seeds:

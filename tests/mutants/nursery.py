@@ -88,7 +88,7 @@ class Nursery:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        import odradek_chaos.worlds.simulated.run  # noqa: F401  # before the first fork, once for all
+        import odradek_chaos.worlds.simulated.run.run  # noqa: F401  # before the first fork, once for all
 
         items = {item.nodeid: item for item in session.items}
         functions = functions_of_the_broker()

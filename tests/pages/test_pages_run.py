@@ -24,7 +24,7 @@ def _pages_with_commands() -> list[Path]:
 def log_directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three brokers' directories, with the clients' history, from a cluster whose leader was killed once."""
     place = tmp_path_factory.mktemp("stopped")
-    kills = ["-m", "odradek_chaos.kills", "--rounds", "1", "--target", "leader", "--data", str(place / "data")]
+    kills = ["-m", "odradek_chaos.harness.kills", "--rounds", "1", "--target", "leader", "--data", str(place / "data")]
     subprocess.run([sys.executable, *kills], check=True, capture_output=True, timeout=900)
     shutil.copy(place / "data" / "history.jsonl", place)
     for number in (1, 2, 3):

@@ -15,8 +15,8 @@ from odradek_broker.rpc.offsets import LATEST
 from odradek_broker.rpc.replicas import ReplicaService
 from odradek_broker.runtime.replicas.delayed_produces import AnswerCallback, ProduceAnswer
 from odradek_broker.runtime.replicas.manager import ReplicaManager
-from odradek_chaos.worlds.simulated.clock import SimClock
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import check_batch

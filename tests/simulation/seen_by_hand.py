@@ -8,9 +8,9 @@ from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_chaos.worlds.simulated.checks.history import Batch
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
 from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.inodes import Inode
-from odradek_chaos.worlds.simulated.timeline import Moment
+from odradek_chaos.worlds.simulated.cluster.timeline import Moment
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.inodes import Inode
 
 T = "t-0"
 LEADER = ReplicaSeen(1, 1, T, 5, 10, 8, is_leader=True, leader=1, isr=(1, 2), maximal_isr=(1, 2))

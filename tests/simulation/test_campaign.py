@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from odradek_chaos.worlds.simulated.campaign import run_campaign
-from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.run import run_seed
+from odradek_chaos.worlds.simulated.campaign.campaign import run_campaign
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.run import run_seed
 
 SEEDS, SEEDS_PER_TEST = 50, 5
 EVERY_DAY = (0, 10)  # first seeds of what is run every day, long ones and short ones; the slow tests have the others

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from odradek.cli.failures import USAGE
 from odradek.cli.main import main
-from odradek_chaos.campaign_ledger import append
-from odradek_chaos.campaign_progress import Progress
+from odradek_chaos.cli.campaign_ledger import append
+from odradek_chaos.cli.campaign_progress import Progress
 
 from tests.simulation.test_campaign_ledger import entry, summary
 

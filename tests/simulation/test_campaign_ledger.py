@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from odradek.cli.failures import USAGE, CommandFailed
 from odradek.cli.main import main
-from odradek_chaos.campaign_ledger import Entry, append, commit_here, core_digest, entry_of, read, sums
-from odradek_chaos.campaign_progress import Progress, clock
-from odradek_chaos.commands import app
-from odradek_chaos.worlds.simulated.campaign import Campaign, SeedSummary
-from odradek_chaos.worlds.simulated.options import Options
+from odradek_chaos.cli.campaign_ledger import Entry, append, commit_here, core_digest, entry_of, read, sums
+from odradek_chaos.cli.campaign_progress import Progress, clock
+from odradek_chaos.cli.commands import app
+from odradek_chaos.worlds.simulated.campaign.campaign import Campaign, SeedSummary
+from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_proto.values import replace
 from typer.testing import CliRunner
 

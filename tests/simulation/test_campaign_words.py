@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 import pytest
-from odradek_chaos.commands import app
+from odradek_chaos.cli.commands import app
 from odradek_chaos.worlds.simulated.__main__ import parse
-from odradek_chaos.worlds.simulated.campaign import REPORTS_KEPT, Campaign, SeedSummary
-from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
-from odradek_chaos.worlds.simulated.options import NOT_IN_COMMANDS, Options
+from odradek_chaos.worlds.simulated.campaign.campaign import REPORTS_KEPT, Campaign, SeedSummary
+from odradek_chaos.worlds.simulated.plan.buggify import BRANCHES, POINTS
+from odradek_chaos.worlds.simulated.plan.options import NOT_IN_COMMANDS, Options
 from typer.testing import CliRunner
 
 
@@ -98,7 +98,7 @@ def test_the_command_that_repeats_a_failure_runs_it_under_the_same_options(
         told.append(([*seeds], options))
         return Campaign(options)
 
-    monkeypatch.setattr("odradek_chaos.worlds.simulated.campaign.run_campaign", run)
+    monkeypatch.setattr("odradek_chaos.worlds.simulated.campaign.campaign.run_campaign", run)
     words = shlex.split(options.command(7))
     assert words[:3] == ["odradek", "chaos", "run"]
     CliRunner().invoke(app, words[2:], catch_exceptions=False)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 
 import pytest
-from odradek_chaos.worlds.simulated import recovery
-from odradek_chaos.worlds.simulated.calm import undecided
 from odradek_chaos.worlds.simulated.faults.links import Cut, both
 from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
-from odradek_chaos.worlds.simulated.load import Load
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.options import Options, expand
-from odradek_chaos.worlds.simulated.recovery import WAYS_TO_BREAK, break_one_for_ever
-from odradek_chaos.worlds.simulated.world import World
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.run.liveness import WAYS_TO_BREAK, break_one_for_ever
+from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.run import liveness as recovery
+from odradek_chaos.worlds.simulated.world.quiescence import undecided
+from odradek_chaos.worlds.simulated.world.world import World
 
 TWO = [1, 2]  # one of them breaks when both are away, since the third has the last copy that is well
 ENDS_MS = 400  # of faults that began before

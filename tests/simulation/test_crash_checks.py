@@ -6,13 +6,13 @@ import random
 from typing import Any
 
 import pytest
-from odradek_chaos.worlds.simulated import crash_checks
-from odradek_chaos.worlds.simulated.crash_checks import Bench, judge
-from odradek_chaos.worlds.simulated.crash_model import DiskModel
-from odradek_chaos.worlds.simulated.crash_promises import Owed, Promises
-from odradek_chaos.worlds.simulated.crash_states import crash_states
-from odradek_chaos.worlds.simulated.crash_stories import told
-from odradek_chaos.worlds.simulated.crash_tellers import ORDERS
+from odradek_chaos.worlds.simulated.crash import checks as crash_checks
+from odradek_chaos.worlds.simulated.crash.checks import Bench, judge
+from odradek_chaos.worlds.simulated.crash.drivers import ORDERS
+from odradek_chaos.worlds.simulated.crash.durability import Owed, Promises
+from odradek_chaos.worlds.simulated.crash.model import DiskModel
+from odradek_chaos.worlds.simulated.crash.states import crash_states
+from odradek_chaos.worlds.simulated.crash.stories import told
 from odradek_proto.records import encode_batch
 from odradek_proto.transport.ports import Files
 

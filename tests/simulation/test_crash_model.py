@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from odradek_chaos.worlds.simulated.crash_model import (
+from odradek_chaos.worlds.simulated.crash.command import explore
+from odradek_chaos.worlds.simulated.crash.model import (
     EMPTY,
     GARBAGE,
     LOST,
@@ -15,14 +16,13 @@ from odradek_chaos.worlds.simulated.crash_model import (
     DiskModel,
     leave,
 )
-from odradek_chaos.worlds.simulated.crash_states import crash_states
-from odradek_chaos.worlds.simulated.crash_stories import told
-from odradek_chaos.worlds.simulated.crashes import explore
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.inodes import SECTOR
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.recording import Operation, Recorder, Truncate, Write, load, save
+from odradek_chaos.worlds.simulated.crash.states import crash_states
+from odradek_chaos.worlds.simulated.crash.stories import told
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.disk.inodes import SECTOR
+from odradek_chaos.worlds.simulated.disk.recording import Operation, Recorder, Truncate, Write, load, save
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.transport.ports import Files
 
 

@@ -6,13 +6,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.disk.inodes import SECTOR
 from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.inodes import SECTOR
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.options import Options, expand
-from odradek_chaos.worlds.simulated.world import TOPIC, World
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 from odradek_proto.transport.ports import File
 
 SEGMENT = f"{LOG_DIRECTORY}/{TOPIC}-0/00000000000000000000.log"

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES
-from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.run import run_seed
+from odradek_chaos.worlds.simulated.plan.kinds import SAFE_NEMESES
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.run import run_seed
 
 OPTIONS = Options(faults_ms=1_500)
 EVERYTHING = Options(faults_ms=1_500, nemeses=SAFE_NEMESES)
@@ -27,9 +27,9 @@ def test_a_seed_runs_twice_in_the_same_way(seed: int) -> None:
 def test_hash_seeds_leave_no_trace() -> None:
     """Three processes with three PYTHONHASHSEEDs and all nemeses at once give one trace hash, that of this process."""
     program = (
-        "from odradek_chaos.worlds.simulated.kinds import SAFE_NEMESES\n"
-        "from odradek_chaos.worlds.simulated.options import Options\n"
-        "from odradek_chaos.worlds.simulated.run import run_seed\n"
+        "from odradek_chaos.worlds.simulated.plan.kinds import SAFE_NEMESES\n"
+        "from odradek_chaos.worlds.simulated.plan.options import Options\n"
+        "from odradek_chaos.worlds.simulated.run.run import run_seed\n"
         f"print(run_seed(7, Options(faults_ms={EVERYTHING.faults_ms}, nemeses=SAFE_NEMESES)).trace_hash)"
     )
     hashes = [

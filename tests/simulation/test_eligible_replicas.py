@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from odradek_chaos.worlds.simulated.options import Options, expand
-from odradek_chaos.worlds.simulated.result import SeedResult
-from odradek_chaos.worlds.simulated.run import run_seed
-from odradek_chaos.worlds.simulated.script import Script, Strike
+from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.run.result import SeedResult
+from odradek_chaos.worlds.simulated.run.run import run_seed
 
 # Two brokers are asked to stop, one after the other; then the power of the third fails, and it is back first.
 LAST_STANDING = Script(

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 from odradek_chaos.worlds.simulated.checks.names import check_names
-from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES
 from odradek_chaos.worlds.simulated.faults.choices import Cast, what_is_wrong
 from odradek_chaos.worlds.simulated.faults.damage import Damage
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.kinds import KINDS, TABLE, Owed
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
-from odradek_chaos.worlds.simulated.options import Options, Promises, expand
-from odradek_chaos.worlds.simulated.run import run_seed
-from odradek_chaos.worlds.simulated.world import TOPIC, World
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.plan.buggify import BRANCHES, POINTS
+from odradek_chaos.worlds.simulated.plan.kinds import KINDS, TABLE, Owed
+from odradek_chaos.worlds.simulated.plan.options import Options, Promises, expand
+from odradek_chaos.worlds.simulated.run.run import run_seed
+from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
 ROOT = Path(__file__).parent.parent.parent
 FAULTS_MS = 2_000

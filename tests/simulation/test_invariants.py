@@ -14,8 +14,8 @@ from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndTold
 from odradek_chaos.worlds.simulated.checks.history import Batch
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, RemoteSeen
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.values import replace
 
 from tests.simulation.seen_by_hand import (

@@ -8,9 +8,9 @@ import pytest
 from odradek_chaos.worlds.simulated.checks.at_rest import logs_at_rest
 from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
 from odradek_chaos.worlds.simulated.checks.seen import Everything, ReplicaSeen
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.records import encode_batch, read_header, stamped_prefix
 
 DIRECTORY = "/data/t-0"

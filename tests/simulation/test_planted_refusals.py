@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.partition import bounds, fencing
 from odradek_broker.core.partition.bounds import ClientBounds
-from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.run import run_seed
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_proto.errors import ErrorCode
 
 SEEDS = range(1, 61)  # one in a few shows it; the first one ends the search

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.run import run_seed
-from odradek_chaos.worlds.simulated.script import Script, Strike
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.run.run import run_seed
 
 
 @pytest.mark.parametrize("seed", [2000, 2001, 2002])

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 from _pytest.mark import ParameterSet
 from odradek_broker.runtime.quorum.node import QuorumNode, QuorumSettings
-from odradek_chaos.worlds.simulated.clock import SimClock
-from odradek_chaos.worlds.simulated.fabric import SimFabric
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.cluster.cluster.cluster.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 
 VOTERS = {node_id: f"10.0.0.{node_id}:9093" for node_id in (1, 2, 3)}
 OBSERVER = 4

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from odradek.cli.main import main
-from odradek_chaos.worlds.simulated.cluster import SimCluster
+from odradek_chaos.worlds.simulated.campaign.script_reading import read_script
+from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.faults.choices import BROKERS, CHOICES
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.run import run_seed
-from odradek_chaos.worlds.simulated.script import Script, Send, Strike
-from odradek_chaos.worlds.simulated.script_reading import read_script
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.plan.script import Script, Send, Strike
+from odradek_chaos.worlds.simulated.run.run import run_seed
 
 FOUND, USAGE = 3, 2
 SEED = 1

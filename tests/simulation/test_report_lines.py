@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 
-from odradek_chaos.worlds.simulated.board import EVENT_WIDTH, Board, fitted
-from odradek_chaos.worlds.simulated.cluster import SimCluster
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.timeline import Moment, Timeline
+from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
+from odradek_chaos.worlds.simulated.cluster.timeline import Moment, Timeline
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.world.board import EVENT_WIDTH, Board, fitted
 
 COMMAND = "again: odradek chaos run --seeds 7 --nemeses " + ",".join(["kill"] * 40)
 

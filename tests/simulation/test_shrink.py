@@ -6,17 +6,17 @@ from dataclasses import asdict
 from random import Random
 
 import pytest
-from odradek_chaos.worlds.simulated import shrink
-from odradek_chaos.worlds.simulated.board import Board
+from odradek_chaos.worlds.simulated.campaign.campaign import shrink
+from odradek_chaos.worlds.simulated.campaign.shrink import Shrinker, Shrunk
 from odradek_chaos.worlds.simulated.checks.invariant import Finding
-from odradek_chaos.worlds.simulated.cluster import SimCluster
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.options import Options, expand
-from odradek_chaos.worlds.simulated.result import SeedResult
-from odradek_chaos.worlds.simulated.run import run_seed
-from odradek_chaos.worlds.simulated.script import Script, Send, Strike
-from odradek_chaos.worlds.simulated.shrink import Shrinker, Shrunk
-from odradek_chaos.worlds.simulated.timeline import Timeline
+from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
+from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.script import Script, Send, Strike
+from odradek_chaos.worlds.simulated.run.result import SeedResult
+from odradek_chaos.worlds.simulated.run.run import run_seed
+from odradek_chaos.worlds.simulated.world.board import Board
 
 NOTHING = Timeline(SimCluster(SimLoop(1)))
 OLDEST = Options(faults_ms=3_500, truncation_mode="high-watermark")

@@ -17,8 +17,8 @@ from odradek_chaos.worlds.simulated.checks.names import (
     checks_for,
 )
 from odradek_chaos.worlds.simulated.faults.damage import OF_ITS_QUORUM, OF_LOST_METADATA, OF_THE_VOTER
-from odradek_chaos.worlds.simulated.kinds import LOSSES, TABLE
-from odradek_chaos.worlds.simulated.luck import BRANCHES, POINTS
+from odradek_chaos.worlds.simulated.plan.buggify import BRANCHES, POINTS
+from odradek_chaos.worlds.simulated.plan.kinds import LOSSES, TABLE
 
 PAGE = (Path(__file__).parents[2] / "docs/simulation.md").read_text()
 

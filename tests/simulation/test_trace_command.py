@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from odradek.cli.main import main
-from odradek_chaos.worlds.simulated.script import Script
+from odradek_chaos.worlds.simulated.plan.script import Script
 
 RUN = ("chaos", "trace", "2", "--faults", "0.6", "--nemeses", "kill", "--core", "never")
 LOSES = ("chaos", "trace", "2", "--faults", "3.5", "--truncation", "high-watermark")

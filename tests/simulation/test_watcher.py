@@ -8,9 +8,9 @@ import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
-from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.run import run_seed
-from odradek_chaos.worlds.simulated.world import World
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.run import run_seed
+from odradek_chaos.worlds.simulated.world.world import World
 
 
 def seen_of(seen: ReplicaSeen) -> list[Any]:

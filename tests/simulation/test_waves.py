@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from odradek_chaos.worlds.simulated.load import Load
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.options import Options, expand
-from odradek_chaos.worlds.simulated.silence import Silences
-from odradek_chaos.worlds.simulated.world import TOPIC, World
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.world.unavailability import Silences
+from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
 
 @pytest.mark.parametrize("seed", range(20))

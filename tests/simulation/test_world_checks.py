@@ -8,20 +8,20 @@ import pytest
 from odradek_audit.history import ERROR, Event
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
-from odradek_chaos.workload import PartitionProgress
-from odradek_chaos.worlds.simulated.checks import bounds
-from odradek_chaos.worlds.simulated.checks.bounds import (
+from odradek_chaos.harness.workload import PartitionProgress
+from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
+from odradek_chaos.worlds.simulated.cluster.cluster.cluster import bounds
+from odradek_chaos.worlds.simulated.cluster.cluster.cluster.bounds import (
     MOST_BYTES,
     MOST_TASKS,
     MOST_WAITING,
     Waiting,
     queues_beyond_bounds,
 )
-from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
-from odradek_chaos.worlds.simulated.load import Load
-from odradek_chaos.worlds.simulated.loop import SimLoop
-from odradek_chaos.worlds.simulated.options import Options, expand
-from odradek_chaos.worlds.simulated.recovery import (
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.run.run.run.liveness import (
     ACKNOWLEDGEMENTS_MS,
     EPOCHS_PER_WINDOW,
     ERRORS_MS,
@@ -30,10 +30,10 @@ from odradek_chaos.worlds.simulated.recovery import (
     ElectionStorm,
     Peace,
 )
-from odradek_chaos.worlds.simulated.run import run_seed
-from odradek_chaos.worlds.simulated.script import Script, Strike
-from odradek_chaos.worlds.simulated.silence import Silences, in_words, percentile
-from odradek_chaos.worlds.simulated.world import TOPIC, World
+from odradek_chaos.worlds.simulated.run.run.run.load import Load
+from odradek_chaos.worlds.simulated.run.run.run.run import run_seed
+from odradek_chaos.worlds.simulated.world.world.world.unavailability import Silences, in_words, percentile
+from odradek_chaos.worlds.simulated.world.world.world.world import TOPIC, World
 from odradek_proto.values import replace
 
 FEW = Waiting("t-0", MOST_WAITING, MOST_WAITING)

@@ -74,11 +74,11 @@ def _play(state: DemoState, screen: Screen, data: Path | None, *, keep: bool) ->
 
     Returns where the directory is and how its audit is repeated, if it stays.
     """
+    from odradek_chaos.cli.interrupting import listening
+    from odradek_chaos.cli.places import refuse_inside_another
+    from odradek_chaos.cli.room import room_needed
     from odradek_chaos.demo.story import Demo, Plan, lay_out
-    from odradek_chaos.interrupting import listening
-    from odradek_chaos.killing import kill_all, signal_all
-    from odradek_chaos.places import refuse_inside_another
-    from odradek_chaos.room import room_needed
+    from odradek_chaos.harness.killing import kill_all, signal_all
 
     if data is not None:
         refuse_inside_another(data)

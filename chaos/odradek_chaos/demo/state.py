@@ -10,8 +10,8 @@ from typing import Any
 from odradek.cli.status import ClusterStatus
 from odradek.words import noun
 
-from odradek_chaos.verify import ReadBack
-from odradek_chaos.workload import Ledger
+from odradek_chaos.harness.verify import ReadBack
+from odradek_chaos.harness.workload import Ledger
 
 FINE, FAILED, FINDINGS = 0, 1, 3
 STEPS = ("start", "write", "kill", "restart", "read back", "audit")

@@ -20,11 +20,11 @@ from odradek_proto.transport.clock import LoopClock
 
 from odradek_chaos.demo.auditing import LOCAL, arguments, as_command, audit, engine, report_path
 from odradek_chaos.demo.state import DemoState
-from odradek_chaos.topics import create_topic
-from odradek_chaos.verify import verify
-from odradek_chaos.waiting import check_alive, wait_until_ready
-from odradek_chaos.wholeness import NotWhole, Whole, look
-from odradek_chaos.workload import Ledger, Writer
+from odradek_chaos.harness.cluster_health import NotWhole, Whole, look
+from odradek_chaos.harness.topics import create_topic
+from odradek_chaos.harness.verify import verify
+from odradek_chaos.harness.waiting import check_alive, wait_until_ready
+from odradek_chaos.harness.workload import Ledger, Writer
 
 TOPIC = "orders"
 PAYLOAD = b" " + b"." * 180

@@ -42,10 +42,10 @@ from odradek_proto.records import BatchHeader, decode_records, iter_batches
 from odradek_proto.topics import TopicPartition, partition_directory
 
 from odradek_chaos.lessons.role import Role, goes_on, new_role
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.files import SimFiles
-from odradek_chaos.worlds.simulated.inodes import Inode
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.disk.inodes import Inode
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 
 ORDERS = TopicPartition("orders", 0)
 TOPIC_ID = bytes(range(16))

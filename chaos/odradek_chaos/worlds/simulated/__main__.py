@@ -9,10 +9,10 @@ from dataclasses import fields
 
 from odradek.words import noun
 
-from odradek_chaos.worlds.simulated.board import fitted
-from odradek_chaos.worlds.simulated.options import Options
-from odradek_chaos.worlds.simulated.result import SeedResult
-from odradek_chaos.worlds.simulated.run import run_seed
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.result import SeedResult
+from odradek_chaos.worlds.simulated.run.run import run_seed
+from odradek_chaos.worlds.simulated.world.board import fitted
 
 
 def summary(result: SeedResult) -> str:

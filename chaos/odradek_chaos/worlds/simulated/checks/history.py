@@ -16,8 +16,8 @@ from bisect import bisect_right
 from functools import partial
 from typing import NamedTuple
 
-from odradek_chaos.worlds.simulated.disk import SimDisk
-from odradek_chaos.worlds.simulated.inodes import Directory, Entry, Inode
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.inodes import Directory, Entry, Inode
 
 # base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and max timestamp, producer id
 # and epoch, base sequence

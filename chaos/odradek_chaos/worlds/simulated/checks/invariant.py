@@ -11,7 +11,7 @@ from odradek_broker.core.metadata.image import MetadataImage
 
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
 from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.timeline import Moment
+from odradek_chaos.worlds.simulated.cluster.timeline import Moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from odradek_chaos.worlds.simulated.checks.exchanges import VoteGranted
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.inodes import Inode
-from odradek_chaos.worlds.simulated.timeline import Moment
+from odradek_chaos.worlds.simulated.cluster.timeline import Moment
+from odradek_chaos.worlds.simulated.disk.inodes import Inode
 
 
 class OneLeaderPerEpoch(Invariant):

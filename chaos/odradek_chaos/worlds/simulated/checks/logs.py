@@ -10,7 +10,7 @@ from odradek_broker.core.partition.producers import ProducerStates
 from odradek_chaos.worlds.simulated.checks.history import LogView
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.timeline import Moment
+from odradek_chaos.worlds.simulated.cluster.timeline import Moment
 
 
 class LogMatching(Invariant):

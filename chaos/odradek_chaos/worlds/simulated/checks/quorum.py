@@ -7,7 +7,7 @@ from odradek_proto.metadata_snapshots import parse_snapshot_file_name
 
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen
-from odradek_chaos.worlds.simulated.inodes import Directory
+from odradek_chaos.worlds.simulated.disk.inodes import Directory
 
 IMAGES_KEPT = 256
 

@@ -15,7 +15,7 @@ from odradek_broker.core.partition.producers import ProducerStates
 from odradek_proto.values import Value
 
 from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
-from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 
 METADATA = "__cluster_metadata-0"
 MIN_ISR = "min.insync.replicas"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.seen import Everything, ReplicaSeen
-from odradek_chaos.worlds.simulated.timeline import Moment
+from odradek_chaos.worlds.simulated.cluster.timeline import Moment
 
 
 class HighWatermarkNeverFalls(Invariant):

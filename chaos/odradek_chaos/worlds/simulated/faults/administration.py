@@ -6,8 +6,8 @@ from odradek import Admin
 from odradek.errors import OdradekError
 from odradek_proto.topics import TopicPartition
 
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
-from odradek_chaos.worlds.simulated.node import NodePorts, SimNode
 
 CANCELS = 0.25  # of the orders
 FEWEST = 2  # replicas: with one alone a lost disk would cost records, and nobody promised otherwise

@@ -30,9 +30,9 @@ from odradek_chaos.worlds.simulated.faults.processes import (
     RollingHard,
     Stop,
 )
-from odradek_chaos.worlds.simulated.kinds import KINDS
-from odradek_chaos.worlds.simulated.script import Strike, by_name
-from odradek_chaos.worlds.simulated.world import World
+from odradek_chaos.worlds.simulated.plan.kinds import KINDS
+from odradek_chaos.worlds.simulated.plan.script import Strike, by_name
+from odradek_chaos.worlds.simulated.world.world import World
 
 PROCESSES = (Kill, DoubleKill, Stop, Pause, Rolling, RollingHard, CrashAll, QuorumLoss, ControllerBounce)
 LINKS = (Cut, Bridge, Ring, Swizzle, Stall, Slow, SlowFollower)

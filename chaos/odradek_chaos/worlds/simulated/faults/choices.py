@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from odradek_chaos.worlds.simulated.kinds import KINDS
+from odradek_chaos.worlds.simulated.plan.kinds import KINDS
 
 BROKERS = (1, 2, 3)  # of every run
 PLACES = 6

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek_chaos.worlds.simulated.cluster import LOG_DIRECTORY
-from odradek_chaos.worlds.simulated.disk import SimDisk
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.inodes import Directory
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
-from odradek_chaos.worlds.simulated.inodes import Directory
 
 CHECKPOINTS = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
 EPOCHS = "leader-epoch-checkpoint"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
-from odradek_chaos.worlds.simulated.links import uniform
+from odradek_chaos.worlds.simulated.net.links import uniform
 
 Ways = Sequence[Sequence[str]]  # pairs (source, target)
 

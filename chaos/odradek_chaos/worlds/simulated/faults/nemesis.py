@@ -12,10 +12,10 @@ import asyncio
 from random import Random
 from typing import Any, ClassVar
 
-from odradek_chaos.worlds.simulated.cluster import SimCluster
-from odradek_chaos.worlds.simulated.kinds import KINDS, Owed
-from odradek_chaos.worlds.simulated.script import Strike
-from odradek_chaos.worlds.simulated.world import World
+from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
+from odradek_chaos.worlds.simulated.plan.kinds import KINDS, Owed
+from odradek_chaos.worlds.simulated.plan.script import Strike
+from odradek_chaos.worlds.simulated.world.world import World
 
 Choice = dict[str, Any]  # JSON values by name
 CALM_LOOKS, CALM_LOOK_S = 400, 0.02  # how long a fault that must be alone waits for its moment

@@ -1,0 +1,203 @@
+"""`odradek cluster`: brokers as processes of this machine, and a look into any cluster.
+
+Looking (`status`, `describe`, `quorum`, `health`) needs the client alone and lives there; starting and stopping needs
+the broker too.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from odradek.cli import cluster as looking
+from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed, did_you_mean
+from odradek.cli.options import DataDirectory, Json, Output, OutputFormat, Quiet, Settings, seconds
+from odradek.cli.screen import Screen
+from odradek.words import noun
+
+if TYPE_CHECKING:
+    from odradek_broker.local.cluster import LocalCluster
+
+app = typer.Typer(
+    help="Start a cluster on this machine; look into any cluster.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+MOST_BROKERS = 9
+SETTINGS_HINT = "docs/configuration.md lists all settings"
+NODES_OF_ONES_OWN = "leave it out; `odradek server run` starts a broker for which you say all of that yourself"
+SET_FOR_EACH = {  # what follows from where each broker is, and what to do instead
+    "node.id": "leave it out: -n says how many brokers there are, and they are numbered from 1",
+    "log.dirs": "leave it out: --data DIR says where the brokers keep their data",
+    "cluster.id": NODES_OF_ONES_OWN,
+    "process.roles": NODES_OF_ONES_OWN,
+    "controller.quorum.voters": NODES_OF_ONES_OWN,
+    "controller.listener.names": NODES_OF_ONES_OWN,
+    "listeners": NODES_OF_ONES_OWN,
+    "advertised.listeners": NODES_OF_ONES_OWN,
+    "listener.security.protocol.map": NODES_OF_ONES_OWN,
+    "inter.broker.listener.name": NODES_OF_ONES_OWN,
+}
+
+
+@app.command("up")
+def up(
+    brokers: Annotated[
+        int | None, typer.Option("-n", "--count", min=1, max=MOST_BROKERS, help="How many. [default: 3]")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="Keep the data here. Default: a temporary directory.")
+    ] = None,
+    settings: Settings = None,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="Return when the brokers are ready; `cluster down` stops them.")
+    ] = False,
+    timeout: Annotated[float, seconds("--timeout", "How long to wait for them.")] = 60.0,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Start brokers as processes of this machine.
+
+    Every broker is also a controller. Without --detach they run until Ctrl-C, also when nobody reads the output any
+    more; then they are stopped one after the other in peace. A directory that holds a cluster already is started again
+    with its data.
+    """
+    from odradek.cli.current import writable_home
+
+    from odradek_chaos.cli.up import Up
+
+    writable_home()  # before a broker has been started that nobody could find
+    screen = Screen(output, as_json, quiet)
+    cluster = _lay_out(data, brokers, settings or [], screen)
+    raise typer.Exit(Up(cluster, screen, timeout_s=timeout).run(detach=detach))
+
+
+def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen: Screen) -> LocalCluster:
+    """A new cluster, or the one that is there."""
+    from odradek_broker.local.cluster import LocalCluster
+
+    from odradek_chaos.cli.lost_disks import lost_disks
+    from odradek_chaos.cli.places import find, refuse_inside_another
+    from odradek_chaos.cli.room import room_needed
+
+    extra = _checked(settings)
+    if data is None:
+        return _temporary(brokers or 3, extra)
+    directory = Path(data).absolute()
+    if not LocalCluster.exists(directory):
+        refuse_inside_another(directory)
+        with room_needed(directory):
+            return LocalCluster.create(directory, brokers=brokers or 3, settings=extra)
+    cluster = find(directory)
+    if brokers not in (None, len(cluster.nodes)):
+        raise CommandFailed(
+            f"the cluster in {directory} has {len(cluster.nodes)} {noun(len(cluster.nodes), 'broker')}, not {brokers}",
+            hint="leave out -n, or name another directory",
+            exit_code=USAGE,
+        )
+    if all(cluster.running(node_id) for node_id in cluster.nodes):
+        raise CommandFailed(
+            f"the cluster in {directory} runs already, at {cluster.bootstrap}",
+            hint=f"`odradek cluster down --data {shlex.quote(str(directory))}` stops it",
+        )
+    screen.say_each(lost_disks(cluster, cluster.nodes))
+    cluster.settings |= extra
+    cluster.temporary = False  # who names a directory wants to keep it
+    with room_needed(directory):
+        return _with_ports(cluster, screen)
+
+
+def _temporary(brokers: int, settings: dict[str, str]) -> LocalCluster:
+    """A new cluster in a directory of its own, of which nothing stays when it cannot be laid out."""
+    from odradek_broker.local.cluster import LocalCluster
+
+    from odradek_chaos.cli.room import room_needed
+
+    directory = Path(tempfile.mkdtemp(prefix="odradek-"))
+    try:
+        with room_needed(directory):
+            return LocalCluster.create(directory, brokers=brokers, settings=settings, temporary=True)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def _with_ports(cluster: LocalCluster, screen: Screen) -> LocalCluster:
+    """The cluster with addresses that are free, and written down so."""
+    cluster.place_metrics()
+    if not any(cluster.running(node_id) for node_id in cluster.nodes):
+        for address in cluster.renew_taken_ports():
+            screen.say(f"{address} is taken by another process now: the brokers get new addresses")
+    cluster.save()
+    return cluster
+
+
+def _checked(settings: list[str]) -> dict[str, str]:
+    """Find wrong settings before three processes stumble over them."""
+    from odradek_broker.config.settings import FIELD_BY_KEY
+    from odradek_broker.config.sources import OTHER_NAMES, ConfigError, load
+
+    for name in (text.partition("=")[0].strip() for text in settings):
+        if hint := SET_FOR_EACH.get(OTHER_NAMES.get(name, name)):
+            said = f"-X {name}: `odradek cluster up` sets it for each broker"
+            raise CommandFailed(said, hint=hint, exit_code=USAGE)
+    try:
+        unused = load(overrides=["node.id=1", *settings]).unused
+    except ConfigError as error:
+        raise CommandFailed(str(error), hint=SETTINGS_HINT, exit_code=USAGE) from error
+    for name in unused:
+        near = did_you_mean(name, FIELD_BY_KEY)
+        raise CommandFailed(f"-X {name}: odradek does not use this setting{near}", hint=SETTINGS_HINT, exit_code=USAGE)
+    return {key.strip(): value.strip() for key, _, value in (text.partition("=") for text in settings)}
+
+
+@app.command("down")
+def down(
+    data: DataDirectory = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the data, too.")] = False,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Stop a cluster of this machine.
+
+    Its data is removed if it was temporary, or with --remove. A cluster that was started before it and still runs
+    is the default again.
+    """
+    from odradek.cli.current import data_directory, forget
+
+    from odradek_chaos.cli.places import find
+    from odradek_chaos.cli.running_clusters import runs
+
+    screen = Screen(output, as_json, quiet)
+    cluster = find(data_directory(data))
+    live = [node_id for node_id in cluster.nodes if cluster.running(node_id)]
+    killed = cluster.stop_all()
+    again = forget(cluster.directory, runs)
+    removed = remove or cluster.temporary
+    if removed:
+        cluster.remove()
+    facts = {"directory": str(cluster.directory), "stopped": live, "killed": killed, "removed": removed}
+
+    def text() -> str:
+        what = f"stopped {len(live)} {noun(len(live), 'broker')}" if live else "no broker ran"
+        if killed:
+            what += f", of which {', '.join(map(str, killed))} did not stop in time and were killed"
+        return f"{what}; the data was removed" if removed else f"{what}; the data is in {cluster.directory}"
+
+    screen.show(facts, text)
+    if again is not None:
+        screen.say(f"the cluster in {again} is the default again")
+    raise typer.Exit(FAILED if killed else FINE)
+
+
+app.command("status")(looking.status)
+app.command("describe")(looking.describe)
+app.command("quorum")(looking.quorum)
+app.command("health")(looking.health)

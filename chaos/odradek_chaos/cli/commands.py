@@ -1,0 +1,274 @@
+"""`odradek chaos`: strike the brokers of a cluster, by what they do.
+
+A broker is chosen by its role at this moment (the leader or a follower of a partition, the active controller) or by
+its number. The worlds are `processes`, which `odradek cluster up` started on this machine, and `compose`, containers of
+a compose project. Signals go only to processes whose start time is still the same, Docker is only asked to touch
+containers with the project's label.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+from odradek.cli.failures import USAGE, CommandFailed
+from odradek.cli.options import DEFAULT_TIMEOUT_S, DataDirectory, Json, Output, OutputFormat, Quiet, seconds
+from odradek.cli.screen import Screen
+
+from odradek_chaos.cli import campaigns as campaigns_cli
+from odradek_chaos.cli import determinism as pairs_cli
+from odradek_chaos.cli import trace as trace_cli
+from odradek_chaos.cli import write as writing_cli
+
+if TYPE_CHECKING:
+    from odradek_chaos.cli.selecting import Victim
+    from odradek_chaos.worlds.real import Fault, RealWorld
+
+app = typer.Typer(
+    help="Kill, freeze, cut off and restart brokers; run campaigns of seeded faults.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+class World(StrEnum):
+    """Where the brokers run."""
+
+    PROCESSES = "processes"
+    COMPOSE = "compose"
+
+
+Leader = Annotated[str | None, typer.Option("--leader", metavar="TOPIC/PARTITION", help="The leader of a partition.")]
+Follower = Annotated[
+    str | None, typer.Option("--follower", metavar="TOPIC/PARTITION", help="A follower of a partition, in sync if any.")
+]
+Controller = Annotated[bool, typer.Option("--controller", help="The active controller.")]
+Broker = Annotated[int | None, typer.Option("--broker", metavar="N", help="The broker with this number.")]
+Where = Annotated[World, typer.Option("--world", help="Processes of this machine, or containers.")]
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "--project", metavar="NAME", help="The compose project. Default: COMPOSE_PROJECT_NAME, or this directory's."
+    ),
+]
+STRIKES = {
+    "kill": "Kill a broker (kill -9). It stays down until `restart`.",
+    "pause": "Freeze a broker (SIGSTOP, or Docker's pause): it holds its connections and says nothing.",
+    "cut": "Take a container's network away, both ways: whoever talks to it hears nothing any more.",
+}
+REPAIRS = {
+    "resume": ("pause", "Thaw a frozen broker. Without a choice: all that are frozen."),
+    "heal": ("cut", "Give a container its network back. Without a choice: all that were cut off."),
+}
+
+
+class Choice(NamedTuple):
+    """How a broker is named on the command line: by one of these."""
+
+    leader: str | None
+    follower: str | None
+    controller: bool
+    broker: int | None
+
+    @property
+    def given(self) -> int:
+        return sum(each is not None and each is not False for each in self)
+
+    def check(self, *, optional: bool) -> None:
+        """Raise `CommandFailed` unless it names one broker, or none where that is allowed."""
+        if self.given != 1 and not (optional and self.given == 0):
+            raise CommandFailed(
+                "say which broker: one of --leader, --follower, --controller, --broker",
+                hint="for example --leader orders/0",
+                exit_code=USAGE,
+            )
+
+
+class Place(NamedTuple):
+    """Which world, as the command line named it."""
+
+    world: World
+    data: str | None
+    project: str | None
+
+    def arguments(self) -> str:
+        """The same for another subcommand: a hint that leaves it out would act on another cluster."""
+        said = [] if self.world is World.PROCESSES else ["--world", self.world.value]
+        said += [] if self.data is None else ["--data", self.data]
+        said += [] if self.project is None else ["--project", self.project]
+        return "".join(f" {shlex.quote(word)}" for word in said)
+
+
+Act = Callable[["RealWorld", Choice, Screen, Place], None]
+
+
+def _command(name: str, help_text: str, act: Act, *, choice_optional: bool) -> None:
+    """Add a subcommand that finds the world and acts on a broker of it that is chosen by its role or number."""
+
+    def command(
+        leader: Leader = None,
+        follower: Follower = None,
+        controller: Controller = False,
+        broker: Broker = None,
+        world: Where = World.PROCESSES,
+        data: DataDirectory = None,
+        project: Project = None,
+        output: Output = OutputFormat.TABLE,
+        as_json: Json = False,
+        quiet: Quiet = False,
+    ) -> None:
+        choice = Choice(leader, follower, controller, broker)
+        choice.check(optional=choice_optional)
+        act(_world(world, data, project), choice, Screen(output, as_json, quiet), Place(world, data, project))
+
+    app.command(name, help=help_text)(command)
+
+
+def _striking(name: str) -> Act:
+    def strike(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
+        fault = _fault(name)
+        victim = _chosen(world, choice)
+        fault.strike(world, victim.broker)
+        _tell(fault.done, [victim], screen)
+        if screen.for_people:
+            screen.say(f"`odradek chaos {fault.remedy}{place.arguments()} --broker {victim.broker}` {fault.remedied}")
+
+    return strike
+
+
+def _repairing(name: str) -> Act:
+    def repair(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
+        from odradek_chaos.cli.selecting import Victim
+
+        fault = _fault(name)
+        if choice.given:
+            victims = [_chosen(world, choice)]
+            if not fault.suffers(world, victims[0].broker):
+                screen.say(f"broker {victims[0].broker} {fault.was.replace('was ', 'was not ')}")
+                victims = []
+        else:
+            suffering = [node_id for node_id in world.nodes if fault.suffers(world, node_id)]
+            victims = [Victim(node_id, fault.was, world.place(node_id)) for node_id in suffering]
+        for victim in victims:
+            fault.repair(world, victim.broker)
+        _tell(fault.undone, victims, screen)
+
+    return repair
+
+
+for _name, _help in STRIKES.items():
+    _command(_name, _help, _striking(_name), choice_optional=False)
+for _name, (_of, _help) in REPAIRS.items():
+    _command(_name, _help, _repairing(_of), choice_optional=True)
+
+
+@app.command("restart")
+def restart(
+    broker: Broker = None,
+    world: Where = World.PROCESSES,
+    data: DataDirectory = None,
+    project: Project = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until they are ready again.")] = False,
+    timeout: Annotated[float, seconds("--timeout", "How long to wait for them.")] = 60.0,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Start brokers again that do not run. With --broker: this one, stopped in peace first if it runs.
+
+    Without --broker, --wait waits for all brokers of the cluster; with it, for this one, whoever else is down.
+    """
+    from odradek_chaos.cli.selecting import Victim
+
+    screen, found = Screen(output, as_json, quiet), _world(world, data, project)
+    because = "did not run"
+    if broker is not None:
+        because = "was stopped in peace before" if found.running(broker) else because
+        found.stop(broker)
+    chosen = [broker] if broker is not None else [node_id for node_id in found.nodes if not found.running(node_id)]
+    screen.say_each(_lost_disks(found, chosen))
+    for node_id in chosen:
+        found.start(node_id)
+    victims = [Victim(node_id, because, found.place(node_id)) for node_id in chosen]
+    if wait:
+        import asyncio
+
+        from odradek_chaos.harness.waiting import wait_until_ready
+
+        asyncio.run(wait_until_ready(found, only=None if broker is None else chosen, timeout_s=timeout))
+    _tell("started", victims, screen)
+    if screen.for_people:
+        _tell_down(found, screen, Place(world, data, project))
+
+
+def _lost_disks(world: RealWorld, starting: list[int]) -> list[str]:
+    """What is to be said before these start. Raises `CommandFailed`."""
+    from odradek_chaos.cli.lost_disks import lost_disks
+    from odradek_chaos.worlds.processes import ProcessesWorld
+
+    return lost_disks(world.cluster, starting) if isinstance(world, ProcessesWorld) else []
+
+
+def _world(world: World, data: str | None, project: str | None) -> RealWorld:
+    if world is World.COMPOSE:
+        from odradek_chaos.worlds.compose import ComposeWorld, project_name
+
+        if data is not None:
+            raise CommandFailed("--data is of processes", hint="containers: --project NAME", exit_code=USAGE)
+        return ComposeWorld(project_name(project, os.environ, Path.cwd()))
+    if project is not None:
+        raise CommandFailed("--project is of containers", hint="add --world compose", exit_code=USAGE)
+    from odradek.cli.current import data_directory
+
+    from odradek_chaos.cli.places import find
+    from odradek_chaos.worlds.processes import ProcessesWorld
+
+    return ProcessesWorld(find(data_directory(data)))
+
+
+def _fault(name: str) -> Fault:
+    from odradek_chaos.worlds.real import FAULTS
+
+    return FAULTS[name]
+
+
+def _chosen(world: RealWorld, choice: Choice) -> Victim:
+    """The one broker that was chosen, and what it was doing."""
+    from odradek.cli.running import run
+
+    from odradek_chaos.cli.selecting import select
+
+    return run(select(world, *choice), DEFAULT_TIMEOUT_S)
+
+
+def _tell(verb: str, victims: list[Victim], screen: Screen) -> None:
+    if not screen.for_people:
+        rows = [{"action": verb, "broker": each.broker, **each.place, "because": each.because} for each in victims]
+        screen.show_rows(rows, {})
+        return
+    for victim in victims:
+        place = ", ".join(f"{kind} {name}" for kind, name in victim.place.items())
+        screen.say(f"{verb} broker {victim.broker} ({place}): {victim.because}")
+    if not victims:
+        screen.say("nothing to do")
+
+
+def _tell_down(world: RealWorld, screen: Screen, place: Place) -> None:
+    """Who was not asked for and does not run."""
+    for node_id in world.nodes:
+        if not world.running(node_id):
+            starts = f"`odradek chaos restart{place.arguments()} --broker {node_id}` starts it"
+            screen.say(f"broker {node_id} is down since before; {starts}")
+
+
+app.command("write")(writing_cli.write)
+app.command("run")(campaigns_cli.run)
+app.command("ledger")(campaigns_cli.ledger)
+app.command("trace")(trace_cli.trace)
+app.command("pairs")(pairs_cli.pairs)

@@ -1,0 +1,209 @@
+"""The life of `odradek cluster up`: start, wait, say where it is, watch, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from odradek.cli.current import forget, remember
+from odradek.cli.failures import FAILED, FINE, INTERRUPTED, CommandFailed
+from odradek.cli.screen import Screen, drop_output
+from odradek.words import noun
+from odradek_broker.local.cluster import ClusterError, LocalCluster
+
+from odradek_chaos.cli.interrupting import terminable, uninterrupted
+from odradek_chaos.cli.places import remove_unless_named
+from odradek_chaos.cli.room import room_needed, without_room
+from odradek_chaos.cli.running_clusters import runs
+from odradek_chaos.harness.killing import kill_all
+
+WATCH_S = 0.2
+
+
+class Up:
+    """Runs a cluster of local processes for one command."""
+
+    def __init__(self, cluster: LocalCluster, screen: Screen, *, timeout_s: float) -> None:
+        self._cluster = cluster
+        self._screen = screen
+        self._timeout_s = timeout_s
+        self._started = time.monotonic()
+        self._detached = False
+        self._watching = False
+        self._former: Path | None = None  # the default until now, which runs on
+
+    def run(self, *, detach: bool) -> int:
+        """Returns the exit code. Raises `ClusterError` when the brokers do not come up; then none stays behind.
+
+        Ctrl-C is how a cluster that is watched ends. Before that it takes a start back, with code 130.
+        Brokers do not depend on whether somebody reads what is printed: as with any server, a pipe whose reader is gone
+        stops nothing, and only Ctrl-C, SIGTERM, a closed terminal or `cluster down` do.
+        """
+        self._detached = detach
+        with terminable():
+            try:
+                self._start()
+                self._former = remember(self._cluster.directory, runs)
+                if not detach:
+                    self._watching = True
+                    self._print_what_is_watched()
+                    self._say_what_is_next()
+                    self._watch()
+            except KeyboardInterrupt:
+                code = self._stop()
+                return code if self._watching else INTERRUPTED
+            except Exception as error:
+                said = without_room(self._cluster, error) if isinstance(error, ClusterError) else error
+                raise self._given_up(said) from error
+            except BaseException:
+                kill_all(self._cluster)
+                raise
+        if detach:
+            self._print_what_stays()
+            self._say_what_is_next()
+        return FINE
+
+    def _given_up(self, said: Exception) -> Exception:
+        """Kill the brokers; what they said stays where the error names the files. Returns the error."""
+        with uninterrupted():
+            kill_all(self._cluster)
+            return said if self._watching else remove_unless_named(self._cluster, said)
+
+    def _print_what_stays(self) -> None:
+        try:
+            self._print_address()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise CommandFailed(
+                f"the brokers run, but that could not be printed: {error.strerror}",
+                hint="`odradek cluster status` shows them, `odradek cluster down` stops them",
+            ) from error
+
+    def _print_what_is_watched(self) -> None:
+        try:
+            self._print_address()
+        except OSError as error:
+            drop_output(sys.stdout)
+            if not isinstance(error, BrokenPipeError):
+                self._talk(f"where the brokers are could not be printed: {error.strerror}")
+
+    def _talk(self, text: str = "") -> None:
+        """Say how it goes, if anybody still listens."""
+        with contextlib.suppress(OSError):
+            self._screen.say(text)
+
+    def _start(self) -> None:
+        cluster = self._cluster
+        self._talk(f"starting {len(cluster.nodes)} {noun(len(cluster.nodes), 'broker')} in {cluster.directory}")
+        with uninterrupted(), room_needed(cluster.directory):
+            cluster.start_all()
+        from odradek_chaos.harness.waiting import wait_until_ready  # while the brokers start, this process loads grpc
+
+        seen = 0
+
+        def on_progress(ready: int) -> None:
+            nonlocal seen
+            if ready > seen:
+                seen = ready
+                self._talk(f"  {ready} of {len(cluster.nodes)} ready after {time.monotonic() - self._started:.1f} s")
+
+        asyncio.run(wait_until_ready(cluster, timeout_s=self._timeout_s, on_progress=on_progress))
+
+    def _print_address(self) -> None:
+        """At once, for a program that reads it. Raises `OSError`."""
+        cluster = self._cluster
+        nodes = [
+            {
+                "broker": node.node_id,
+                "address": node.grpc,
+                "pid": node.pid,
+                "log_directory": node.log_directory,
+                **({"metrics": f"http://{node.metrics}/metrics"} if node.metrics else {}),
+            }
+            for node in cluster.nodes.values()
+        ]
+        facts = {
+            "bootstrap": cluster.bootstrap,
+            "directory": str(cluster.directory),
+            "cluster_id": cluster.cluster_id,
+            "temporary": cluster.temporary,
+            "seconds": round(time.monotonic() - self._started, 3),
+            "brokers": nodes,
+        }
+        self._screen.show(facts, lambda: f"export ODRADEK_BOOTSTRAP={cluster.bootstrap}")
+        sys.stdout.flush()
+
+    def _say_what_is_next(self) -> None:
+        cluster, say = self._cluster, self._talk
+        for node in cluster.nodes.values():
+            metrics = f"  http://{node.metrics}/metrics" if node.metrics else ""
+            say(f"  broker {node.node_id}  {node.grpc}  pid {node.pid}{metrics}")
+        say()
+        if self._former is not None:
+            say(f"The cluster in {self._former} runs on and is the default no longer:")
+            say(f"-b {LocalCluster.load(self._former).bootstrap} names it,")
+            say(f"`odradek cluster down --data {shlex.quote(str(self._former))}` stops it.")
+        say("This cluster is the default now, in every terminal of yours. Next:")
+        say("  odradek topic create orders -p 3 -r " + str(min(3, len(cluster.nodes))))
+        say("  echo hello | odradek produce orders")
+        say("  odradek consume orders -o beginning -e")
+        say("  odradek cluster status")
+        say("  odradek chaos kill --leader orders/0")
+        say("  odradek cluster down" if self._detached else "Ctrl-C stops it.")
+
+    def _watch(self) -> None:
+        """Until Ctrl-C. Brokers may be killed and restarted from elsewhere; whoever ends is named once."""
+        cluster = self._cluster
+        gone: set[int] = set()
+        while True:
+            time.sleep(WATCH_S)
+            cluster.refresh()
+            for node_id in cluster.nodes:
+                if cluster.running(node_id):
+                    if node_id in gone:
+                        gone.discard(node_id)
+                        self._talk(f"broker {node_id} runs again")
+                elif node_id not in gone:
+                    gone.add(node_id)
+                    from odradek_chaos.harness.waiting import obituary
+
+                    self._talk(obituary(cluster, node_id))
+                    self._talk(f"`odradek chaos restart --broker {node_id}` starts it again")
+
+    def _stop(self) -> int:
+        """In peace; told again, at once. Further Ctrl-C waits until no broker and no temporary data is left."""
+        try:
+            self._talk("\nstopping the brokers")
+            with contextlib.suppress(ClusterError):
+                self._cluster.refresh()
+            killed = self._cluster.stop_all()
+        except KeyboardInterrupt:
+            with uninterrupted():
+                self._talk("killing them")
+                kill_all(self._cluster)
+                return self._tidy([])
+        with uninterrupted():
+            return self._tidy(killed)
+
+    def _tidy(self, killed: list[int]) -> int:
+        again = forget(self._cluster.directory, runs)
+        for node_id in killed:
+            self._talk(f"broker {node_id} did not stop in time and was killed")
+        if self._remove_if_temporary():
+            self._talk("stopped; the data was temporary and is removed (--data DIR keeps it)")
+        else:
+            self._talk(f"stopped; the data is in {self._cluster.directory}")
+        if again is not None:
+            self._talk(f"the cluster in {again} is the default again")
+        return FAILED if killed else FINE
+
+    def _remove_if_temporary(self) -> bool:
+        if self._cluster.temporary:
+            shutil.rmtree(self._cluster.directory, ignore_errors=True)
+        return self._cluster.temporary

@@ -1,0 +1,374 @@
+"""The kill harness: real brokers, killed while they are written to, and a verdict on what was promised.
+
+One round: the cluster is whole, as each of its brokers sees it, writers keep hundreds of records in flight, and at a
+random moment one process gets kill -9 (or is frozen, or cut off): the leader of a partition, one of its followers, the
+active controller, or all brokers at once. Then acknowledgements must come again on every partition; the fault is made
+good and the cluster must become whole again. The longest silence of each partition in the round is the price that a
+user pays. After all rounds a reader compares all records with what the writers were told.
+
+    python -m odradek_chaos.harness.kills [--rounds 50] [--seed 1] [--acks all|1] [--target leader|follower|controller|all]
+
+Exit code: 0 when every promise was kept, 3 when a record was lost, duplicated or reordered, 1 when the cluster did
+not recover in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from odradek import Admin, Producer
+from odradek.descriptions import NewTopic
+from odradek.errors import OdradekError
+from odradek.words import noun
+from odradek_broker.local.cluster import ClusterError, LocalCluster
+from odradek_proto.transport.clock import LoopClock
+
+from odradek_chaos.harness.cluster_health import Whole, wait_until_whole
+from odradek_chaos.harness.reading_back import read_back
+from odradek_chaos.harness.topics import create_topic
+from odradek_chaos.harness.verify import ReadBack
+from odradek_chaos.harness.workload import Ledger, Writer
+from odradek_chaos.worlds.processes import ProcessesWorld
+from odradek_chaos.worlds.real import FAULTS, RealWorld
+
+TOPIC = "orders"
+TARGETS = ("leader", "follower", "controller")
+RECOVERY_TIMEOUT_S = 180  # twenty session timeouts: who has not recovered by then never will
+MIN_IN_FLIGHT = 100  # unacknowledged records at the moment of a kill
+UNIFORM_WINDOW_MS = 1_500  # a kill comes at a uniformly random moment of this window
+FRESH_ACKS = 50  # acknowledgements of records that were sent after the fault, on each partition
+POLL_MS = 10
+ALONE_S = 30  # for a leader to acknowledge something while the others stand still
+
+
+class NotRecovered(Exception):
+    """The cluster did not do within the time what it must do after a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One fault and its price."""
+
+    number: int
+    target: str
+    brokers: tuple[int, ...]
+    led: int  # partitions that the victims led
+    in_flight: int
+    silence_ms: int  # the longest of any partition
+    isr_full_ms: int  # from the restart until every ISR is full again
+
+
+@dataclass(slots=True)
+class Outcome:
+    rounds: list[Round] = field(default_factory=list)
+    seed: int = 0
+    acks: str = "all"
+    sent: int = 0
+    failed: int = 0
+    read_back: ReadBack = field(default_factory=ReadBack)
+
+    def silences(self) -> list[int]:
+        return [each.silence_ms for each in self.rounds]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does. `targets` are taken in a shuffled order, each equally often."""
+
+    rounds: int = 50
+    seed: int = 1
+    acks: str = "all"
+    targets: Sequence[str] = TARGETS
+    partitions: int = 3
+    writers: int = 2
+    in_flight: int = 60  # per writer and partition
+    fault: str = "kill"  # of odradek_chaos.worlds.real.FAULTS
+    topic: str = TOPIC
+    stall_others_ms: int = 0
+    patience_s: float = RECOVERY_TIMEOUT_S  # for anything that the cluster must do after a fault
+
+
+class KillHarness:
+    """Runs a plan on a cluster that it has been given; says what happens through `say`."""
+
+    def __init__(self, cluster: RealWorld, plan: Plan, *, history: Path | None = None, quiet: bool = False) -> None:
+        self._cluster = cluster
+        self._plan = plan
+        self._fault = FAULTS[plan.fault]
+        self._rng = random.Random(plan.seed)
+        self._clock = LoopClock(random.Random(plan.seed))
+        self._ledger = Ledger(self._clock, history)
+        self._quiet = quiet
+        self._writers: list[Writer] = []
+        self._last_error: OdradekError | None = None  # of a record that failed
+
+    async def run(self) -> Outcome:
+        """All rounds, then the read back. Raises `NotRecovered`."""
+        plan = self._plan
+        outcome = Outcome(seed=plan.seed, acks=plan.acks)
+        for node_id in self._cluster.nodes:
+            self._cluster.start(node_id)
+        await self._whole("the cluster to be whole at the start")
+        async with Admin(self._cluster.bootstrap, bootstrap_timeout_ms=self._patience_ms) as admin:
+            topic = NewTopic(plan.topic, plan.partitions, min(3, len(self._cluster.nodes)))
+            await create_topic(admin, topic, timeout_s=plan.patience_s)
+        await self._whole("the topic to have its full ISR", self._has_topic)
+        tasks = await self._start_writers()
+        try:
+            await self._until(self._enough_in_flight, "records in flight")
+            for number, target in enumerate(self._schedule(), 1):
+                outcome.rounds.append(await self._round(number, target))
+        finally:
+            for writer in self._writers:
+                writer.stop()
+        await asyncio.gather(*tasks)
+        for writer in self._writers:
+            await self._close(writer.producer)
+        outcome.sent = sum(sum(writer.sent.values()) for writer in self._writers)
+        outcome.failed = self._ledger.failed
+        self._ledger.close()
+        outcome.read_back = await self._read_back()
+        return outcome
+
+    async def _start_writers(self) -> list[asyncio.Task[None]]:
+        plan = self._plan
+        for index in range(plan.writers):
+            producer: Producer[bytes, bytes] = Producer(
+                self._cluster.bootstrap,
+                acks="all" if plan.acks == "all" else 1,
+                enable_idempotence=plan.acks == "all",
+                batch_size=2_048,
+                linger_ms=1,
+                bootstrap_timeout_ms=self._patience_ms,
+            )
+            await producer.start()
+            self._writers.append(
+                Writer(
+                    producer, self._ledger, self._clock, plan.topic, plan.partitions, f"w{index}",
+                    acks="all" if plan.acks == "all" else 1, in_flight=plan.in_flight, on_error=self._failed,
+                )
+            )  # fmt: skip
+        return [asyncio.create_task(writer.run()) for writer in self._writers]
+
+    def _failed(self, error: OdradekError) -> None:
+        self._last_error = error
+
+    async def _close(self, producer: Producer[bytes, bytes]) -> None:
+        with contextlib.suppress(ExceptionGroup):  # each failure is in the ledger already
+            await producer.close()
+
+    def _schedule(self) -> list[str]:
+        """Each target equally often, in a random order."""
+        plan = self._plan
+        targets = [plan.targets[index % len(plan.targets)] for index in range(plan.rounds)]
+        self._rng.shuffle(targets)
+        return targets
+
+    # --- One round --------------------------------------------------------------------------------------------------
+
+    async def _round(self, number: int, target: str) -> Round:
+        await self._clock.sleep(self._rng.uniform(0, UNIFORM_WINDOW_MS))
+        victims, led = self._victims(target, await self._whole("the cluster to be whole before a fault"))
+        await self._until(self._enough_in_flight, "records in flight")  # last: they are answered while one asks
+        self._ledger.forget_silence()
+        in_flight, began_ms = self._ledger.unacknowledged, self._clock.now_ms()
+        wanted = await self._strike(victims)
+        restarted_ms = 0
+        if len(victims) == len(self._cluster.nodes):  # nobody is left: they come back first
+            restarted_ms = self._restart(victims)
+        await self._until(lambda: self._all_moved(wanted), "acknowledgements on every partition", self._what_is_missing)
+        silence_ms = self._ledger.longest_silence_ms()
+        restarted_ms = restarted_ms or self._restart(victims)
+        await self._whole("full ISRs after the restart")
+        result = Round(number, target, tuple(victims), led, in_flight, silence_ms, self._clock.now_ms() - restarted_ms)
+        self._say(
+            f"round {number:3} at {began_ms} ms: {self._fault.done} {target} {victims} (led {led}), "
+            f"{in_flight} in flight, silence {silence_ms} ms, full ISR {result.isr_full_ms} ms after the restart"
+        )
+        return result
+
+    async def _strike(self, victims: Sequence[int]) -> dict[tuple[str, int], int]:
+        """The fault; with `stall_others_ms` the others stand still for so long before, as in a long pause.
+
+        With acks=1 the stall lasts until the victims have had their turn, however late the machine lets them: they
+        acknowledge alone what the others never see. If they lead nothing any more, that is not waited for.
+        Returns how many acknowledgements show that a partition has recovered: nothing is sent while the blow is dealt.
+        """
+        others = [node_id for node_id in self._cluster.nodes if node_id not in victims]
+        if self._plan.stall_others_ms:
+            for other in others:
+                self._cluster.pause(other)
+            alone = self._wanted()
+            await self._clock.sleep(self._plan.stall_others_ms)
+            if self._plan.acks == "1":
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ALONE_S):
+                        await self._until(lambda: self._any_moved(alone), "acknowledgements of a leader that is alone")
+        wanted = self._wanted()
+        for victim in victims:
+            self._fault.strike(self._cluster, victim)
+        if self._plan.stall_others_ms:
+            for other in others:
+                self._cluster.resume(other)
+        return wanted
+
+    def _wanted(self) -> dict[tuple[str, int], int]:
+        """How many acknowledgements each partition has when some are of records that were sent after this moment."""
+        return {
+            key: item.acknowledged + self._ledger.in_flight[key] + FRESH_ACKS
+            for key, item in self._ledger.progress.items()
+        }
+
+    def _restart(self, victims: Sequence[int]) -> int:
+        for victim in victims:
+            self._fault.repair(self._cluster, victim)
+        return self._clock.now_ms()
+
+    def _victims(self, target: str, whole: Whole) -> tuple[list[int], int]:
+        """The brokers to kill, and how many partitions they lead."""
+        partitions = list(whole.of_topic(self._plan.topic).values())
+        if target == "all":
+            return list(self._cluster.nodes), len(partitions)
+        if target == "controller":
+            victim = whole.controller_id
+        else:
+            chosen = self._rng.choice(partitions)
+            leader = chosen.leadership.leader_id
+            followers = [replica for replica in chosen.replicas if replica != leader]
+            victim = leader if target == "leader" else self._rng.choice(followers)
+        return [victim], sum(item.leadership.leader_id == victim for item in partitions)
+
+    def _all_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
+        return all(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
+
+    def _any_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
+        return any(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
+
+    def _enough_in_flight(self) -> bool:
+        """Records are on their way, and every partition has acknowledged some: the silence is measured from there."""
+        written = sum(item.acknowledged > 0 for item in self._ledger.progress.values())
+        return self._ledger.unacknowledged >= MIN_IN_FLIGHT and written == self._plan.partitions
+
+    @property
+    def _patience_ms(self) -> int:
+        return round(self._plan.patience_s * 1000)
+
+    def _has_topic(self, whole: Whole) -> bool:
+        return len(whole.of_topic(self._plan.topic)) == self._plan.partitions
+
+    async def _whole(self, what: str, settled: Callable[[Whole], bool] = lambda whole: True) -> Whole:
+        """Until every broker sees a whole cluster. Raises `NotRecovered` after the bound of recovery."""
+        try:
+            return await wait_until_whole(self._cluster, timeout_s=self._plan.patience_s, settled=settled)
+        except ClusterError as error:
+            raise NotRecovered(f"waited for {what}: {error}") from error
+
+    def _what_is_missing(self) -> str:
+        """Why acknowledgements do not come, as far as it is known here."""
+        silences = self._ledger.silences_ms(self._clock.now_ms()).items()
+        facts = [f"{topic}-{partition} silent for {silence} ms" for (topic, partition), silence in sorted(silences)]
+        facts += [
+            f"broker {node_id} does not run" for node_id in self._cluster.nodes if not self._cluster.running(node_id)
+        ]
+        facts += [f"{writer.name} held up by {writer.producer.held_up_by}" for writer in self._writers]
+        return "; ".join(
+            [
+                *facts,
+                f"{self._ledger.failed} {noun(self._ledger.failed, 'record')} failed, the last by {self._last_error}",
+            ]
+        )
+
+    async def _until(self, condition: Callable[[], bool], what: str, why: Callable[[], str] = lambda: "") -> None:
+        """Look until it holds. Raises `NotRecovered` after the bound of recovery; `why` then says more of it."""
+        deadline_ms = self._clock.now_ms() + self._patience_ms
+        while not condition():
+            if self._clock.now_ms() > deadline_ms:
+                waited = f"waited {self._plan.patience_s:g} s for {what}"
+                raise NotRecovered(": ".join(filter(None, [waited, why()])))
+            await self._clock.sleep(POLL_MS)
+
+    async def _read_back(self) -> ReadBack:
+        try:
+            return await read_back(
+                self._cluster, self._plan.topic, self._ledger.events, patience_s=self._plan.patience_s, say=self._say
+            )
+        except ClusterError as error:
+            raise NotRecovered(f"waited for all replicas to be the same: {error}") from error
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            print(text, file=sys.stderr, flush=True)
+
+
+def report(outcome: Outcome) -> str:
+    """A few lines for people."""
+    silences = sorted(outcome.silences())
+    counts: dict[str, int] = {}
+    for each in outcome.rounds:
+        counts[each.target] = counts.get(each.target, 0) + 1
+    rounds = len(outcome.rounds)
+    kinds = ", ".join(f"{count} {target}" for target, count in sorted(counts.items()))
+    lines = [
+        f"{rounds} {noun(rounds, 'round')} ({kinds}), seed {outcome.seed}, acks={outcome.acks}",
+        f"records: {outcome.sent} sent, {outcome.read_back.acknowledged} acknowledged, "
+        f"{outcome.failed} without an answer, {outcome.read_back.read} read back",
+        f"longest silence of a partition: median {statistics.median(silences):.0f} ms, worst {silences[-1]} ms",
+    ]
+    for name, found in sorted(outcome.read_back.anomalies.items()):
+        lines.append(f"{name}: {found.count}")
+        lines += [f"  {sentence}" for sentence in found.examples[:5]]
+    lines.append("verdict: every promise was kept" if outcome.read_back.sound else "verdict: promises were BROKEN")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="odradek_chaos.harness.kills", description="Kill brokers while they are written to."
+    )
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--acks", choices=("all", "1"), default="all")
+    parser.add_argument("--target", choices=(*TARGETS, "all", "any"), default="any")
+    parser.add_argument("--freeze", action="store_true", help="SIGSTOP instead of kill -9")
+    parser.add_argument("--stall-others", type=int, default=0, metavar="MS", help="SIGSTOP the others before the blow")
+    parser.add_argument("--data", type=Path, help="keep the cluster here")
+    parser.add_argument("-X", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    targets = TARGETS if options.target == "any" else (options.target,)
+    plan = Plan(
+        options.rounds,
+        options.seed,
+        options.acks,
+        targets,
+        fault="pause" if options.freeze else "kill",
+        stall_others_ms=options.stall_others,
+    )
+    settings = dict(pair.split("=", 1) for pair in options.overrides)
+    with tempfile.TemporaryDirectory(prefix="odradek-kills-") as temporary:
+        directory = options.data or Path(temporary) / "cluster"
+        cluster = LocalCluster.create(directory, brokers=3, settings=settings)
+        try:
+            outcome = asyncio.run(KillHarness(ProcessesWorld(cluster), plan, history=directory / "history.jsonl").run())
+        except NotRecovered as error:
+            print(f"odradek: not recovered: {error}", file=sys.stderr)
+            return 1
+        finally:
+            cluster.stop_all()
+    print(json.dumps(asdict(outcome), indent=2) if options.json else report(outcome))
+    return 0 if outcome.read_back.sound else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

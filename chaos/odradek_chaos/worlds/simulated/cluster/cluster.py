@@ -1,0 +1,156 @@
+"""Whole clusters in the simulated world: the broker's node and the client, unchanged, under virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
+from odradek_broker.process.node import Node
+from odradek_broker.runtime.replicas.replica import Replica
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Network
+
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
+
+GRPC_PORT, CONTROLLER_PORT = 50051, 50061
+LOG_DIRECTORY = "/data"
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A broker whose process ended by an error of its own."""
+
+    broker_id: int
+    incarnation: int
+    time_us: int
+    error: BaseException
+
+
+class SimCluster:
+    """`brokers` machines, each with one combined node, and any number of machines for clients.
+
+    `settings` holds for all of them; ids, listeners, voters and directories are set here.
+    """
+
+    def __init__(self, loop: SimLoop, *, brokers: int = 3, settings: BrokerSettings | None = None) -> None:
+        self.loop = loop
+        self.fabric = SimFabric(loop, loop.fork_rng("fabric"))
+        self.machines: dict[int, SimNode] = {
+            node_id: SimNode(f"b{node_id}", loop, self.fabric) for node_id in range(1, brokers + 1)
+        }
+        self.clients: list[SimNode] = []
+        self.crashes: list[Crash] = []
+        self.nodes: dict[int, Node] = {}  # of the incarnation that ran last
+        self.after_step: Callable[[int], None] = lambda broker_id: None  # called after each callback of a broker
+        self.on_end: Callable[[int], None] = lambda broker_id: None  # and when its process has ended
+        self.network_of: Callable[[int, NodePorts], Network] = lambda broker_id, ports: ports.network  # for its node
+        self._stops: dict[int, asyncio.Event] = {}
+        self._base = replace(
+            settings or BrokerSettings(),
+            cluster_id="c2ltdWxhdGVkLWNsdXN0ZXI",
+            controller_quorum_voters=",".join(f"{i}@b{i}:{CONTROLLER_PORT}" for i in self.machines),
+            default_replication_factor=min(3, brokers),
+            log_dirs=LOG_DIRECTORY,
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{machine.name}:{GRPC_PORT}" for machine in self.machines.values())
+
+    def settings_of(self, broker_id: int) -> BrokerSettings:
+        name = self.machines[broker_id].name
+        return replace(
+            self._base,
+            node_id=broker_id,
+            listeners=f"GRPC://{name}:{GRPC_PORT},CONTROLLER://{name}:{CONTROLLER_PORT}",
+        )
+
+    # --- processes
+
+    def start(self, broker_id: int) -> None:
+        """Start this broker's process on what its disk holds."""
+        settings, machine = self.settings_of(broker_id), self.machines[broker_id]
+        self.nodes.pop(broker_id, None)  # the dead one's
+        self._stops.pop(broker_id, None)
+
+        async def main(ports: NodePorts) -> None:
+            node = Node(settings, clock=ports.clock, files=ports.files, network=self.network_of(broker_id, ports))
+            stop = asyncio.Event()
+            self.nodes[broker_id], self._stops[broker_id] = node, stop
+            try:
+                await node.start()
+                await self._until_failed_or_told(node, stop)
+            except Exception as error:
+                if machine.is_running and machine.incarnation == ports.incarnation:
+                    self.crashes.append(Crash(broker_id, ports.incarnation, self.loop.now_us, error))
+                raise
+
+        machine.start(main, after_step=partial(self.after_step, broker_id), on_end=lambda: self._ended(broker_id))
+
+    def _ended(self, broker_id: int) -> None:
+        self.on_end(broker_id)
+        if broker_id in self.nodes:
+            self.nodes[broker_id].recent.clear()  # its memory is gone, and the most of it is this
+
+    async def _until_failed_or_told(self, node: Node, stop: asyncio.Event) -> None:
+        told = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((told, node.failed), return_when=asyncio.FIRST_COMPLETED)
+        if node.failed.done():
+            node.failed.result()
+        await node.stop()
+        if node.failed.done():
+            node.failed.exception()  # it failed while it stopped: whoever stopped it need not be told
+
+    def start_all(self) -> None:
+        for broker_id in self.machines:
+            self.start(broker_id)
+
+    def stop(self, broker_id: int) -> None:
+        """SIGTERM: ask the broker to shut down as it does when it is told to. Nothing happens before it has begun."""
+        if self.machines[broker_id].is_running and broker_id in self._stops:
+            self._stops[broker_id].set()
+
+    def client(self, name: str) -> SimNode:
+        """A machine for a client; `start` runs the client's program there."""
+        machine = SimNode(name, self.loop, self.fabric)
+        self.clients.append(machine)
+        return machine
+
+    # --- views for those who see everything: nemeses and checkers
+
+    def running(self) -> Iterator[tuple[int, Node]]:
+        """The brokers whose process has come so far as to have a node, paused ones included."""
+        for broker_id, machine in self.machines.items():
+            if machine.is_running and broker_id in self.nodes:
+                yield broker_id, self.nodes[broker_id]
+
+    def hosted(self, broker_id: int) -> dict[TopicPartition, Replica]:
+        """The replicas that a running broker has opened; none before it has loaded them all."""
+        node = self.nodes.get(broker_id)
+        if node is None or not self.machines[broker_id].is_running or node.broker is None:
+            return {}
+        return node.broker.replicas.replicas
+
+    def newest_image(self) -> MetadataImage:
+        """The furthest committed metadata that a running broker knows."""
+        images = [node.feed.image for _, node in self.running()]
+        return max(images, key=lambda image: image.offset, default=MetadataImage())
+
+    def leader_of(self, tp: TopicPartition) -> int:
+        registration = self.newest_image().partition(tp)
+        return NO_LEADER if registration is None else registration.leader
+
+    def controller(self) -> int:
+        """The leader of the newest quorum epoch, -1 for none."""
+        found = [
+            (node.quorum.epoch, broker_id)
+            for broker_id, node in self.running()
+            if node.quorum is not None and node.quorum.is_leader
+        ]
+        return max(found, default=(0, -1))[1]

@@ -1,0 +1,182 @@
+"""`python -m odradek_chaos.worlds.simulated.crash.command SEED`: power losses at many moments of one broker's life.
+
+A seed of the simulated world is run with a recorder on one broker's disk; then the disks that a power loss could have
+left are built for moments of it, and each is opened and judged (`crash_checks.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from odradek_chaos.worlds.simulated.crash.checks import LOOP, Bench, judge, open_everything, written_by_name
+from odradek_chaos.worlds.simulated.crash.durability import Owed, Promises
+from odradek_chaos.worlds.simulated.crash.model import DiskModel
+from odradek_chaos.worlds.simulated.crash.states import CrashState, crash_states
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.disk.recording import Change, Mark, Operation, Recorder, Write, load, save
+
+FINDINGS_KEPT = 20
+INSIDE_PER_POINT = 8
+INSIDE_SHARE = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class CrashFinding:
+    """A power loss after operation `index` of a recording, what it left, and what is wrong then."""
+
+    index: int
+    operation: str
+    after: str  # the last mark
+    fates: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return (
+            f"power loss after operation {self.index} ({self.operation}; {self.after}): {self.sentence} [{self.fates}]"
+        )
+
+
+@dataclass(slots=True)
+class Exploration:
+    """What was tried. Equal disks with equal promises count once."""
+
+    points: int = 0
+    built: int = 0
+    states: int = 0
+    recoveries: int = 0  # that were interrupted, too
+    findings: list[CrashFinding] = field(default_factory=list)
+
+    def add(self, other: Exploration) -> None:
+        self.points += other.points
+        self.built += other.built
+        self.states += other.states
+        self.recoveries += other.recoveries
+        self.findings += other.findings
+
+
+class Explorer:
+    """Tries the states of one recording after the other; what it finds is in `result`."""
+
+    def __init__(
+        self, bench: Bench, *, seed: int = 0, per_point: int = 100, inside: float = 0.0, wanted: str | None = None
+    ) -> None:
+        """`per_point` bounds the states of one moment, about. Of a share `inside` of all states the recovery is
+        recorded, too, and loses power at each of its own moments. A finding that says `wanted` is the last one.
+        """
+        self.result = Exploration()
+        self._bench = bench
+        self._rng = random.Random(seed)
+        self._per_point = per_point
+        self._inside = inside
+        self._wanted = wanted
+
+    def explore(self, operations: Sequence[Operation], points: int | None = None) -> Exploration:
+        """Lose power after every operation, or after so many that chance picks. Ends early when there are findings."""
+        moments = set(range(len(operations)))
+        if points is not None and points < len(operations):
+            moments = set(self._rng.sample(range(len(operations)), points))
+        self._run(operations, moments, Promises(operations, self._bench.root), self._per_point, self._inside)
+        return self.result
+
+    def _run(
+        self, operations: Sequence[Operation], points: set[int], promises: Promises, per_point: int, inside: float
+    ) -> None:
+        model, result, seen, last_mark = DiskModel(), self.result, set[int](), "before any mark"
+        for index, operation in enumerate(operations):
+            model.apply(operation)
+            if isinstance(operation, Mark):
+                last_mark = f"after {operation.word}"
+            if index not in points:
+                continue
+            owed = promises.owed_at(index)
+            result.points += 1
+            for state in crash_states(model, self._rng, per_point):
+                result.built += 1
+                key = hash((state.tree(), owed.index))
+                if key in seen:
+                    continue
+                seen.add(key)
+                result.states += 1
+                for sentence in judge(state, promises, owed, index, self._bench):
+                    what = _describe(operation)
+                    result.findings.append(CrashFinding(index, what, last_mark, state.describe(), sentence))
+                if len(result.findings) >= FINDINGS_KEPT or self._is_found():
+                    return
+                if inside and self._rng.random() < inside:
+                    self._recover_and_crash(state, promises, owed)
+
+    def _is_found(self) -> bool:
+        wanted = self._wanted
+        return wanted is not None and any(wanted in finding.sentence for finding in self.result.findings)
+
+    def _recover_and_crash(self, state: CrashState, promises: Promises, owed: Owed) -> None:
+        """The power goes once more while everything is opened."""
+        disk = state.disk()
+        disk.recorder = Recorder(disk.root)
+        open_everything(SimFiles(disk, LOOP, random.Random(0)), self._bench)
+        operations = disk.recorder.operations
+        inner = Promises(operations, self._bench.root)
+        inner.go_on(owed, written_by_name(state, promises))
+        self.result.recoveries += 1
+        self._run(operations, set(range(len(operations))), inner, INSIDE_PER_POINT, 0.0)
+
+
+def explore(
+    operations: Sequence[Operation],
+    bench: Bench,
+    *,
+    seed: int = 0,
+    per_point: int = 100,
+    points: int | None = None,
+    inside: float = 0.0,
+    wanted: str | None = None,
+) -> Exploration:
+    """Lose power at the moments of a recording and open what is left, as `Explorer` says."""
+    return Explorer(bench, seed=seed, per_point=per_point, inside=inside, wanted=wanted).explore(operations, points)
+
+
+def _describe(operation: Operation) -> str:
+    if isinstance(operation, Write):
+        return f"write of {len(operation.data)} bytes at {operation.offset} of file {operation.file}"
+    if isinstance(operation, Change):
+        steps = ", ".join(f"{step.name} -> {step.node}" for step in operation.steps)
+        return f"directory {operation.directory}: {steps}"
+    return repr(operation) if len(repr(operation)) < 100 else type(operation).__name__
+
+
+def main(arguments: list[str]) -> int:
+    from odradek_chaos.worlds.simulated.crash.runs import record_seed  # it starts whole clusters
+
+    parser = argparse.ArgumentParser(prog="python -m odradek_chaos.worlds.simulated.crash.command", description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--broker", type=int, default=1, help="whose disk is recorded")
+    parser.add_argument("--points", type=int, default=200, help="moments at which the power goes")
+    parser.add_argument("--per-point", type=int, default=30, help="disks of one moment, about")
+    parser.add_argument("--save", type=Path, help="write the recording to this file")
+    parser.add_argument("--load", type=Path, help="take the recording from this file, run nothing")
+    given = parser.parse_args(arguments)
+    if given.load:
+        operations, bench = load(given.load.read_bytes()), Bench(node_id=given.broker)
+    else:
+        operations, bench = record_seed(given.seed, broker_id=given.broker)
+    if given.save:
+        given.save.write_bytes(save(operations))
+    result = explore(
+        operations, bench, seed=given.seed, points=given.points, per_point=given.per_point, inside=INSIDE_SHARE
+    )
+    for finding in result.findings:
+        print(finding)
+    print(
+        f"seed {given.seed}: {len(operations)} operations on the disk of b{given.broker}; {result.states} crash states "
+        f"tried at {result.points} moments, {result.recoveries} recoveries interrupted; {len(result.findings)} findings"
+    )
+    return 3 if result.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

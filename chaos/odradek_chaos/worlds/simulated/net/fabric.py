@@ -1,0 +1,140 @@
+"""The network between all simulated machines: who listens where, the links, and the faults of both."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.net.links import Arrival, Delay, Link, Pipe
+from odradek_chaos.worlds.simulated.net.streams import SimStream
+
+if TYPE_CHECKING:
+    from odradek_chaos.worlds.simulated.net.servers import SimServer
+
+FIRST_PORT = 50_000
+WINDOW_BYTES = 256 * 1024  # per direction of a stream, in flight and unread together
+
+
+class SimFabric:
+    """Shared by the `SimNetwork`s of all nodes. Machines are named as their nodes are.
+
+    `default_delay` is for links that are used for the first time afterwards.
+    """
+
+    def __init__(self, loop: SimLoop, rng: random.Random, window_bytes: int = WINDOW_BYTES) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.window_bytes = window_bytes
+        self.default_delay: Delay | None = None
+        self.listeners: dict[str, SimServer] = {}
+        self.held: dict[str, str] = {}  # machine to the method that none of its calls gets through
+        self._owners: dict[str, str] = {}
+        self._links: dict[tuple[str, str], Link] = {}
+        self._machines_off: dict[str, None] = {}
+        self._streams: list[tuple[str, str, SimStream]] = []
+        self._streams_limit = 64
+        self._next_port = FIRST_PORT
+
+    # --- faults
+
+    def link(self, source: str, target: str) -> Link:
+        link = self._links.get((source, target))
+        if link is None:
+            link = self._links[source, target] = Link(source, target, len(self._links))
+            if self.default_delay is not None:
+                link.delay = self.default_delay
+        return link
+
+    def links(self) -> list[Link]:
+        return list(self._links.values())
+
+    def cut(self, source: str, target: str, both_ways: bool = True) -> None:
+        """Nothing sent from `source` arrives at `target` until `heal`; connections stay, and what was sent waits."""
+        self.link(source, target).is_cut = True
+        if both_ways:
+            self.link(target, source).is_cut = True
+
+    def cut_for_ever(self, source: str, target: str) -> None:
+        """The same in one direction until `heal_all`: `heal` does not reach it."""
+        link = self.link(source, target)
+        link.is_cut = link.for_ever = True
+
+    def heal(self, source: str, target: str, both_ways: bool = True) -> None:
+        self.link(source, target).heal()
+        if both_ways:
+            self.link(target, source).heal()
+
+    def heal_all(self) -> None:
+        for link in self.links():
+            link.for_ever = False
+            link.heal()
+
+    def stall(self, source: str, target: str, duration_ms: float) -> None:
+        """Hold up one direction for a while."""
+        self.cut(source, target, both_ways=False)
+        until_us = self.loop.now_us + int(duration_ms * 1000)
+        self.loop.call_world_at(until_us, lambda: self.heal(source, target, both_ways=False))
+
+    def lose_calls(self, source: str, target: str, before: float = 0.0, after: float = 0.0) -> None:
+        """Probabilities that a unary call from `source` to `target` is lost before, or after, it acted."""
+        self.link(source, target).lose_requests = before
+        self.link(target, source).lose_replies = after
+
+    def reset(self, one: str, other: str) -> int:
+        """Break every stream between two machines, with any unseen suffix lost; returns how many there were."""
+        broken = 0
+        for client, server, stream in list(self._streams):
+            if {client, server} == {one, other} and not stream.is_over:
+                stream.reset()
+                broken += 1
+        return broken
+
+    def machine_off(self, node: str) -> None:
+        """The machine lost its power: it answers nothing, not even that nobody listens."""
+        self._machines_off[node] = None
+
+    def machine_on(self, node: str) -> None:
+        self._machines_off.pop(node, None)
+        for _, _, stream in self._streams:
+            for end in (stream, stream.other):
+                if end.owes_reset and end.machine == node:
+                    end.owes_reset = False
+                    end.answer_reset()
+
+    # --- for networks
+
+    def is_off(self, node: str) -> bool:
+        return node in self._machines_off
+
+    def machine_of(self, address: str) -> str:
+        """The node that listens, or last listened, at an address; an address of nobody is a machine of its own."""
+        return self._owners.get(address, address)
+
+    def listen(self, server: SimServer, address: str, node: str) -> str:
+        host, _, port = address.rpartition(":")
+        if port == "0":
+            address = f"{host}:{self._next_port}"
+            self._next_port += 1
+        self.listeners[address] = server
+        self._owners[address] = node
+        return address
+
+    def pipe(self, source: str, target: str) -> Pipe:
+        return Pipe(self.loop, self.rng, self.link(source, target))
+
+    def send(self, source: str, target: str, arrival: Arrival, *args: Any) -> None:
+        """One arrival outside of any stream."""
+        self.pipe(source, target).push(arrival, *args)
+
+    def connect(self, client: str, server: str, client_name: str, server_name: str) -> SimStream:
+        """Two ends that know each other; returns the client's."""
+        near = SimStream(self.loop, client, server_name, self.pipe(client, server), self.window_bytes, self.is_off)
+        far = SimStream(self.loop, server, client_name, self.pipe(server, client), self.window_bytes, self.is_off)
+        near.opened_here = True
+        near.other, far.other = far, near
+        if len(self._streams) >= self._streams_limit:
+            self._streams = [entry for entry in self._streams if not (entry[2].is_over and entry[2].other.is_over)]
+            self._streams_limit = 64 + 2 * len(self._streams)
+        self._streams.append((client, server, near))
+        return near

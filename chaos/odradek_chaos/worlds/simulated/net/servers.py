@@ -1,0 +1,196 @@
+"""The serving side of a simulated node, and how the outcome of a call finds its way back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from odradek_proto.transport.ports import (
+    CallContext,
+    CallRejected,
+    Handlers,
+    NetworkError,
+    PeerUnavailable,
+    StreamClosed,
+    StreamHandler,
+    UnaryHandler,
+)
+
+from odradek_chaos.worlds.simulated.net.fabric import SimFabric
+from odradek_chaos.worlds.simulated.net.streams import MAX_MESSAGE_BYTES, SimStream
+
+if TYPE_CHECKING:
+    from odradek_chaos.worlds.simulated.net.network import SimNetwork
+
+logger = logging.getLogger(__name__)
+
+
+class Reply:
+    """Carries the outcome of one call back to its caller, at most once."""
+
+    def __init__(self, fabric: SimFabric, server: str, client: str, outcome: asyncio.Future[Any]) -> None:
+        self._fabric = fabric
+        self._server = server
+        self._client = client
+        self._outcome = outcome
+        self._sent = False
+        self.on_abandoned: Callable[[], object] = lambda: None
+
+    def succeed(self, answer: bytes) -> None:
+        lost = self._fabric.link(self._server, self._client).lose_replies
+        if lost and self._fabric.rng.random() < lost:
+            self.lose()
+        else:
+            self._send(lambda: None if self._outcome.done() else self._outcome.set_result(answer))
+
+    def fail(self, error: NetworkError) -> None:
+        self._send(lambda: self._set_error(error))
+
+    def fail_here(self, error: NetworkError) -> None:
+        """The caller's own side gave up."""
+        self.abandoned()
+        self._set_error(error)
+
+    def _set_error(self, error: NetworkError) -> None:
+        """Whoever waits gets it. The process that waited may be dead by now: then it is nobody's, and no mistake."""
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
+            self._outcome.exception()
+
+    def lose(self) -> None:
+        """The connection broke under the call: the caller hears of it, or nothing until its deadline."""
+        if self._fabric.rng.random() < 0.5:
+            self.fail(PeerUnavailable(f"{self._server}: connection reset"))
+        self._sent = True
+
+    def silence(self) -> None:
+        """The machine that would answer is off."""
+        self._sent = True
+
+    def abandoned(self) -> None:
+        """The caller has given up; its cancellation reaches the server like any message."""
+        if not self._sent:
+            self._fabric.send(self._client, self._server, self._cancel)
+
+    def _cancel(self) -> None:
+        if not self._sent:
+            self.on_abandoned()
+
+    def _send(self, arrival: Callable[[], None]) -> None:
+        if not self._sent:
+            self._sent = True
+            self._fabric.send(self._server, self._client, arrival)
+
+
+class SimServer:
+    """`Server` of a simulated node. Its handlers run as tasks of that node."""
+
+    def __init__(self, network: SimNetwork, handlers: Handlers, address: str) -> None:
+        self._network = network
+        self._fabric = network.fabric
+        self._context = contextvars.copy_context()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._callers: dict[Reply, None] = {}
+        self._streams: dict[SimStream, None] = {}
+        self.handlers = handlers
+        self.serving = True
+        self._address = self._fabric.listen(self, address, network.node)
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def set_serving(self, serving: bool) -> None:
+        self.serving = serving
+
+    async def stop(self, grace_ms: float = 0) -> None:
+        if self._fabric.listeners.get(self._address) is not self:
+            return
+        del self._fabric.listeners[self._address]
+        if grace_ms and self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=grace_ms / 1000)
+        for stream in tuple(self._streams):
+            stream.close()
+        await asyncio.sleep(0)  # a closed stream lets a well-behaved handler return by itself
+        for task in tuple(self._tasks):
+            task.cancel()
+        for reply in tuple(self._callers):
+            reply.fail(PeerUnavailable(f"{self._address}: server stopped"))
+
+    # --- for the world
+
+    def answer(self, method: str, handler: UnaryHandler, request: bytes, call: CallContext, reply: Reply) -> None:
+        """A request arrived: run its handler as a task of the node."""
+        self._callers[reply] = None
+        task = self._spawn(self._answer(method, handler, request, call, reply), method)
+        reply.on_abandoned = task.cancel
+
+    def accept(
+        self, method: str, handler: StreamHandler, stream: SimStream, call: CallContext, accepted: Callable[[], None]
+    ) -> None:
+        self._streams[stream] = None
+        self._network.adopt(stream)
+        self._spawn(self._converse(method, handler, stream, call, accepted), method)
+
+    def process_died(self, silent: bool) -> None:
+        """The node was killed, or lost power (`silent`)."""
+        self._fabric.listeners.pop(self._address, None)
+        for reply in tuple(self._callers):
+            if silent:
+                reply.silence()
+            else:
+                reply.fail(PeerUnavailable(f"{self._address}: connection lost"))
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = self._fabric.loop.create_task(work, name=f"{self._network.node}{name}", context=self._context.copy())
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        return task
+
+    async def _answer(
+        self, method: str, handler: UnaryHandler, request: bytes, call: CallContext, reply: Reply
+    ) -> None:
+        try:
+            answer = await handler(request, call)
+            if len(answer) > MAX_MESSAGE_BYTES:
+                reply.fail(CallRejected(f"{method}: answer too large", status="RESOURCE_EXHAUSTED"))
+            else:
+                reply.succeed(answer)
+        except CallRejected as refusal:
+            logger.info("%s from %s: %s: %s", method, call.peer, refusal.status, refusal)
+            reply.fail(_as_received(method, refusal))
+        except Exception as error:
+            logger.exception("%s from %s: handler failed", method, call.peer)
+            reply.fail(CallRejected(f"{method}: internal error: {type(error).__name__}", status="INTERNAL"))
+        finally:
+            self._callers.pop(reply, None)
+
+    async def _converse(
+        self, method: str, handler: StreamHandler, stream: SimStream, call: CallContext, accepted: Callable[[], None]
+    ) -> None:
+        accepted()
+        try:
+            await handler(stream, call)
+            stream.close()
+        except StreamClosed:
+            stream.close()
+        except CallRejected as refusal:
+            logger.info("%s from %s: %s: %s", method, call.peer, refusal.status, refusal)
+            stream.abandon()
+        except Exception:
+            logger.exception("%s from %s: handler failed", method, call.peer)
+            stream.abandon()
+        finally:
+            stream.abandon()  # when the handler was cancelled
+            self._streams.pop(stream, None)
+
+
+def _as_received(method: str, refusal: CallRejected) -> NetworkError:
+    """What a caller sees of it: the gRPC adapter cannot tell a handler's UNAVAILABLE from that of a connection."""
+    message = f"{method}: {refusal}"
+    if refusal.status == "UNAVAILABLE":
+        return PeerUnavailable(message)
+    return CallRejected(message, status=refusal.status)

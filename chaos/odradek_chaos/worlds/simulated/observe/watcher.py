@@ -1,0 +1,358 @@
+"""Looks at a broker after every step of it, and tells the invariants what that step changed.
+
+Nothing is gathered that did not change: after a callback of a broker its replicas' offsets and roles are compared with
+what they were, a matter of a microsecond, and only what differs is told. Events are read from the broker's event file
+as soon as they are written, which is before the broker acts on them.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.partition.follower import FollowerPartition
+from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.process.node import Node
+from odradek_broker.runtime.quorum.node import Standing
+from odradek_broker.runtime.replicas.replica import Replica
+from odradek_proto.formats import CLEAN_SHUTDOWN
+
+from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
+from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
+from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, RemoteSeen, ReplicaSeen
+from odradek_chaos.worlds.simulated.cluster.timeline import Moment, Tail
+
+if TYPE_CHECKING:
+    from odradek_chaos.worlds.simulated.world.world import World
+
+
+POSITION_OF = attrgetter("log_end_offset", "broker_epoch")
+
+
+class Slot:
+    """What a replica looked like when it was last told of."""
+
+    __slots__ = (
+        "high_watermark",
+        "hosted",
+        "key",
+        "leader",
+        "leader_epoch",
+        "log_end_offset",
+        "maximal",
+        "positions",
+        "role",
+        "state",
+    )
+
+    def __init__(self, broker_id: int, hosted: Replica) -> None:
+        self.hosted = hosted
+        self.state = hosted.state
+        self.key = (broker_id, str(hosted.topic_partition))
+        self.role: LeaderPartition | FollowerPartition | None = None
+        self.leader: LeaderPartition | None = None  # the role, when it leads
+        self.log_end_offset = self.high_watermark = self.leader_epoch = -1
+        self.maximal: tuple[int, ...] = ()
+        self.positions: list[object] = []  # of a leader: how far each follower is known to be, and since which life
+
+    def remember(self) -> None:
+        """This is how it looks now."""
+        role, state = self.hosted.role, self.state
+        self.role, self.log_end_offset, self.high_watermark = role, state.log_end_offset, state.high_watermark
+        self.leader = None
+        if isinstance(role, LeaderPartition):
+            self.leader = role
+            self.maximal, self.leader_epoch = role.replicas.isr.maximal, role.leader_epoch
+            self.positions = list(map(POSITION_OF, role.replicas.remotes))
+
+
+class Eye:
+    """What is remembered of one incarnation of a broker, so that a step that changed nothing costs next to nothing."""
+
+    __slots__ = ("hosted", "image", "incarnation", "node", "slots", "standing", "tail")
+
+    def __init__(self, node: Node, incarnation: int) -> None:
+        self.node = node
+        self.incarnation = incarnation
+        self.image = MetadataImage()
+        self.standing: Standing | None = None  # of its quorum node
+        self.tail: Tail | None = None  # of its event file
+        self.hosted: list[Replica] = []
+        self.slots: list[Slot] = []
+
+
+class Watcher:
+    """Holds `Everything` up to date and reports what the invariants say."""
+
+    def __init__(self, world: World) -> None:
+        self.now = Everything(damaged=world.excuses.damaged)
+        self.now.min_isr = world.plan.settings.min_insync_replicas
+        self.now.flushes_before_ack = world.plan.settings.odradek_fsync == "before-ack"
+        self.now.holds_under_min_isr = world.plan.settings.odradek_truncation_mode != "high-watermark"
+        self.invariants = all_invariants()
+        self._world = world
+        self._eyes: dict[int, Eye] = {}  # of the brokers that run
+        told = _overriding(self.invariants, "on_replica")
+        told = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
+        # who is asked of each set of changes
+        self._asked = [[each for each in told if each.is_asked(Change(bits))] for bits in range(Change.ANYTHING + 1)]
+        self._on_quorum = _overriding(self.invariants, "on_quorum")
+        self._on_image = _overriding(self.invariants, "on_image")
+        self._on_moment = _overriding(self.invariants, "on_moment")
+        self._on_acknowledged = _overriding(self.invariants, "on_acknowledged")
+        self._on_delivered = _overriding(self.invariants, "on_delivered")
+        self._on_answered = _overriding(self.invariants, "on_answered")
+        self._on_vote_granted = _overriding(self.invariants, "on_vote_granted")
+        self._on_end_told = _overriding(self.invariants, "on_end_told")
+        self._on_end_heard = _overriding(self.invariants, "on_end_heard")
+
+    # --- after every step
+
+    def after_step(self, broker_id: int) -> None:
+        """A callback of this broker has run."""
+        eye = self._eyes.get(broker_id)
+        if eye is None:
+            eye = self._begin(broker_id)
+            if eye is None:
+                return
+        tail = eye.tail
+        if tail is None or len(tail.inode.data) != tail.read:
+            for moment in self._world.timeline.new_events_of(broker_id):
+                self._tell_moment(moment)
+            eye.tail = self._world.timeline.tails.get(broker_id)
+        node = eye.node
+        image = node.feed.image
+        if image.offset != eye.image.offset:
+            self._see_image(broker_id, eye, image.copy())  # the living image goes on changing
+        quorum = node.quorum
+        if quorum is not None:
+            standing = quorum.standing
+            if standing != eye.standing:
+                self._see_quorum(broker_id, eye, standing)
+        broker = node.broker
+        if broker is not None:
+            hosted = list(broker.replicas.replicas.values())
+            if hosted != eye.hosted:
+                self._see_who_is_there(broker_id, eye, hosted)
+            for slot in eye.slots:
+                state, role = slot.state, slot.hosted.role
+                if (
+                    role is slot.role
+                    and state.log_end_offset == slot.log_end_offset
+                    and state.high_watermark == slot.high_watermark
+                ):
+                    leader = slot.leader
+                    if leader is None:
+                        continue
+                    replicas = leader.replicas
+                    if (
+                        replicas.isr.maximal is slot.maximal
+                        and leader.leader_epoch == slot.leader_epoch
+                        and list(map(POSITION_OF, replicas.remotes)) == slot.positions
+                    ):
+                        continue
+                elif role is None:
+                    continue
+                slot.remember()
+                self._see_replica(eye, slot)
+
+    def _see_who_is_there(self, broker_id: int, eye: Eye, hosted: list[Replica]) -> None:
+        """Replicas came or went; what went is not a member of anything any more."""
+        kept = {slot.hosted: slot for slot in eye.slots}
+        for slot in eye.slots:
+            if slot.hosted not in hosted:
+                self.now.replicas.pop(slot.key, None)
+        eye.hosted, eye.slots = hosted, [kept.get(each) or Slot(broker_id, each) for each in hosted]
+
+    def end(self, broker_id: int) -> None:
+        """The process is gone: it is no member of anything that runs."""
+        for moment in self._world.timeline.new_events_of(broker_id):
+            self._tell_moment(moment)
+        self._world.board.gone(self._world.loop.now_us, broker_id)
+        self._see_how_it_ended(broker_id)
+        self._forget(broker_id)
+
+    def _see_how_it_ended(self, broker_id: int) -> None:
+        """A process removes the clean shutdown file as it starts, and writes it as the very last it does."""
+        cluster = self._world.cluster
+        node = cluster.nodes.get(broker_id)
+        if node is None or node.broker is None:
+            return  # it did not come so far as to register
+        if cluster.machines[broker_id].disk.find(f"{self.now.root}/{CLEAN_SHUTDOWN}") is None:
+            self.now.ended_uncleanly[node.broker.session.incarnation_id] = None
+
+    def _begin(self, broker_id: int) -> Eye | None:
+        """A process runs that was not looked at yet; None when it has no node yet, or is gone already."""
+        cluster = self._world.cluster
+        machine, node = cluster.machines[broker_id], cluster.nodes.get(broker_id)
+        if node is None or not machine.is_running:
+            return None
+        self._forget(broker_id)
+        self.now.disks[broker_id] = machine.disk
+        eye = self._eyes[broker_id] = Eye(node, machine.incarnation)
+        return eye
+
+    def _forget(self, broker_id: int) -> None:
+        self._eyes.pop(broker_id, None)
+        self.now.quorum.pop(broker_id, None)
+        self.now.images.pop(broker_id, None)
+        for key in [key for key in self.now.replicas if key[0] == broker_id]:
+            del self.now.replicas[key]
+
+    # --- what changed
+
+    def _see_replica(self, eye: Eye, slot: Slot) -> None:
+        now, key = self.now, slot.key
+        broker_id, partition = key
+        if now.damaged and self._is_beyond_repair(broker_id, partition):
+            now.history(partition).forget(broker_id)
+            return
+        before = now.replicas.get(key)
+        seen = now.replicas[key] = _replica(key, eye.incarnation, slot)
+        self._world.board.note(self._world.loop.now_us, seen)
+        newest = now.newest_epochs
+        if seen.leader_epoch > newest.get(partition, -1):
+            newest[partition] = seen.leader_epoch
+        for invariant in self._asked[changes_of(seen, before)]:
+            for violation in invariant.on_replica(now, seen, before):
+                self._report(invariant, violation)
+
+    def _is_beyond_repair(self, broker_id: int, partition: str) -> bool:
+        """Whether this replica was opened on damaged bytes. One that ran already goes on with what it had read."""
+        key = (broker_id, partition)
+        if key not in self.now.damaged:
+            return False
+        if 0 <= self.now.damaged[key] < self._eyes[broker_id].incarnation:
+            del self.now.damaged[key]  # the copy was replaced, and this is the new one
+            return False
+        return key not in self.now.replicas
+
+    def _see_quorum(self, broker_id: int, eye: Eye, standing: Standing) -> None:
+        before = self.now.quorum.get(broker_id)
+        if (before is None and standing.epoch == 0) or (broker_id, METADATA) in self.now.damaged:
+            return
+        eye.standing = standing
+        seen = QuorumSeen(
+            broker_id,
+            eye.incarnation,
+            standing.epoch,
+            standing.high_watermark,
+            standing.log_end_offset,
+            standing.leads,
+            standing.log_start_offset,
+        )
+        self.now.quorum[broker_id] = seen
+        if standing.epoch:
+            self.now.voter_ends[broker_id] = standing.log_end_offset
+        for invariant in self._on_quorum:
+            for violation in invariant.on_quorum(self.now, seen, before):
+                self._report(invariant, violation)
+
+    def _see_image(self, broker_id: int, eye: Eye, image: MetadataImage) -> None:
+        before, eye.image = eye.image, image
+        self.now.images[broker_id] = image
+        if image.offset <= self.now.image.offset:
+            newest = self.now.image
+        else:
+            newest, self.now.image = self.now.image, image
+            for topic in image.topics.values():
+                for number, registration in topic.partitions.items():
+                    name = f"{topic.name}-{number}"
+                    if registration.leader_epoch > self.now.newest_epochs.get(name, -1):
+                        self.now.newest_epochs[name] = registration.leader_epoch
+        for invariant in self._on_image:
+            compared = newest if image is self.now.image else before
+            for violation in invariant.on_image(self.now, broker_id, image, compared):
+                self._report(invariant, violation)
+
+    def _tell_moment(self, moment: Moment) -> None:
+        self._world.reach.on_moment(moment)
+        for invariant in self._on_moment:
+            for violation in invariant.on_moment(self.now, moment):
+                self._report(invariant, violation)
+
+    # --- what clients are told
+
+    def acknowledged(self, partition: str, offset: int) -> None:
+        if self._is_damaged(partition):
+            return  # nobody looks at the high watermark of a damaged leader
+        for invariant in self._on_acknowledged:
+            for violation in invariant.on_acknowledged(self.now, partition, offset):
+                self._report(invariant, violation)
+
+    def delivered(self, partition: str, offset: int) -> None:
+        if self._is_damaged(partition):
+            return
+        for invariant in self._on_delivered:
+            for violation in invariant.on_delivered(self.now, partition, offset):
+                self._report(invariant, violation)
+
+    # --- what goes over the wire
+
+    def answered(self, answered: Answered) -> None:
+        for invariant in self._on_answered:
+            for violation in invariant.on_answered(self.now, answered):
+                self._report(invariant, violation)
+
+    def vote_granted(self, granted: VoteGranted) -> None:
+        for invariant in self._on_vote_granted:
+            for violation in invariant.on_vote_granted(self.now, granted):
+                self._report(invariant, violation)
+
+    def end_told(self, told: EndTold) -> None:
+        if self.now.damaged and self._is_damaged(told.partition):
+            return
+        for invariant in self._on_end_told:
+            for violation in invariant.on_end_told(self.now, told):
+                self._report(invariant, violation)
+
+    def end_heard(self, heard: EndHeard) -> None:
+        if self.now.damaged and self._is_damaged(heard.partition):
+            return
+        for invariant in self._on_end_heard:
+            for violation in invariant.on_end_heard(self.now, heard):
+                self._report(invariant, violation)
+
+    def _is_damaged(self, partition: str) -> bool:
+        return any(damaged == partition for _, damaged in self.now.damaged)
+
+    def _report(self, invariant: Invariant, violation: Violation) -> None:
+        broker_id, partition, sentence = violation
+        self._world.report(invariant.name, sentence, broker_id, partition)
+
+
+def _replica(key: tuple[int, str], incarnation: int, slot: Slot) -> ReplicaSeen:
+    """What there is to see of a replica that was looked at just now."""
+    broker_id, partition = key
+    role, leader, end, high_watermark = slot.role, slot.leader, slot.log_end_offset, slot.high_watermark
+    assert role is not None
+    if leader is None:
+        assert isinstance(role, FollowerPartition), role
+        seen = ReplicaSeen(broker_id, incarnation, partition, role.leader_epoch, end, high_watermark)
+        seen.leader = role.leader
+    else:
+        seen = ReplicaSeen(
+            broker_id,
+            incarnation,
+            partition,
+            leader.leader_epoch,
+            end,
+            high_watermark,
+            True,
+            broker_id,
+            leader.isr,
+            slot.maximal,
+            leader.replicas.isr.pending is not None,
+            leader.partition_epoch,
+            leader.effective_min_isr,
+            {each.broker_id: RemoteSeen(each.log_end_offset, each.broker_epoch) for each in leader.replicas.remotes},
+        )
+    seen.producers = slot.state.producers
+    return seen
+
+
+def _overriding(invariants: list[Invariant], method: str) -> list[Invariant]:
+    """Those that have something to say to a kind of change."""
+    return [each for each in invariants if getattr(type(each), method) is not getattr(Invariant, method)]

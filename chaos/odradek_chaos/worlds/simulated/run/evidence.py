@@ -1,0 +1,99 @@
+"""The end of a run: what a fresh client reads, the ledger, the replicas and their disks must agree.
+
+Nothing happens any more when this is judged: writers have ended, faults are over, replicas are at rest.
+"""
+
+from __future__ import annotations
+
+from odradek_audit.history import DELIVER, History
+from odradek_audit.local import audit_disk
+
+from odradek_chaos.harness.verify import verify
+from odradek_chaos.worlds.simulated.checks.at_rest import logs_at_rest
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
+from odradek_chaos.worlds.simulated.observe.views import ClusterDisk
+from odradek_chaos.worlds.simulated.run.load import Load, Record
+from odradek_chaos.worlds.simulated.run.result import SeedResult
+from odradek_chaos.worlds.simulated.world.waiting import until, within
+from odradek_chaos.worlds.simulated.world.world import World
+
+REACH_END_MS = 30_000  # L5
+
+
+async def gather_evidence(world: World, load: Load, result: SeedResult) -> None:
+    """A fresh client reads everything; then ledger, read, replicas and disks are judged."""
+    await within(world, load.stop_writers(), REACH_END_MS, "the writers did not end")
+    records: list[Record] = []
+
+    async def read() -> None:
+        records.extend(await load.read_everything())
+
+    if not world.promises.recovers:
+        world.excuses.tolerate("stuck")  # nobody replaces a damaged copy, and no reader is given one
+    await within(world, read(), REACH_END_MS, "the last read did not end")
+    result.read = len(records)
+    _judge_read(world, load, records)
+    ends = _ends(records)
+    try:
+        await until(world, lambda: all(load.positions.get(p, 0) >= end for p, end in ends.items()), REACH_END_MS)
+    except TimeoutError:
+        world.report("reader-behind", f"the reader is at {load.positions}, the partitions end at {ends}")
+    try:
+        await until(world, lambda: not _differing_ends(world), REACH_END_MS)
+    except TimeoutError:
+        world.report("not-converged", _differing_ends(world))
+    for check, (broker_id, partition, sentence) in logs_at_rest(world.watcher.now):
+        world.report(check, sentence, broker_id, partition)
+    _judge_disks(world, load, result)
+
+
+def _judge_read(world: World, load: Load, records: list[Record]) -> None:
+    verdict = verify(load.ledger.events, records)
+    for anomaly, found in sorted(verdict.anomalies.items()):
+        if anomaly != "phantom" and world.plan.options.acks != "all":
+            continue  # nothing else is owed (B.2): such a producer is not idempotent either
+        world.report(anomaly, f"{found.count} times: {found.examples[0]}")
+    there = {(partition, offset): value for _, partition, offset, value in records}
+    for event in load.ledger.events:
+        if event.type == DELIVER and there.get((event.partition, event.offset), event.value) != event.value:
+            sentence = f"offset {event.offset} was delivered as {event.value!r} and is another record now"
+            world.report("inconsistent-read", sentence, partition=f"{event.topic}-{event.partition}")
+
+
+def _ends(records: list[Record]) -> dict[int, int]:
+    ends: dict[int, int] = {}
+    for _, partition, offset, _ in records:
+        ends[partition] = max(ends.get(partition, 0), offset + 1)
+    return ends
+
+
+def _differing_ends(world: World) -> str:
+    """Where replicas at rest differ in log end offset or high watermark; empty when nowhere (G5)."""
+    image = world.cluster.newest_image()
+    for tp in world.partitions:
+        states = {
+            broker_id: (hosted[tp].state.log_end_offset, hosted[tp].state.high_watermark)
+            for broker_id in world.cluster.machines
+            if tp in (hosted := world.cluster.hosted(broker_id))
+        }
+        registration = image.partition(tp)
+        replicas = registration.replicas if registration is not None else ()
+        if sorted(states) != sorted(replicas) or len(set(states.values())) > 1:
+            return f"{tp}: log end offset and high watermark by broker are {states}"
+    return ""
+
+
+def _judge_disks(world: World, load: Load, result: SeedResult) -> None:
+    """The audit over the simulated disks, through the same code that reads real directories."""
+    disk = ClusterDisk({machine.name: machine.disk for machine in world.cluster.machines.values()})
+    replicas = {name: f"/{name}{LOG_DIRECTORY}" for name in disk.machines}
+    history = History(load.ledger.events) if world.plan.options.acks == "all" else None
+    brokers = {machine.name: broker_id for broker_id, machine in world.cluster.machines.items()}
+    report = audit_disk(disk, replicas, history=history, settled=True)
+    result.compared = report.compared_records
+    for finding in report.findings:
+        partition = f"{finding.topic}-{finding.partition}"
+        compared = [brokers[name] for name in (finding.replica, finding.other_replica) if name in brokers]
+        damaged = [each for each in compared if (each, partition) in world.excuses.damaged]
+        whose = (*damaged, *compared, 0)[0]
+        world.report(f"audit-{finding.check}", f"{finding.replica}: {finding.sentence}", whose, partition)

@@ -1,0 +1,274 @@
+"""The clients of a run: writers with the product's producer, a reader that reads along, and the last full read.
+
+Each client has a machine of its own, whose links can be cut as those of brokers. The clients are the product's,
+unchanged; what they were told goes into one ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal
+
+from odradek import Admin, Consumer, Producer
+from odradek.descriptions import NewTopic
+from odradek.errors import BootstrapError, CorruptRecords, OdradekError
+from odradek_proto.topics import TopicPartition
+
+from odradek_chaos.harness.workload import Ledger, Writer
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.plan.script import Send
+from odradek_chaos.worlds.simulated.world.world import TOPIC, World
+
+RETRY_MS = 50
+ASK_EVERY_MS = 50
+SCRIPT_POLL_MS = 100
+METADATA_MAX_AGE_MS = 5_000  # a reader that waits for a machine without power hears of the next leader by this alone
+Record = tuple[str, int, int, bytes]  # topic, partition, offset, value
+Program = Callable[[NodePorts], Coroutine[Any, Any, None]]
+
+
+class Load:
+    """Everybody who uses the cluster of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ledger = Ledger(SimClock(world.loop, world.loop.fork_rng("ledger")))
+        self.ledger.on_ack = self._acknowledged
+        self.writers: list[Writer] = []
+        self.positions: dict[int, int] = {}  # of the reader: partition to the next offset
+        self.script: tuple[Send, ...] | None = None
+        self.sends: list[Send] = []  # as they were handed to a producer
+        self.ended = False  # the writers are told to stop: nobody begins anew
+        self._machines: dict[str, SimNode] = {}
+        self._lives: Counter[str] = Counter()  # of clients that were crashed
+        world.on_client_crash = self.crash
+
+    # --- programs
+
+    async def create_topic(self) -> None:
+        """Returns when the topic is there; first all brokers must have come up."""
+
+        async def program(ports: NodePorts) -> None:
+            while not self._everybody_is_up():
+                await ports.clock.sleep(RETRY_MS)
+            async with Admin(self.world.cluster.bootstrap, clock=ports.clock, network=ports.network) as admin:
+                topic = NewTopic(TOPIC, partitions=self.world.plan.options.partitions, replication_factor=3)
+                await admin.create_topics([topic])
+
+        await self._run("admin", program)
+
+    def start_writers(self, script: tuple[Send, ...] | None = None) -> None:
+        """Writers that write as the plan says, or exactly the records of a script."""
+        self.script = script
+        for number in range(1, self.world.plan.options.writers + 1):
+            self._start(f"w{number}", self._write)
+            self.world.client_names.append(f"w{number}")
+
+    def start_reader(self) -> None:
+        self._start("r1", self._read_along)
+        self.world.client_names.append("r1")
+
+    def crash(self, name: str, down_ms: int) -> None:
+        """Kill a client. What takes its place has another name, so that its records are told apart."""
+        program = self._write if name.startswith("w") else self._read_along
+        machine = self._machines[name]
+        machine.kill()
+        self.ledger.gone(self._client_of(name))
+        self.writers = [writer for writer in self.writers if writer.name.partition(".")[0] != name]
+
+        def begin() -> None:
+            if not machine.is_running and not (self.ended and name.startswith("w")):
+                self._lives[name] += 1
+                self._start(name, program)
+
+        self.world.mend(down_ms, begin)
+
+    async def stop_writers(self) -> None:
+        """Returns when nothing is on its way any more."""
+        self.ended = True
+        for writer in self.writers:
+            writer.stop()
+        for name, machine in self._machines.items():
+            if name.startswith("w"):
+                await machine.wait()
+
+    async def read_everything(self) -> list[Record]:
+        """All records up to the ends, by a client that has seen nothing before."""
+        records: list[Record] = []
+
+        async def program(ports: NodePorts) -> None:
+            async with Consumer(
+                self.world.cluster.bootstrap,
+                TOPIC,
+                auto_offset_reset="earliest",
+                clock=ports.clock,
+                network=self.world.overheard.network_of_client(ports),
+            ) as consumer:
+                async for batch in consumer.batches(until="end"):
+                    for record in batch:
+                        assert record.value is not None, record
+                        records.append((record.topic, record.partition, record.offset, record.value))
+
+        await self._run("last", program)
+        return records
+
+    async def _write(self, ports: NodePorts) -> None:
+        plan = self.world.plan
+        acks: Literal["all", 0, 1] = "all" if plan.options.acks == "all" else 1 if plan.options.acks == "1" else 0
+        async with Producer[bytes, bytes](
+            self.world.cluster.bootstrap,
+            clock=ports.clock,
+            network=ports.network,
+            acks=acks,
+            request_timeout_ms=2_000,
+            delivery_timeout_ms=60_000,
+            max_in_flight_requests_per_connection=5,
+        ) as producer:
+            writer = Writer(
+                producer,
+                self.ledger,
+                ports.clock,
+                TOPIC,
+                plan.options.partitions,
+                self._client_of(ports.node),
+                acks=acks,
+                in_flight=plan.in_flight,
+                pause_ms=self._pause_ms,
+            )
+            self.writers.append(writer)
+            if self.ended:  # it came up too late to be told
+                writer.stop()
+            writer.on_send = self._note_send
+            await (writer.run() if self.script is None else self._follow_script(writer))
+
+    def _pause_ms(self) -> float:
+        return self.world.plan.pause_ms(self.world.loop.now_us)
+
+    def _acknowledged(self, topic: str, partition: int, offset: int) -> None:
+        self.world.silences.acknowledged(self.world.loop.now_us, topic, partition)
+        if self.world.plan.options.acks == "all":
+            self.world.watcher.acknowledged(f"{topic}-{partition}", offset)
+
+    def _note_send(self, name: str, partition: int) -> None:
+        number = int(name.partition(".")[0][1:])
+        self.sends.append(Send(self.world.loop.now_us, number, partition))
+        if not self.ledger.in_flight.get((TOPIC, partition)):
+            self.world.silences.awaited(self.world.loop.now_us, TOPIC, partition)
+
+    async def _follow_script(self, writer: Writer) -> None:
+        """The records of the script that are this writer's and not in the past, each at its time.
+
+        A partition waits for no other one, as when the writer writes by itself.
+        """
+        assert self.script is not None
+        number = int(writer.name.partition(".")[0][1:])
+        sends = [send for send in self.script if send.writer == number and send.at_us >= self.world.loop.now_us]
+        partitions = sorted({send.partition for send in sends})
+        await asyncio.gather(
+            *(
+                self._write_at_their_times(writer, [each for each in sends if each.partition == one])
+                for one in partitions
+            )
+        )
+        while not self.ended:
+            await writer.clock.sleep(SCRIPT_POLL_MS)
+        await writer.settle()
+
+    async def _write_at_their_times(self, writer: Writer, sends: Sequence[Send]) -> None:
+        for send in sends:
+            await writer.clock.sleep(max(0, send.at_us - self.world.loop.now_us) / 1000)
+            await writer.write_one(send.partition)
+
+    async def _read_along(self, ports: NodePorts) -> None:
+        async with Consumer(
+            self.world.cluster.bootstrap,
+            clock=ports.clock,
+            network=self.world.overheard.network_of_client(ports),
+            fetch_max_wait_ms=200,
+            metadata_max_age_ms=METADATA_MAX_AGE_MS,
+        ) as consumer:
+            partitions = [TopicPartition(TOPIC, number) for number in range(self.world.plan.options.partitions)]
+            consumer.assign(partitions)
+            for partition in partitions:
+                consumer.seek(partition, 0)
+                self.positions[partition.partition] = 0
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._ask_for_ends(consumer, partitions, ports))
+                async for batch in consumer.batches():
+                    for record in batch:
+                        assert record.value is not None, record
+                        self._take(record.partition, record.offset)
+                        self.ledger.deliver(TOPIC, record.partition, record.value, ports.node, record.offset)
+
+    async def _ask_for_ends(
+        self, consumer: Consumer[bytes | None, bytes | None], partitions: list[TopicPartition], ports: NodePorts
+    ) -> None:
+        """Ask where the logs end, as soon as there are other leaders: that is when an end could fall (R-26)."""
+        asked: dict[str, int] = {}
+        while True:
+            epochs = self.world.watcher.now.newest_epochs
+            if epochs != asked:
+                asked = dict(epochs)
+                with contextlib.suppress(OdradekError):  # nobody leads for a while
+                    await consumer.end_offsets(partitions)
+            await ports.clock.sleep(ASK_EVERY_MS)
+
+    def _take(self, partition: int, offset: int) -> None:
+        expected = self.positions[partition]
+        if offset != expected:
+            sentence = f"the reader was given offset {offset} after {expected - 1}"
+            self.world.report("skipped", sentence, partition=f"{TOPIC}-{partition}")
+        self.positions[partition] = offset + 1
+        self.world.watcher.delivered(f"{TOPIC}-{partition}", offset)
+
+    def _everybody_is_up(self) -> bool:
+        brokers = self.world.cluster.newest_image().brokers
+        return len(brokers) == len(self.world.cluster.machines) and not any(b.fenced for b in brokers.values())
+
+    def _client_of(self, name: str) -> str:
+        """What the ledger calls the client that lives now on a machine."""
+        lives = self._lives[name]
+        return f"{name}.{lives}" if lives else name
+
+    # --- running them
+
+    def _start(self, name: str, program: Program) -> SimNode:
+        machine = self._machines.get(name)
+        if machine is None:
+            machine = self._machines[name] = self.world.cluster.client(name)
+
+        async def main(ports: NodePorts) -> None:
+            try:
+                await self._keep_trying(program, ports)
+            except (OdradekError, ExceptionGroup) as error:
+                self.world.report("client-failed", f"{name}: {error!r}", partition=name)
+
+        machine.start(main)
+        return machine
+
+    async def _keep_trying(self, program: Program, ports: NodePorts) -> None:
+        """As a supervisor would: begin anew if there was no broker at the start, or only a copy that was damaged."""
+        while True:
+            try:
+                await program(ports)
+            except BootstrapError:
+                await ports.clock.sleep(RETRY_MS)
+            except (CorruptRecords, ExceptionGroup) as error:
+                if not self.world.excuses.bytes_were_damaged or not _is_of_damage(error):
+                    raise
+                await ports.clock.sleep(RETRY_MS)
+            else:
+                return
+
+    async def _run(self, name: str, program: Program) -> None:
+        await self._start(name, program).wait()
+
+
+def _is_of_damage(error: Exception) -> bool:
+    return isinstance(error, CorruptRecords) or (
+        isinstance(error, ExceptionGroup) and error.split(CorruptRecords)[1] is None
+    )

@@ -1,0 +1,254 @@
+"""Run one seed: a cluster, its clients, three nemeses or more at once, then peace, then every check there is.
+
+    start      brokers come up, the topic is made, writers and the reader begin
+    faults     for `faults_ms` the nemeses strike; the invariants are looked at all the time
+    peace      all faults end; every ISR must fill, every partition acknowledge, the reader reach the end, in time
+    evidence   a fresh client reads everything; the ledger, the read and the audit of the disks must agree
+
+A run stops at its first finding: what follows a broken invariant is of little use, and the seed can be run again.
+With `to_the_end` it goes on, so that one can see what the users of a broken cluster lose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from odradek_proto.transport.chance import decided_by
+
+from odradek_chaos.worlds.simulated.faults.catalogue import nemeses_of, replaying
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.kernel.process import SimulationError
+from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.script import Script
+from odradek_chaos.worlds.simulated.run.evidence import gather_evidence
+from odradek_chaos.worlds.simulated.run.liveness import (
+    PEACE_MS,
+    ElectionStorm,
+    Peace,
+    acknowledged_since,
+    break_one_for_ever,
+    not_well_without,
+)
+from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.result import SeedResult
+from odradek_chaos.worlds.simulated.world.waiting import Stopped, until, within
+from odradek_chaos.worlds.simulated.world.world import LogWatch, World
+
+NOT_OWED_MS = 3_000  # for a peace that is not owed, after faults out of contract: it is given a chance, no more
+START_MS = 30_000
+TIME_LIMIT_S = 600.0  # of the whole run: something waits for ever
+
+
+@cache
+def _set_aside_what_is_loaded() -> None:
+    """Once in a process: the collector need not look through all modules again whenever a run makes garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+def run_seed(
+    seed: int,
+    options: Options | None = None,
+    *,
+    to_the_end: bool = False,
+    script: Script | None = None,
+    prepare: Callable[[World], None] | None = None,
+) -> SeedResult:
+    """Run one seed to its end, or to its first finding. Same seed and options, same result and trace hash.
+
+    With a script its strikes and sends take the place of those that the seed would draw. `prepare` is shown the world
+    before anything happens in it. Nothing of the world is left when this returns but the result, and nothing at all
+    when Ctrl-C ends it, by `KeyboardInterrupt`.
+    """
+    _set_aside_what_is_loaded()
+    with _collected_at_the_end():
+        return _run(seed, options, to_the_end=to_the_end, script=script, prepare=prepare)
+
+
+@contextlib.contextmanager
+def _collected_at_the_end() -> Iterator[None]:
+    """The collector finds next to nothing while a world lives, and all of it, whose parts know each other, afterwards.
+
+    So it looks once, then; during long runs the loop has it look now and then, too.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        if collecting:
+            gc.enable()
+
+
+def _run(
+    seed: int,
+    options: Options | None,
+    *,
+    to_the_end: bool,
+    script: Script | None,
+    prepare: Callable[[World], None] | None,
+) -> SeedResult:
+    plan = expand(SimLoop(seed).fork_rng("plan"), options or Options())
+    loop = SimLoop(seed if script is None or not script.salt else f"{seed}+{script.salt}")
+    world = World(loop, plan)
+    world.goes_on = to_the_end
+    if prepare is not None:
+        prepare(world)
+    result = SeedResult(seed, plan, world.timeline, world.board, findings=world.findings, script=script)
+    load = Load(world)
+    with _listening(world), decided_by(world.luck):
+        try:
+            with _interrupts(loop):
+                loop.run(_story(world, load, result, script), limit_s=TIME_LIMIT_S)
+        except Stopped:
+            pass
+        except KeyboardInterrupt:
+            _end(world)
+            _forget(world, load)
+            raise
+        except SimulationError as error:
+            world.report(type(error).__name__.lower(), str(error))
+        result.trace_hash, result.virtual_ms, result.events = loop.trace_digest(), world.now_ms, loop.events
+        _end(world)
+    for context in loop.unhandled:
+        world.report("unhandled-exception", f"{context.get('message')}: {context.get('exception')!r}")
+    result.faults, result.silences_ms = dict(sorted(world.faults.items())), dict(world.silences.longest_ms)
+    result.points, result.branches = dict(world.luck.points), dict(world.luck.branches)
+    result.chances = tuple(world.luck.drawn())
+    result.strikes, result.sends, result.costs = tuple(world.strikes), tuple(load.sends), dict(world.costs)
+    result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
+    _forget(world, load)
+    return result
+
+
+def _forget(world: World, load: Load) -> None:
+    world.loop.close()
+    world.forget()
+    load.ledger.events.clear()
+
+
+@contextlib.contextmanager
+def _interrupts(loop: SimLoop) -> Iterator[None]:
+    """Ctrl-C lets the callback that runs come to its end; the second one does not wait for it.
+
+    Where something else than Python's own handler is in place, or in a thread, all stays as it is.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        loop.interrupt()
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    try:
+        signal.signal(signal.SIGINT, interrupt)
+    except ValueError:  # in a thread, which no signal interrupts
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def _listening(world: World) -> Iterator[None]:
+    """Take what the product logs: errors are findings, and nothing is printed."""
+    watch, root = LogWatch(world), logging.getLogger()
+    before, root.handlers = root.handlers, [watch]
+    try:
+        yield
+    finally:
+        root.handlers = before
+
+
+def _end(world: World) -> None:
+    """Kill whoever still runs, so that nothing is left to the garbage collector."""
+    if world.loop.is_closed():
+        return
+
+    async def kill_all() -> None:
+        for machine in (*world.cluster.machines.values(), *world.cluster.clients):
+            machine.kill()
+        await asyncio.sleep(0.001)
+
+    world.loop.run(kill_all())
+
+
+# --- the story ---------------------------------------------------------------------------------------------------
+
+
+async def _story(world: World, load: Load, result: SeedResult, script: Script | None) -> None:
+    world.cluster.start_all()
+    world.watch()
+    world.operator.look()
+    await within(world, load.create_topic(), START_MS, "the topic was not created")
+    load.start_writers(None if script is None else script.sends)
+    load.start_reader()
+    result.faults_began_us = world.loop.now_us
+    await _faults(world, script)
+    if world.plan.core:
+        await _core(world, load)
+    world.heal()
+    peace = await _peace(world, load, result)
+    await gather_evidence(world, load, result)
+    peace.judge_errors()
+
+
+async def _faults(world: World, script: Script | None) -> None:
+    world.faulty = True
+    if script is None:
+        tasks = [asyncio.ensure_future(nemesis.run()) for nemesis in nemeses_of(world)]
+    else:
+        tasks = [asyncio.ensure_future(who.replay(strikes)) for who, strikes in replaying(world, script.strikes)]
+    end_ms = world.now_ms + world.plan.options.faults_ms
+    await until(world, lambda: world.now_ms >= end_ms)
+    world.faulty = False
+    for task in tasks:
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+async def _core(world: World, load: Load) -> None:
+    """Liveness, L3: one machine stays broken for ever, the other two and what they have must be enough."""
+    broken = break_one_for_ever(world)
+    if broken == 0:
+        return
+    limit_ms = PEACE_MS + world.plan.settings.broker_session_timeout_ms
+    begun_ms = world.now_ms
+    try:
+        await until(
+            world, lambda: not not_well_without(world, broken) and acknowledged_since(world, load, begun_ms), limit_ms
+        )
+    except TimeoutError:
+        if world.promises.recovers:
+            state = not_well_without(world, broken) or "no acknowledgement"
+            world.report("core-not-healthy", f"{limit_ms} ms with b{broken} broken for ever: {state}", broken)
+            if world.findings:
+                raise Stopped from None
+
+
+async def _peace(world: World, load: Load, result: SeedResult) -> Peace:
+    """Liveness, L1, L2, L4, L7: with all faults healed, everything is well again in bounded time."""
+    peace, storm = Peace(world, load), ElectionStorm(world)
+    limit_ms = (PEACE_MS if world.promises.recovers else NOT_OWED_MS) + world.plan.settings.broker_session_timeout_ms
+    try:
+        await until(world, peace.is_well, limit_ms)
+    except TimeoutError:
+        peace.give_up()
+        if world.findings or not world.plan.options.checks:
+            raise Stopped from None
+    else:
+        storm.judge()
+        result.recovered_ms = world.now_ms - peace.began_ms
+    return peace

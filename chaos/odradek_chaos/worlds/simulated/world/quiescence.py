@@ -1,0 +1,98 @@
+"""Whether all is well, so that a fault may strike one machine that is owed everything only while the others are well.
+
+docs/guarantees.md: a machine that loses its disk or what it had not flushed costs nothing as long as the others are
+up and in every ISR, and nobody is about to take them out: a leader may have asked for that, or the controller may have
+written it, while the metadata still say otherwise. So such a fault waits for a calm moment, and until the ISRs are full
+again no other fault strikes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek_broker.core.partition.leader import LeaderPartition
+
+if TYPE_CHECKING:
+    from odradek_chaos.worlds.simulated.world.world import World
+
+SETTLES_US = 5_000  # a strike has begun by then
+
+
+def undecided(world: World) -> int:
+    """How many metadata records some voter's log holds that nobody knows to be committed.
+
+    A controller that hears no majority goes on deciding: who is fenced, who leads, who is in sync. What comes of that
+    shows when it is heard again, all at once.
+    """
+    now = world.watcher.now
+    known = max(now.image.offset, world.cluster.newest_image().offset)
+    return max(0, max(now.voter_ends.values(), default=0) - known)
+
+
+class Calm:
+    """`pending` counts faults that have begun and not ended."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.pending = 0
+        self._reserved = False
+        self._struck_us: int | None = None
+
+    def is_calm(self) -> bool:
+        """Nothing is broken, nobody is away, every ISR is full, and no change of one is under way."""
+        if self.pending or self._world.excuses.damaged or undecided(self._world):
+            return False
+        return self._all_is_well()
+
+    def reserve(self) -> None:
+        """A fault that must be alone waits for its moment: no other one is to begin."""
+        self._reserved, self._struck_us = True, None
+
+    def strike(self) -> None:
+        """It strikes now; the reservation ends when all is well again."""
+        self._struck_us = self._world.loop.now_us
+
+    def release(self) -> None:
+        self._reserved = False
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether such a fault waits, or is not over yet."""
+        struck_us = self._struck_us
+        if self._reserved and struck_us is not None and self._world.loop.now_us > struck_us + SETTLES_US:
+            self._reserved = not self.is_calm()
+        return self._reserved
+
+    def is_well(self, broker_id: int) -> bool:
+        """The broker runs, and the metadata know this very incarnation as active."""
+        cluster = self._world.cluster
+        machine, broker = cluster.machines[broker_id], cluster.newest_image().brokers.get(broker_id)
+        node = cluster.nodes.get(broker_id)
+        if not machine.is_running or machine.is_paused or broker is None or not broker.active:
+            return False
+        return node is not None and node.broker is not None and node.broker.session.broker_epoch == broker.broker_epoch
+
+    def _all_is_well(self) -> bool:
+        cluster = self._world.cluster
+        if any(link.is_cut for link in cluster.fabric.links()):
+            return False
+        image = cluster.newest_image()
+        for broker_id in cluster.machines:
+            if not self.is_well(broker_id):
+                return False
+            hosted = cluster.hosted(broker_id)
+            for tp in self._world.partitions:
+                registration, replica = image.partition(tp), hosted.get(tp)
+                if registration is None or registration.leader < 0 or registration.reassigning:
+                    return False
+                if broker_id not in registration.replicas:
+                    continue
+                if broker_id not in registration.isr:
+                    return False
+                if replica is None or replica.role is None or replica.offline is not None:
+                    return False
+                if replica.role.leader_epoch != registration.leader_epoch:
+                    return False
+                if isinstance(replica.role, LeaderPartition) and not replica.role.replicas.isr.may_propose:
+                    return False
+        return True

@@ -1,0 +1,154 @@
+"""What a fault excuses: that broker and those bytes, and nobody and nothing beside them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
+from typing import Any
+
+import pytest
+from odradek.errors import CorruptRecords
+from odradek_chaos.worlds.simulated.cluster.cluster import Crash
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts
+from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.run import load as load_module
+from odradek_chaos.worlds.simulated.run.run import run_seed
+from odradek_chaos.worlds.simulated.world.world import LogWatch, World
+
+SOUND, FULL = 1, 2
+DISK_FULL = {"broker": FULL, "left_bytes": 0, "full_ms": 100}
+NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
+BROKEN = AssertionError("a broken assertion")
+
+
+def new_world() -> World:
+    loop = SimLoop(1)
+    return World(loop, expand(loop.fork_rng("plan"), Options()))
+
+
+def checks_of(world: World) -> list[str]:
+    world.loop.close()
+    return [finding.check for finding in world.findings]
+
+
+@pytest.mark.parametrize(("broker_id", "found"), [(SOUND, ["unexpected-error"]), (FULL, [])])
+def test_a_full_disk_excuses_what_its_own_broker_logs(broker_id: int, found: list[str]) -> None:
+    """An error of another broker has another cause."""
+    world = new_world()
+    logger = logging.getLogger(f"test of excuses {broker_id}")
+    logger.propagate = False
+    logger.addHandler(LogWatch(world))
+
+    async def main(ports: NodePorts) -> None:
+        logger.error("something failed")
+
+    async def story() -> None:
+        await nemesis(world, "disk-full").act(DISK_FULL)
+        world.cluster.machines[broker_id].start(main)
+        await virtual_sleep(0.01)
+
+    world.loop.run(story())
+    assert checks_of(world) == found
+
+
+def test_a_disk_in_the_wrong_machine_excuses_its_owner_too() -> None:
+    """What was done to it while two disks were swapped shows when he has it back; a third one has no part in it."""
+    world = new_world()
+    world.excuses.swap(1, 2)
+    world.excuses.disk(2)
+    world.excuses.swap(1, 2)
+    world.excuses.disk(3)
+    assert [world.excuses.has_disk(broker_id) for broker_id in (1, 2, 3)] == [True, True, True]
+    world = new_world()
+    world.excuses.swap(1, 2)
+    world.excuses.swap(1, 2)
+    world.excuses.disk(2)
+    assert [world.excuses.has_disk(broker_id) for broker_id in (1, 2, 3)] == [False, True, False]
+    world.loop.close()
+
+
+@pytest.mark.parametrize(
+    ("crash", "found"),
+    [
+        (Crash(FULL, 1, 0, NO_ROOM), []),
+        (Crash(SOUND, 1, 0, NO_ROOM), ["no-crash"]),
+        (Crash(FULL, 1, 0, BROKEN), ["no-crash"]),
+        (Crash(FULL, 1, 0, ExceptionGroup("tasks", [NO_ROOM, BROKEN])), ["no-crash"]),
+    ],
+    ids=["full", "another broker", "a mistake", "a mistake among others"],
+)
+def test_a_full_disk_excuses_the_end_that_it_makes(crash: Crash, found: list[str]) -> None:
+    """No disk breaks an assertion: such an end would have come without the fault, too."""
+    world = new_world()
+    world.loop.run(nemesis(world, "disk-full").act(DISK_FULL))
+    world.cluster.crashes.append(crash)
+    world.look_for_crashes()
+    assert checks_of(world) == found
+
+
+def test_damaged_bytes_excuse_a_broken_assertion_of_who_has_them() -> None:
+    """What is checked twice is checked for that."""
+    world = new_world()
+    world.excuses.bytes_of(FULL, "t-0")
+    world.cluster.crashes += [Crash(FULL, 1, 0, BROKEN), Crash(SOUND, 1, 0, BROKEN)]
+    world.look_for_crashes()
+    assert [finding.broker_id for finding in world.findings] == [SOUND]
+    world.loop.close()
+
+
+def test_who_ran_on_the_wrong_disk_is_excused_for_that_life() -> None:
+    """Back on its own disk a broker is like any other one."""
+    strike = Strike(800_000, "swap-disks", {"brokers": [1, 2], "wrong_ms": 50, "down_ms": 50})
+    options = Options(faults_ms=2_000, chance="none", core="never")
+    assert not run_seed(1, options, script=Script((strike,))).findings
+
+    def prepare(world: World) -> None:
+        world.later(2_000, lambda: world.cluster.crashes.append(Crash(1, 3, 0, NO_ROOM)))
+
+    found = run_seed(1, options, script=Script((strike,)), prepare=prepare).findings
+    assert [(finding.check, finding.broker_id) for finding in found] == [("no-crash", 1)]
+
+
+@pytest.mark.parametrize(("is_damaged", "found"), [(False, ["client-failed"]), (True, [])])
+def test_a_reader_may_meet_damage_only_where_bytes_were_damaged(
+    is_damaged: bool, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else is done to a disk: what is served has to be sound."""
+    world = new_world()
+    left = [CorruptRecords("t-0: a batch does not have its CRC")]
+
+    class Meets:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            if left:
+                raise left.pop()
+
+        async def __aenter__(self) -> Any:
+            await virtual_sleep(1_000)
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(load_module, "Consumer", Meets)
+
+    async def story() -> None:
+        await nemesis(world, "disk-full").act(DISK_FULL)
+        if is_damaged:
+            world.excuses.bytes_of(FULL, "t-0")
+        Load(world).start_reader()
+        await virtual_sleep(0.5)
+
+    world.loop.run(story())
+    assert checks_of(world) == found
+
+
+@pytest.mark.parametrize("seed", [5, 6, 7, 9])
+def test_what_the_audit_says_of_damaged_bytes_is_no_finding(seed: int) -> None:
+    """A bit of any file of any broker: the audit sees it, and names the copy."""
+    result = run_seed(seed, Options(faults_ms=4_000, nemeses=("flip-any", "new-disk", "kill")))
+    assert result.faults["flip-any"]
+    assert not result.findings, result.report()
