@@ -21,7 +21,7 @@ from odradek_broker.runtime.membership.controller_channel import ControllerChann
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum.node import NotLeader, QuorumNode
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.kernel.process import Process
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric

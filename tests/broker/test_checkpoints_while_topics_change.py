@@ -12,8 +12,8 @@ from odradek.descriptions import NewTopic
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas import maintenance
 from odradek_broker.runtime.replicas.maintenance import Maintenance
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.cluster import LOG_DIRECTORY, SimCluster
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.node import NodePorts
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY, SimCluster
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.formats import decode_offset_checkpoint
 from odradek_proto.topics import TopicPartition

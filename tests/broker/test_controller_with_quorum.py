@@ -9,7 +9,7 @@ from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
 from odradek_broker.runtime.quorum.node import QuorumNode
 from odradek_broker.runtime.quorum.settings import QuorumSettings
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.node import NodePorts
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_proto.transport.ports import Handlers
 
 from tests.broker.controller_cluster import CLUSTER_ID, Cluster, Member

@@ -8,8 +8,8 @@ from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.cluster import SimCluster
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.node import NodePorts
+from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode

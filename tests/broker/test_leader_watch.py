@@ -8,7 +8,7 @@ from asyncio import sleep as virtual_sleep  # on the simulated loop: no real tim
 import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.membership.leader_watch import PATIENCE_MS, LeaderWatch
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.cluster import CONTROLLER_PORT, SimCluster
+from odradek_chaos.worlds.simulated.cluster.cluster import CONTROLLER_PORT, SimCluster
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 

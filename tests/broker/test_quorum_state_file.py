@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from odradek_broker.core.quorum.messages import QuorumState
 from odradek_broker.runtime.quorum.state_file import UnreadableQuorumState, read_quorum_state, write_quorum_state
-from odradek_chaos.worlds.simulated.disk.disk.disk.disk import SimDisk
-from odradek_chaos.worlds.simulated.disk.disk.disk.files import SimFiles
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.transport.files import OsFiles
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
 from odradek_broker.config.settings import BrokerSettings
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.cluster import SimCluster
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.node import NodePorts
+from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.topics import TopicPartition
 

@@ -9,8 +9,8 @@ from typing import Any
 from odradek import Admin, NewTopic
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import TopicImage
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.cluster import SimCluster
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.node import NodePorts
+from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 
 LONG_MS = 30_000  # far longer than anything here takes

@@ -17,7 +17,8 @@ from odradek.cli.failures import USAGE, CommandFailed
 from odradek_chaos.cli.campaign_ledger import commit_here, core_digest, entry_of
 from odradek_chaos.cli.commands import Place, World, app
 from odradek_chaos.cli.interrupting import ENDS, terminable
-from odradek_chaos.worlds.simulated.campaign.campaign import Campaign, campaign
+from odradek_chaos.worlds.simulated.campaign import campaign
+from odradek_chaos.worlds.simulated.campaign.campaign import Campaign
 from odradek_chaos.worlds.simulated.plan.options import Options
 from typer.testing import CliRunner
 

@@ -11,16 +11,16 @@ import pytest
 from odradek import Admin, NewTopic
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.harness.cluster_health import (
+    ClusterHealth,
     Leadership,
-    NotWhole,
+    NotConverged,
     PartitionView,
     ReplicaEnd,
     View,
-    Whole,
     agreed,
     check_view,
     look,
-    wait_until_whole,
+    wait_until_converged,
 )
 from odradek_chaos.worlds.processes import ProcessesWorld
 from odradek_proto.topics import TopicPartition
@@ -51,7 +51,7 @@ def test_what_all_tell_is_agreed_and_has_all() -> None:
 )
 def test_a_broker_that_knows_something_else_is_named(other: View, sentence: str) -> None:
     """One that was cut off still tells of the old controller, the old leader, or a broker's life before."""
-    with pytest.raises(NotWhole, match=sentence):
+    with pytest.raises(NotConverged, match=sentence):
         agreed({1: VIEW, 2: other})
 
 
@@ -66,7 +66,7 @@ def test_a_broker_that_knows_something_else_is_named(other: View, sentence: str)
 )
 def test_what_is_missing_is_named(view: View, sentence: str) -> None:
     """A controller, a broker, a leader, a member of an ISR."""
-    with pytest.raises(NotWhole, match=sentence):
+    with pytest.raises(NotConverged, match=sentence):
         check_view(view)
 
 
@@ -83,10 +83,10 @@ def test_a_topic_is_at_rest_when_its_leader_has_committed_all_and_all_have_it(
     first: ReplicaEnd, second: ReplicaEnd, rests: bool
 ) -> None:
     """The ends of all replicas and the high watermark of the leader, broker 1, are one offset."""
-    whole = Whole(2, {1: 11, 2: 12}, VIEW.partitions, {(1, TP): first, (2, TP): second})
-    assert whole.is_at_rest("orders") is rests
-    assert whole.leaderships("orders") == {0: Leadership(1, 4)}
-    assert whole.leaderships("other") == {}
+    health = ClusterHealth(2, {1: 11, 2: 12}, VIEW.partitions, {(1, TP): first, (2, TP): second})
+    assert health.is_at_rest("orders") is rests
+    assert health.leaderships("orders") == {0: Leadership(1, 4)}
+    assert health.leaderships("other") == {}
 
 
 @pytest.fixture
@@ -106,25 +106,27 @@ def test_a_silent_or_dead_broker_is_missed_though_the_others_have_not_noticed(wo
     """The cluster's own opinion takes a session timeout; whoever asks each broker knows at once."""
 
     async def story() -> None:
-        whole = await wait_until_whole(world, timeout_s=PATIENCE_S)
+        health = await wait_until_converged(world, timeout_s=PATIENCE_S)
         async with Admin(world.bootstrap) as admin:
             await admin.create_topics([NewTopic("orders", 2, 3)])
-            whole = await wait_until_whole(world, timeout_s=PATIENCE_S, settled=lambda found: bool(found.partitions))
-            assert sorted(whole.of_topic("orders")) == [0, 1]
-            assert whole.is_at_rest("orders")
+            health = await wait_until_converged(
+                world, timeout_s=PATIENCE_S, settled=lambda found: bool(found.partitions)
+            )
+            assert sorted(health.of_topic("orders")) == [0, 1]
+            assert health.is_at_rest("orders")
             world.pause(3)
             assert len((await admin.describe_cluster()).brokers) == 3
-            with pytest.raises(NotWhole, match="no answer"):
+            with pytest.raises(NotConverged, match="no answer"):
                 await look(world, call_timeout_ms=200)
             world.resume(3)
-            await wait_until_whole(world, timeout_s=PATIENCE_S)
+            await wait_until_converged(world, timeout_s=PATIENCE_S)
             world.kill(3)
-            with pytest.raises(NotWhole, match="no answer"):
+            with pytest.raises(NotConverged, match="no answer"):
                 await look(world)
             with pytest.raises(ClusterError, match="is not whole after"):
-                await wait_until_whole(world, timeout_s=0.2)
+                await wait_until_converged(world, timeout_s=0.2)
             world.start(3)
-            after = await wait_until_whole(world, timeout_s=PATIENCE_S)
-            assert after.broker_epochs[3] > whole.broker_epochs[3]
+            after = await wait_until_converged(world, timeout_s=PATIENCE_S)
+            assert after.broker_epochs[3] > health.broker_epochs[3]
 
     asyncio.run(story())

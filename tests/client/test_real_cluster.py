@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer
 from odradek_broker.local.cluster import LocalCluster
-from odradek_chaos.harness.cluster_health import wait_until_whole
+from odradek_chaos.harness.cluster_health import wait_until_converged
 from odradek_chaos.worlds.processes import ProcessesWorld
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,10 +32,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     async def registered() -> None:
         world = ProcessesWorld(made)
         # A fenced broker is no member of a new partition's ISR, and then the next kill may take the only one.
-        await wait_until_whole(world, timeout_s=60)
+        await wait_until_converged(world, timeout_s=60)
         async with Admin(made.bootstrap, bootstrap_timeout_ms=60_000) as admin:
             await admin.create_topics([NewTopic(topic, 2, 3) for topic in TOPICS])
-        await wait_until_whole(world, timeout_s=60, settled=lambda whole: all(map(whole.of_topic, TOPICS)))
+        await wait_until_converged(world, timeout_s=60, settled=lambda whole: all(map(whole.of_topic, TOPICS)))
 
     try:
         made.start_all()
@@ -65,7 +65,7 @@ def test_killed_leaders_cost_nothing_but_time(cluster: LocalCluster) -> None:
                 await producer.send("orders", str(written), partition=0)
                 written += 1
                 cluster.start(leader)
-                await wait_until_whole(ProcessesWorld(cluster), timeout_s=60)
+                await wait_until_converged(ProcessesWorld(cluster), timeout_s=60)
             seen = [int(record.value or b"") async for record in consumer.records(until="end")]
             assert seen == list(range(written))
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from odradek import Admin, NewTopic, Producer
-from odradek_chaos.harness.cluster_health import Whole, wait_until_whole
+from odradek_chaos.harness.cluster_health import ClusterHealth, wait_until_converged
 from odradek_chaos.harness.kills import KillHarness, Outcome, Plan, report
 from odradek_chaos.harness.topics import create_topic
 from odradek_chaos.worlds.compose import ComposeWorld
@@ -50,13 +50,15 @@ def world(project: Project) -> ComposeWorld:
         for node_id in found.nodes:
             if fault.suffers(found, node_id):
                 fault.repair(found, node_id)
-    until_whole(found)
+    until_converged(found)
     return found
 
 
-def until_whole(world: ComposeWorld, settled: Callable[[Whole], bool] = lambda whole: True) -> Whole:
+def until_converged(
+    world: ComposeWorld, settled: Callable[[ClusterHealth], bool] = lambda health: True
+) -> ClusterHealth:
     """Until every broker sees a whole cluster, of which the condition holds, too."""
-    return asyncio.run(wait_until_whole(world, timeout_s=PATIENCE_S, settled=settled))
+    return asyncio.run(wait_until_converged(world, timeout_s=PATIENCE_S, settled=settled))
 
 
 def chaos(project: Project, *words: str) -> list[dict[str, Any]]:
@@ -157,17 +159,17 @@ def test_a_broker_that_dies_by_itself_comes_back(project: Project, world: Compos
     if os.geteuid() != 0:
         pytest.skip("only root may signal a container's process")
     asyncio.run(create_and_write(project.bootstrap, "died"))
-    before, whole = world.place(2)["pid"], until_whole(world)
+    before, health = world.place(2)["pid"], until_converged(world)
     os.kill(int(before), signal.SIGKILL)
-    epoch = whole.broker_epochs[2]
-    until_whole(world, lambda after: after.broker_epochs[2] > epoch)  # each life of a broker has a higher one
+    epoch = health.broker_epochs[2]
+    until_converged(world, lambda after: after.broker_epochs[2] > epoch)  # each life of a broker has a higher one
     assert world.place(2)["pid"] != before
 
 
 def test_the_command_strikes_a_broker_by_its_role(project: Project, world: ComposeWorld) -> None:
     """The leader is cut off and killed there; started again, it is found by its name though its network was gone."""
     asyncio.run(create_and_write(project.bootstrap, "struck"))
-    until_whole(world)  # or the broker that the command asks may not have heard of the topic
+    until_converged(world)  # or the broker that the command asks may not have heard of the topic
     (cut,) = chaos(project, "cut", "--leader", "struck/0")
     assert cut["action"] == "cut off"
     assert cut["container"] == world.place(cut["broker"])["container"]
@@ -176,7 +178,7 @@ def test_the_command_strikes_a_broker_by_its_role(project: Project, world: Compo
     assert not world.running(cut["broker"])
     (started,) = chaos(project, "restart", "--wait", "--timeout", str(PATIENCE_S))
     assert started["broker"] == cut["broker"]
-    until_whole(world)
+    until_converged(world)
     assert chaos(project, "heal") == []
     assert chaos(project, "resume") == []
 
@@ -185,7 +187,7 @@ def test_the_volumes_of_stopped_brokers_agree(project: Project, world: ComposeWo
     """The workload's ledger and all that the tests before wrote: a controlled stop, then Spark finds nothing."""
     until_healthy(world)  # or compose does not start what depends on them
     project("run", "--rm", "workload", ODRADEK_WORKLOAD_COUNT=str(LEDGER_RECORDS))
-    until_whole(world, lambda whole: whole.is_at_rest("ledger"))
+    until_converged(world, lambda health: health.is_at_rest("ledger"))
     project("stop", "--timeout", str(PATIENCE_S))  # the file's 30 s are for a machine that is not busy
     for node_id in world.nodes:
         assert world.exit_status(node_id) == 0

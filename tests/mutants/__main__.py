@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.mutants.fork_server import MutantTask, judge_all
 from tests.mutants.generated import CORE, Generated, generate
-from tests.mutants.nursery import Trial, judge_all
 from tests.mutants.reach import Reach, read, trace
 from tests.mutants.tree import Patch, applied, patches
 from tests.mutants.verdict import Journal, Verdict
@@ -28,7 +28,7 @@ TESTS = ("tests/scripts", "tests/broker")
 PATIENCE_S = 900  # for one mutant; whoever takes longer stands still, and that is noticed, too
 
 
-def trial_of_patch(patch: Patch, reach: Reach, arguments: argparse.Namespace) -> Trial:
+def trial_of_patch(patch: Patch, reach: Reach, arguments: argparse.Namespace) -> MutantTask:
     """Seeds first. The tests that come by what a patch changes are the first ones, and since it may be seen from
     elsewhere, all others follow.
     """
@@ -36,29 +36,29 @@ def trial_of_patch(patch: Patch, reach: Reach, arguments: argparse.Namespace) ->
     tests = reach.tests_of(patch.path, lines)
     tests += reach.others(tests)
     stages = tuple(stage for stage in ("seeds", "tests") if stage in arguments.stages)
-    return Trial(
+    return MutantTask(
         patch.name, patch.area, patch.breaks, patch.path, text, stages, {test: reach.seconds[test] for test in tests},
         patch.options, range(1, arguments.seeds + 1), arguments.limit, PATIENCE_S,
     )  # fmt: skip
 
 
-def trial_of_generated(mutant: Generated, reach: Reach, arguments: argparse.Namespace) -> Trial:
+def trial_of_generated(mutant: Generated, reach: Reach, arguments: argparse.Namespace) -> MutantTask:
     """The tests that come by its statement: no other can see it. Then seeds."""
     tests = {test: reach.seconds[test] for test in reach.tests_of(mutant.path, mutant.lines)}
     stages = tuple(stage for stage in ("tests", "seeds") if stage in arguments.stages)
-    return Trial(
+    return MutantTask(
         mutant.name, "generated", mutant.change, mutant.path, mutant.text, stages, tests, ("",),
         range(1, arguments.seeds + 1), arguments.limit, PATIENCE_S,
     )  # fmt: skip
 
 
-def run_all(trials: Sequence[Trial], arguments: argparse.Namespace) -> list[Verdict]:
+def run_all(trials: Sequence[MutantTask], arguments: argparse.Namespace) -> list[Verdict]:
     """Judge all, `--jobs` at a time, and print verdicts as they come. What the journal knows is not judged again."""
     journal = Journal(arguments.journal)
     verdicts: list[Verdict] = []
-    waiting: list[Trial] = []
+    waiting: list[MutantTask] = []
 
-    def say(trial: Trial, verdict: Verdict) -> None:
+    def say(trial: MutantTask, verdict: Verdict) -> None:
         journal.note(trial.digest, verdict)
         verdicts.append(verdict)
         print(verdict.line(), flush=True)

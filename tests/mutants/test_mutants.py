@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.fork_server import differences
 from tests.mutants.generated import CORE, _changes, generate
-from tests.mutants.nursery import differences
 from tests.mutants.tree import ROOT, BadPatch, Patch, applied, load, marked, patches
 
 AREAS = {

@@ -12,8 +12,8 @@ import pytest
 from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS
 from odradek_broker.core.partition import high_watermark
 
+from tests.mutants.fork_server import ForkServer, Life, MutantTask, become, differences, functions_of_the_broker
 from tests.mutants.generated import generate
-from tests.mutants.nursery import Life, Nursery, Trial, become, differences, functions_of_the_broker
 from tests.mutants.reach import Reach, trace
 from tests.mutants.tree import ROOT
 from tests.mutants.verdict import Journal, Verdict
@@ -113,28 +113,30 @@ def test_what_objects_to_the_unchanged_sources_catches_no_mutant(
 ) -> None:
     """A seed that finds something anyway, and a fork that breaks anyway."""
     said: list[Verdict] = []
-    nursery = Nursery([], 1, lambda trial, verdict: said.append(verdict))
-    trial = Trial("by hand", "isr", "it", HIGH_WATERMARK, "text", ("seeds",), {}, ("",), range(1), 1.0, 9)
+    server = ForkServer([], 1, lambda trial, verdict: said.append(verdict))
+    trial = MutantTask("by hand", "isr", "it", HIGH_WATERMARK, "text", ("seeds",), {}, ("",), range(1), 1.0, 9)
 
     def ends(life: Life, by: str) -> None:
         target = tmp_path / "fork.json"
         target.write_text(json.dumps({"check": "it", "by": by, "seeds": 1, "seed": 3, "run": "", "reached": True}))
-        nursery._living[1] = (life, target, time.monotonic())
-        nursery._bury(1, 0)
+        server._living[1] = (life, target, time.monotonic())
+        server._bury(1, 0)
 
     ends(Life(trial, trial), by)
     if of_the_unchanged is not None:
-        (doubt,) = nursery._waiting
+        (doubt,) = server._waiting
         assert not doubt.tries.path
         assert not said
-        ends(nursery._waiting.pop(), of_the_unchanged)
-    assert not nursery._waiting
+        ends(server._waiting.pop(), of_the_unchanged)
+    assert not server._waiting
     assert [verdict.caught for verdict in said] == [caught]
 
 
 def test_the_journal_knows_what_was_judged_before(tmp_path: Path) -> None:
     """The same mutant and the same stages; another text or other stages are judged anew."""
-    trial = Trial("by hand", "isr", "it", HIGH_WATERMARK, "text", ("tests",), {"test_it": 0.1}, ("",), range(1), 1.0, 9)
+    trial = MutantTask(
+        "by hand", "isr", "it", HIGH_WATERMARK, "text", ("tests",), {"test_it": 0.1}, ("",), range(1), 1.0, 9
+    )
     verdict = Verdict("by hand", "isr", "it", "test_it", "tests", 0, True, 0.5)
     Journal(tmp_path / "journal.jsonl").note(trial.digest, verdict)
     journal = Journal(tmp_path / "journal.jsonl")

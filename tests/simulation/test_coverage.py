@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from odradek_chaos.worlds.simulated.cluster.timeline import Moment
+from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.world.world import World
@@ -32,6 +32,6 @@ def test_an_event_counts_for_what_its_branch_says(event: str, facts: dict[str, A
     """A last member that nobody lets lead is no leader that was the whole ISR."""
     loop = SimLoop(1)
     world = World(loop, expand(loop.fork_rng("plan"), Options()))
-    world.reach.on_moment(Moment(0, 1, event, "t-0", facts))
+    world.coverage.on_event(TimelineEvent(0, 1, event, "t-0", facts))
     loop.close()
-    assert {*world.luck.branches} == reached
+    assert {*world.buggify.branches} == reached

@@ -9,7 +9,7 @@ import pytest
 from odradek_chaos.worlds.simulated.crash import checks as crash_checks
 from odradek_chaos.worlds.simulated.crash.checks import Bench, judge
 from odradek_chaos.worlds.simulated.crash.drivers import ORDERS
-from odradek_chaos.worlds.simulated.crash.durability import Owed, Promises
+from odradek_chaos.worlds.simulated.crash.durability import DurabilityModel, Owed
 from odradek_chaos.worlds.simulated.crash.model import DiskModel
 from odradek_chaos.worlds.simulated.crash.states import crash_states
 from odradek_chaos.worlds.simulated.crash.stories import told
@@ -21,13 +21,13 @@ FIRST, RECORDS = 5, 4
 
 def judged(name: str, owed: Owed | None = None) -> list[str]:
     """What is wrong with what a whole story has written, or with that beside what is owed."""
-    teller, model = told(name), DiskModel()
-    for operation in teller.operations:
+    driver, model = told(name), DiskModel()
+    for operation in driver.operations:
         model.apply(operation)
-    promises = Promises(teller.operations, teller.bench.root)
+    promises = DurabilityModel(driver.operations, driver.bench.root)
     *_, whole = crash_states(model, random.Random(0), 1)
-    last = len(teller.operations) - 1
-    return judge(whole, promises, owed or promises.owed_at(last), last, teller.bench)
+    last = len(driver.operations) - 1
+    return judge(whole, promises, owed or promises.owed_at(last), last, driver.bench)
 
 
 @pytest.mark.parametrize("name", ["clean_ends", "metadata_snapshots"])

@@ -109,8 +109,8 @@ def test_many_writes_have_all_extremes_and_stay_few() -> None:
 
 def test_a_recording_can_be_saved_and_tried_again() -> None:
     """The same bytes, the same states."""
-    teller = told("votes")
-    again = load(save(teller.operations))
-    assert again == teller.operations
-    first, second = (explore(each, teller.bench, per_point=10) for each in (teller.operations, again))
+    driver = told("votes")
+    again = load(save(driver.operations))
+    assert again == driver.operations
+    first, second = (explore(each, driver.bench, per_point=10) for each in (driver.operations, again))
     assert first == second

@@ -33,8 +33,8 @@ def lose_power(
     inside: float = 0.0,
     wanted: str | None = None,
 ) -> Exploration:
-    teller = told(name, MODES[mode])
-    return explore(teller.operations, teller.bench, per_point=per_point, points=points, inside=inside, wanted=wanted)
+    driver = told(name, MODES[mode])
+    return explore(driver.operations, driver.bench, per_point=per_point, points=points, inside=inside, wanted=wanted)
 
 
 def do_nothing(*_: object) -> None:
@@ -60,8 +60,8 @@ def cut_without_fsync(segment: Segment) -> None:
 
 
 def undo_cuts(name: str, segment_bytes: int, points: int | None, wanted: str | None = None) -> Exploration:
-    teller = told(name, LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60))
-    return explore(teller.operations, teller.bench, per_point=4, points=points, wanted=wanted)
+    driver = told(name, LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60))
+    return explore(driver.operations, driver.bench, per_point=4, points=points, wanted=wanted)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_very_many_crash_states_are_recovered_from(capsys: pytest.CaptureFixture
     for segment_bytes in SEGMENT_SIZES:
         settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=0, segment_ms=1 << 60)
         for name in STORIES:
-            teller = told(name, settings)
-            total.add(explore(teller.operations, teller.bench, seed=segment_bytes, per_point=4, points=30))
+            driver = told(name, settings)
+            total.add(explore(driver.operations, driver.bench, seed=segment_bytes, per_point=4, points=30))
     for seed in range(100, 112):
         operations, bench = record_seed(seed)
         total.add(explore(operations, bench, seed=seed, points=100, per_point=12))

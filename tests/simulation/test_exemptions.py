@@ -1,4 +1,4 @@
-"""What a fault excuses: that broker and those bytes, and nobody and nothing beside them."""
+"""What a fault exemptions: that broker and those bytes, and nobody and nothing beside them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.run import load as load_module
 from odradek_chaos.worlds.simulated.run.load import Load
-from odradek_chaos.worlds.simulated.run.run import load as load_module
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import LogWatch, World
 
@@ -40,7 +40,7 @@ def checks_of(world: World) -> list[str]:
 def test_a_full_disk_excuses_what_its_own_broker_logs(broker_id: int, found: list[str]) -> None:
     """An error of another broker has another cause."""
     world = new_world()
-    logger = logging.getLogger(f"test of excuses {broker_id}")
+    logger = logging.getLogger(f"test of exemptions {broker_id}")
     logger.propagate = False
     logger.addHandler(LogWatch(world))
 
@@ -59,16 +59,16 @@ def test_a_full_disk_excuses_what_its_own_broker_logs(broker_id: int, found: lis
 def test_a_disk_in_the_wrong_machine_excuses_its_owner_too() -> None:
     """What was done to it while two disks were swapped shows when he has it back; a third one has no part in it."""
     world = new_world()
-    world.excuses.swap(1, 2)
-    world.excuses.disk(2)
-    world.excuses.swap(1, 2)
-    world.excuses.disk(3)
-    assert [world.excuses.has_disk(broker_id) for broker_id in (1, 2, 3)] == [True, True, True]
+    world.exemptions.swapped(1, 2)
+    world.exemptions.tampered_with(2)
+    world.exemptions.swapped(1, 2)
+    world.exemptions.tampered_with(3)
+    assert [world.exemptions.has_disk(broker_id) for broker_id in (1, 2, 3)] == [True, True, True]
     world = new_world()
-    world.excuses.swap(1, 2)
-    world.excuses.swap(1, 2)
-    world.excuses.disk(2)
-    assert [world.excuses.has_disk(broker_id) for broker_id in (1, 2, 3)] == [False, True, False]
+    world.exemptions.swapped(1, 2)
+    world.exemptions.swapped(1, 2)
+    world.exemptions.tampered_with(2)
+    assert [world.exemptions.has_disk(broker_id) for broker_id in (1, 2, 3)] == [False, True, False]
     world.loop.close()
 
 
@@ -94,7 +94,7 @@ def test_a_full_disk_excuses_the_end_that_it_makes(crash: Crash, found: list[str
 def test_damaged_bytes_excuse_a_broken_assertion_of_who_has_them() -> None:
     """What is checked twice is checked for that."""
     world = new_world()
-    world.excuses.bytes_of(FULL, "t-0")
+    world.exemptions.damaged_bytes(FULL, "t-0")
     world.cluster.crashes += [Crash(FULL, 1, 0, BROKEN), Crash(SOUND, 1, 0, BROKEN)]
     world.look_for_crashes()
     assert [finding.broker_id for finding in world.findings] == [SOUND]
@@ -138,7 +138,7 @@ def test_a_reader_may_meet_damage_only_where_bytes_were_damaged(
     async def story() -> None:
         await nemesis(world, "disk-full").act(DISK_FULL)
         if is_damaged:
-            world.excuses.bytes_of(FULL, "t-0")
+            world.exemptions.damaged_bytes(FULL, "t-0")
         Load(world).start_reader()
         await virtual_sleep(0.5)
 

@@ -15,14 +15,14 @@ from odradek_chaos.worlds.simulated.faults.damage import Damage
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.buggify import BRANCHES, POINTS
 from odradek_chaos.worlds.simulated.plan.kinds import KINDS, TABLE, Owed
-from odradek_chaos.worlds.simulated.plan.options import Options, Promises, expand
+from odradek_chaos.worlds.simulated.plan.options import Expectations, Options, expand
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
 ROOT = Path(__file__).parent.parent.parent
 FAULTS_MS = 2_000
 SEEDS = 18  # at most, until every kind of a family has struck
-SURVIVED = (Owed.ALWAYS, Owed.CALM)
+SURVIVED = (Owed.ALWAYS, Owed.QUIESCENT)
 CAST = Cast(Options().partitions, Options().writers)
 FAMILIES = sorted({kind.family for kind in TABLE if kind.owed in SURVIVED})
 
@@ -131,15 +131,15 @@ def test_every_chance_point_of_the_product_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     ("options", "owed"),
     [
-        (Options(), Promises()),
-        (Options(nemeses=("wipe",)), Promises()),
-        (Options(nemeses=("blackout",)), Promises(keeps_records=False)),
-        (Options(nemeses=("blackout",), strict=True), Promises()),
-        (Options(nemeses=("blackout",), fsync="before-ack"), Promises()),
-        (Options(nemeses=("wipe",), min_insync_replicas=1), Promises(keeps_records=False)),
-        (Options(nemeses=("new-disk",)), Promises(keeps_records=False, recovers=False)),
+        (Options(), Expectations()),
+        (Options(nemeses=("wipe",)), Expectations()),
+        (Options(nemeses=("blackout",)), Expectations(keeps_records=False)),
+        (Options(nemeses=("blackout",), strict=True), Expectations()),
+        (Options(nemeses=("blackout",), fsync="before-ack"), Expectations()),
+        (Options(nemeses=("wipe",), min_insync_replicas=1), Expectations(keeps_records=False)),
+        (Options(nemeses=("new-disk",)), Expectations(keeps_records=False, recovers=False)),
     ],
 )
-def test_what_is_owed_follows_from_the_faults_and_the_settings(options: Options, owed: Promises) -> None:
+def test_what_is_owed_follows_from_the_faults_and_the_settings(options: Options, owed: Expectations) -> None:
     """The table of docs/guarantees.md, as the runs use it."""
-    assert options.promises == owed
+    assert options.expectations == owed

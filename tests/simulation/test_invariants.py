@@ -13,12 +13,12 @@ from odradek_chaos.worlds.simulated.checks import catalogue, isr, leaders, logs,
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndTold
 from odradek_chaos.worlds.simulated.checks.history import Batch
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
-from odradek_chaos.worlds.simulated.checks.seen import METADATA, RemoteSeen
+from odradek_chaos.worlds.simulated.checks.state import METADATA, RemoteState
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.values import replace
 
-from tests.simulation.seen_by_hand import (
+from tests.simulation.states_by_hand import (
     ALONE,
     BEHIND_A_LAST_MEMBER,
     FOLLOWER,
@@ -128,7 +128,7 @@ def not_flushed(broken: bool) -> list[Violation]:
 
 @case(watermarks.TruncateSafe)
 def truncates(broken: bool) -> list[Violation]:
-    return list(watermarks.TruncateSafe().on_moment(everything(), moment("truncated", 2, to=7 if broken else 8)))
+    return list(watermarks.TruncateSafe().on_event(everything(), moment("truncated", 2, to=7 if broken else 8)))
 
 
 @case(watermarks.AcknowledgedBelowHighWatermark)
@@ -175,14 +175,14 @@ def incomplete_leader(broken: bool) -> list[Violation]:
 def older_epoch(broken: bool) -> list[Violation]:
     invariant, now = leaders.OlderEpochNeverAccepted(), everything()
     assert not told(invariant, now, replace(FOLLOWER, leader_epoch=4 if broken else 5), None)
-    before = replace(LEADER, remotes={2: RemoteSeen(8, 1)})
-    return told(invariant, now, replace(LEADER, remotes={2: RemoteSeen(9, 1)}), before)
+    before = replace(LEADER, remotes={2: RemoteState(8, 1)})
+    return told(invariant, now, replace(LEADER, remotes={2: RemoteState(9, 1)}), before)
 
 
 @case(leaders.StaleIncarnationNeverCounts)
 def stale_incarnation(broken: bool) -> list[Violation]:
-    before = replace(LEADER, remotes={2: RemoteSeen(8, 11)})
-    seen = replace(LEADER, remotes={2: RemoteSeen(9, 10 if broken else 12)})
+    before = replace(LEADER, remotes={2: RemoteState(8, 11)})
+    seen = replace(LEADER, remotes={2: RemoteState(9, 10 if broken else 12)})
     now = everything()
     now.images[1] = image(REGISTRATION, broker_epoch=11)
     return told(leaders.StaleIncarnationNeverCounts(), now, seen, before)

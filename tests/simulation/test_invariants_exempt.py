@@ -1,4 +1,4 @@
-"""What an invariant excuses, and how little beside it is one violation more."""
+"""What an invariant exemptions, and how little beside it is one violation more."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from odradek_broker.core.partition.producers import CachedBatch, ProducerEntry, 
 from odradek_chaos.worlds.simulated.checks import isr, leaders, logs, quorum, requests, watermarks
 from odradek_chaos.worlds.simulated.checks.exchanges import EndHeard, EndTold, VoteGranted
 from odradek_chaos.worlds.simulated.checks.history import Batch
-from odradek_chaos.worlds.simulated.checks.seen import METADATA, QuorumSeen, RemoteSeen
+from odradek_chaos.worlds.simulated.checks.state import METADATA, QuorumNodeState, RemoteState
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.values import replace
 
-from tests.simulation.seen_by_hand import (
+from tests.simulation.states_by_hand import (
     ALONE,
     BEHIND_A_LAST_MEMBER,
     FOLLOWER,
@@ -41,8 +41,8 @@ def test_a_member_that_the_controller_dropped_is_none(known: int, found: int) ->
 
 @pytest.mark.parametrize(("position", "found"), [(8, 0), (7, 1)], ids=["waited for it", "ran ahead"])
 def test_a_leader_that_has_not_heard_who_was_dropped_still_waits_for_him(position: int, found: int) -> None:
-    """What the controller did elsewhere excuses no rise past what the leader was told of a member."""
-    leader = replace(LEADER, partition_epoch=6, remotes={2: RemoteSeen(position, 1)})
+    """What the controller did elsewhere exemptions no rise past what the leader was told of a member."""
+    leader = replace(LEADER, partition_epoch=6, remotes={2: RemoteState(position, 1)})
     now = everything(leader, replace(FOLLOWER, log_end_offset=7), of=ALONE)
     before = replace(leader, high_watermark=7)
     assert len(told(watermarks.HighWatermarkOnEveryIsrMember(), now, leader, before)) == found
@@ -77,9 +77,9 @@ def test_a_disk_that_lies_about_its_flushes_is_not_held_against_the_broker() -> 
 @pytest.mark.parametrize(("has_read", "found"), [(10, 0), (11, 1)], ids=["not read of yet", "read of"])
 def test_an_older_process_may_ask_until_the_leader_has_read_of_the_newer_one(has_read: int, found: int) -> None:
     """R-38 compares with the metadata: the newer one may have asked before these were read."""
-    now, before = everything(), replace(LEADER, remotes={2: RemoteSeen(8, 11)})
+    now, before = everything(), replace(LEADER, remotes={2: RemoteState(8, 11)})
     now.images[1] = image(REGISTRATION, broker_epoch=has_read)
-    seen = replace(LEADER, remotes={2: RemoteSeen(9, 10)})
+    seen = replace(LEADER, remotes={2: RemoteState(9, 10)})
     assert len(told(leaders.StaleIncarnationNeverCounts(), now, seen, before)) == found
 
 
@@ -99,7 +99,7 @@ def test_who_leads_on_in_a_new_epoch_is_compared_anew() -> None:
     ids=["another leader", "left and came back", "left"],
 )
 def test_one_change_is_too_few_to_leave_an_isr_and_come_back(then: PartitionRegistration, found: int) -> None:
-    """That a partition has changed in some way excuses no member of its ISR that registered anew."""
+    """That a partition has changed in some way exemptions no member of its ISR that registered anew."""
     after = image(then, incarnation=b"b", offset=10)
     after.brokers[1] = image(then).brokers[1]
     assert len(list(isr.UncleanExclusion().on_image(everything(), 1, after, image(REGISTRATION)))) == found
@@ -180,7 +180,7 @@ def test_a_deposed_leader_may_learn_late_what_its_epoch_had_committed(epoch: int
     ("told", "found"),
     [
         (EndTold(2, T, 6, 9, 9, by_fetch=False), 0),
-        (EndTold(2, T, 6, 8, 8, by_fetch=True), 1),  # its epoch has begun: nothing excuses it
+        (EndTold(2, T, 6, 8, 8, by_fetch=True), 1),  # its epoch has begun: nothing exemptions it
         (EndTold(3, T, 4, 5, 3, by_fetch=False), 0),  # it has not heard yet that it was replaced
         (EndTold(3, T, 4, 3, 3, by_fetch=False), 1),  # but it told more itself
         (EndTold(3, T, 4, 3, 3, by_fetch=True), 0),  # before this answer, which waited for a slow disk
@@ -239,7 +239,7 @@ def test_a_snapshot_is_named_by_the_epoch_of_its_last_record(epoch: int, found: 
     files = SimFiles(now.disks[1], SimLoop(1), random.Random(2))
     files.makedirs(f"/data/{METADATA}")
     files.open(f"/data/{METADATA}/{7:020d}-{epoch:010d}.checkpoint", create=True)
-    seen = QuorumSeen(1, 1, 5, 8, 8, False)
+    seen = QuorumNodeState(1, 1, 5, 8, 8, False)
     assert not list(invariant.on_quorum(now, seen, None))
     history = now.history(METADATA)
     history.view(1).batches = [
@@ -254,6 +254,6 @@ def test_a_snapshot_that_is_being_installed_is_known_by_where_the_log_starts(sta
     """Its event may be missing, of a node whose disk is full. A node's own snapshots end at its high watermark."""
     now, invariant = everything(), logs.MetadataLogMatching()
     now.history(METADATA).view(1).batches = [Batch(0, 8, 3, 0, -1, -1, -1)]
-    before = QuorumSeen(1, 1, 3, 8, 8, False, 4)
-    told = list(invariant.on_quorum(now, QuorumSeen(1, 1, 3, 9, 9, False, start), before))
+    before = QuorumNodeState(1, 1, 3, 8, 8, False, 4)
+    told = list(invariant.on_quorum(now, QuorumNodeState(1, 1, 3, 9, 9, False, start), before))
     assert bool(told) == (start == 8), told

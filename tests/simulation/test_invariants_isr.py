@@ -6,10 +6,10 @@ import pytest
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_chaos.worlds.simulated.checks import isr
 from odradek_chaos.worlds.simulated.checks.invariant import Change, changes_of
-from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
+from odradek_chaos.worlds.simulated.checks.state import ReplicaState
 from odradek_proto.values import replace
 
-from tests.simulation.seen_by_hand import ALONE, LEADER, REGISTRATION, everything, image, told
+from tests.simulation.states_by_hand import ALONE, LEADER, REGISTRATION, everything, image, told
 
 ELIGIBLE = (3,)
 
@@ -97,7 +97,7 @@ def test_who_ended_uncleanly_is_no_longer_eligible_when_it_registers(
     ],
 )
 def test_a_leader_waits_for_no_fewer_and_without_a_proposal_for_no_more(
-    seen: ReplicaSeen, of: PartitionRegistration, found: int
+    seen: ReplicaState, of: PartitionRegistration, found: int
 ) -> None:
     """W-5. Whatever it hears of first, its own state or the controller's, the comparison is the same."""
     invariant, before = isr.MaximalIsrSuperset(), replace(seen, isr=(), maximal_isr=())

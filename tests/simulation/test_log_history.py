@@ -7,7 +7,7 @@ import random
 import pytest
 from odradek_chaos.worlds.simulated.checks.at_rest import logs_at_rest
 from odradek_chaos.worlds.simulated.checks.history import PartitionHistory
-from odradek_chaos.worlds.simulated.checks.seen import Everything, ReplicaSeen
+from odradek_chaos.worlds.simulated.checks.state import ClusterState, ReplicaState
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
@@ -145,8 +145,8 @@ def test_the_end_of_the_story_sees_what_changed_behind_the_newest_batch(
     first: bytes, second: bytes, found: list[str]
 ) -> None:
     """All was read and fine; later something changes that nobody looks at again."""
-    now, mine = Everything(), disk(A, B, C)
-    now.disks[FIRST], now.replicas[FIRST, "t-0"] = mine, ReplicaSeen(FIRST, 1, "t-0", 1, 3, 3)
+    now, mine = ClusterState(), disk(A, B, C)
+    now.disks[FIRST], now.replicas[FIRST, "t-0"] = mine, ReplicaState(FIRST, 1, "t-0", 1, 3, 3)
     assert look(now.history("t-0"), FIRST, mine, 3, 3) is None
     disk(first, second, C, found=mine)
     assert [check for check, _ in logs_at_rest(now)] == found

@@ -10,12 +10,12 @@ from odradek_broker.core.partition.messages import IsrProposal
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.world import quiescence
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
-from odradek_chaos.worlds.simulated.world.world import quiescence as calm
 from odradek_proto.topics import TopicPartition
 
 
-def test_nothing_is_calm_while_a_change_of_an_isr_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_quiescent_while_a_change_of_an_isr_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Full ISRs in the metadata say nothing of what a leader has asked for, or a controller has written and no more.
 
     A machine that loses its power then may turn out to have been the only member.
@@ -27,11 +27,11 @@ def test_nothing_is_calm_while_a_change_of_an_isr_is_under_way(monkeypatch: pyte
         world.cluster.start_all()
         await Load(world).create_topic()
         await virtual_sleep(1)
-        assert world.calm.is_calm()
+        assert world.quiescence.is_quiescent()
         with monkeypatch.context() as controller:
-            controller.setattr(calm, "undecided", lambda world: 1)
-            assert not world.calm.is_calm()
-        assert world.calm.is_calm()
+            controller.setattr(quiescence, "undecided", lambda world: 1)
+            assert not world.quiescence.is_quiescent()
+        assert world.quiescence.is_quiescent()
         roles = [
             replica.role
             for broker_id in world.cluster.machines
@@ -41,7 +41,7 @@ def test_nothing_is_calm_while_a_change_of_an_isr_is_under_way(monkeypatch: pyte
         leader = roles[0]
         partition = TopicPartition(TOPIC, 0)
         leader.replicas.isr.propose(IsrProposal(bytes(16), partition, leader.leader_epoch, leader.partition_epoch, ()))
-        assert not world.calm.is_calm()
+        assert not world.quiescence.is_quiescent()
         for machine in (*world.cluster.machines.values(), *world.cluster.clients):
             machine.kill()
         await virtual_sleep(0.001)

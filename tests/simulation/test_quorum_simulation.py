@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from _pytest.mark import ParameterSet
 from odradek_broker.runtime.quorum.node import QuorumNode, QuorumSettings
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.node import NodePorts, SimNode
+from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric

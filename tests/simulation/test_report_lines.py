@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
-from odradek_chaos.worlds.simulated.cluster.timeline import Moment, Timeline
+from odradek_chaos.worlds.simulated.cluster.timeline import Timeline, TimelineEvent
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.world.board import EVENT_WIDTH, Board, fitted
 
@@ -23,7 +23,10 @@ def test_a_line_that_was_cut_says_so_and_a_file_has_all_of_it() -> None:
     """An event with many facts; a short one and a command that is to be pasted are left as they are."""
     timeline = Timeline(SimCluster(SimLoop(1)))
     facts = {f"fact{number}": number for number in range(20)}
-    timeline.moments += [Moment(1_000_000, 1, "truncated", "t-0", facts), Moment(2_000_000, 0, "!kill", "", {"on": 1})]
+    timeline.moments += [
+        TimelineEvent(1_000_000, 1, "truncated", "t-0", facts),
+        TimelineEvent(2_000_000, 0, "!kill", "", {"on": 1}),
+    ]
     header, names, long, short = Board().screen(timeline, "t-0", 2_000_000, [1])
     assert long.endswith("fact18=18 fact19=19")
     report = "\n".join([header, names, long, short, "", COMMAND])

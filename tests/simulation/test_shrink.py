@@ -6,7 +6,7 @@ from dataclasses import asdict
 from random import Random
 
 import pytest
-from odradek_chaos.worlds.simulated.campaign.campaign import shrink
+from odradek_chaos.worlds.simulated.campaign import shrink
 from odradek_chaos.worlds.simulated.campaign.shrink import Shrinker, Shrunk
 from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster

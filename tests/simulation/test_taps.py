@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered
 from odradek_chaos.worlds.simulated.checks.requests import OtherEpochsRefused
-from odradek_chaos.worlds.simulated.checks.seen import Everything
-from odradek_chaos.worlds.simulated.observe.taps import QuorumEar
+from odradek_chaos.worlds.simulated.checks.state import ClusterState
+from odradek_chaos.worlds.simulated.observe.taps import QuorumTap
 from odradek_proto.v1 import quorum_pb2
 
 
@@ -17,10 +17,10 @@ from odradek_proto.v1 import quorum_pb2
 def test_a_node_that_ends_while_it_answers_has_known_its_epoch(asked: int, known_then: int, found: int) -> None:
     """A fetch that waited until then is no request of an epoch that nobody knew; others still are."""
     heard: list[Answered] = []
-    ears: Any = SimpleNamespace(broker_id=1, quorum_epoch=36, watcher=SimpleNamespace(answered=heard.append))
-    ear = QuorumEar(ears, "Fetch")
-    ear.asked(quorum_pb2.QuorumFetchRequest(current_leader_epoch=asked).SerializeToString())
-    ears.quorum_epoch = known_then
-    ear.answered(quorum_pb2.QuorumFetchResponse().SerializeToString())
+    taps: Any = SimpleNamespace(broker_id=1, quorum_epoch=36, watcher=SimpleNamespace(answered=heard.append))
+    tap = QuorumTap(taps, "Fetch")
+    tap.asked(quorum_pb2.QuorumFetchRequest(current_leader_epoch=asked).SerializeToString())
+    taps.quorum_epoch = known_then
+    tap.answered(quorum_pb2.QuorumFetchResponse().SerializeToString())
     (answered,) = heard
-    assert len(list(OtherEpochsRefused().on_answered(Everything(), answered))) == found
+    assert len(list(OtherEpochsRefused().on_answered(ClusterState(), answered))) == found

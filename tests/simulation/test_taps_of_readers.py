@@ -1,4 +1,4 @@
-"""What the ear at a reader takes for an end that fell: only answers to the question that the reader asked."""
+"""What the tap at a reader takes for an end that fell: only answers to the question that the reader asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from odradek_chaos.worlds.simulated.checks.exchanges import EndHeard
-from odradek_chaos.worlds.simulated.observe.taps import ClientEars, ReadingEar
+from odradek_chaos.worlds.simulated.observe.taps import ClientTaps, ConsumerFetchTap
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.v1 import broker_pb2
 
@@ -32,28 +32,28 @@ def heard() -> list[EndHeard]:
 
 
 @pytest.fixture
-def ear(heard: list[EndHeard]) -> ReadingEar:
-    """The ear at a reader's stream to a broker, which knows from elsewhere of the end 2,184."""
+def tap(heard: list[EndHeard]) -> ConsumerFetchTap:
+    """The tap at a reader's stream to a broker, which knows from elsewhere of the end 2,184."""
     world: Any = SimpleNamespace(watcher=SimpleNamespace(end_heard=heard.append))
-    ears = ClientEars(world, {}, "r1")
-    stream = ReadingEar(ears)
+    taps = ClientTaps(world, {}, "r1")
+    stream = ConsumerFetchTap(taps)
     stream.asked(asks(OLD))
-    ears.heard(("t", 0), 81, 2184, 0, by_fetch=True)
+    taps.heard(("t", 0), 81, 2184, 0, by_fetch=True)
     heard.clear()
     return stream
 
 
-def test_an_answer_that_was_held_back_belongs_to_its_own_question(ear: ReadingEar, heard: list[EndHeard]) -> None:
+def test_an_answer_that_was_held_back_belongs_to_its_own_question(tap: ConsumerFetchTap, heard: list[EndHeard]) -> None:
     """Cut off, killed and elected again, a broker is asked on a stream that holds an answer of its life before."""
-    ear.asked(asks(NEW))
-    ear.answered(says(OLD, 2154))
+    tap.asked(asks(NEW))
+    tap.answered(says(OLD, 2154))
     assert [(each.leader_epoch, each.end, each.floor) for each in heard] == [(OLD, 2154, 0)]
 
 
 def test_an_answer_below_what_was_known_when_it_was_asked_for_is_noticed(
-    ear: ReadingEar, heard: list[EndHeard]
+    tap: ConsumerFetchTap, heard: list[EndHeard]
 ) -> None:
     """The floor is what the reader knew when it sent the request of that leader epoch."""
-    ear.asked(asks(NEW))
-    ear.answered(says(NEW, 2154))
+    tap.asked(asks(NEW))
+    tap.answered(says(NEW, 2154))
     assert [(each.leader_epoch, each.end, each.floor) for each in heard] == [(NEW, 2154, 2184)]

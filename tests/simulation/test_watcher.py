@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
+from odradek_chaos.worlds.simulated.checks.state import ReplicaState
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import World
 
 
-def seen_of(seen: ReplicaSeen) -> list[Any]:
+def seen_of(seen: ReplicaState) -> list[Any]:
     remotes = {broker_id: (each.log_end_offset, each.broker_epoch) for broker_id, each in seen.remotes.items()}
     facts = [seen.leader_epoch, seen.log_end_offset, seen.high_watermark]
     leads = [seen.partition_epoch, seen.isr, seen.maximal_isr, seen.min_isr, remotes]

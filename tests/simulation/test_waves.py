@@ -8,7 +8,7 @@ import pytest
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.run.load import Load
-from odradek_chaos.worlds.simulated.world.unavailability import Silences
+from odradek_chaos.worlds.simulated.world.unavailability import Unavailability
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
 
@@ -43,7 +43,7 @@ def test_nobody_waits_for_a_client_that_died() -> None:
 
 def test_a_lull_is_no_silence() -> None:
     """Only while somebody waits for an acknowledgement does its absence count."""
-    silences = Silences()
+    silences = Unavailability()
     silences.awaited(0, "orders", 0)
     silences.acknowledged(5_000, "orders", 0)
     silences.struck(6_000, "kill")

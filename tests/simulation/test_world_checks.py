@@ -9,9 +9,9 @@ from odradek_audit.history import ERROR, Event
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
 from odradek_chaos.harness.workload import PartitionProgress
-from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster import bounds
-from odradek_chaos.worlds.simulated.cluster.cluster.cluster.bounds import (
+from odradek_chaos.worlds.simulated.checks.state import ReplicaState
+from odradek_chaos.worlds.simulated.cluster import bounds
+from odradek_chaos.worlds.simulated.cluster.bounds import (
     MOST_BYTES,
     MOST_TASKS,
     MOST_WAITING,
@@ -21,19 +21,19 @@ from odradek_chaos.worlds.simulated.cluster.cluster.cluster.bounds import (
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.plan.script import Script, Strike
-from odradek_chaos.worlds.simulated.run.run.run.liveness import (
+from odradek_chaos.worlds.simulated.run.liveness import (
     ACKNOWLEDGEMENTS_MS,
     EPOCHS_PER_WINDOW,
     ERRORS_MS,
     ISRS_MS,
     LEADERS_MS,
     ElectionStorm,
-    Peace,
+    LivenessCheck,
 )
-from odradek_chaos.worlds.simulated.run.run.run.load import Load
-from odradek_chaos.worlds.simulated.run.run.run.run import run_seed
-from odradek_chaos.worlds.simulated.world.world.world.unavailability import Silences, in_words, percentile
-from odradek_chaos.worlds.simulated.world.world.world.world import TOPIC, World
+from odradek_chaos.worlds.simulated.run.load import Load
+from odradek_chaos.worlds.simulated.run.run import run_seed
+from odradek_chaos.worlds.simulated.world.unavailability import Unavailability, in_words, percentile
+from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 from odradek_proto.values import replace
 
 FEW = Waiting("t-0", MOST_WAITING, MOST_WAITING)
@@ -93,7 +93,7 @@ LED = PartitionRegistration((1, 2, 3), (1, 2, 3), 1, leader_epoch=4, partition_e
 LEADERLESS, NOT_FULL = replace(LED, leader=-1, isr=(1,)), replace(LED, isr=(1, 2))
 
 
-def peace_of(committed: int, third: int) -> tuple[World, Load, Peace]:
+def liveness_of(committed: int, third: int) -> tuple[World, Load, LivenessCheck]:
     """A world at peace: one partition with so many committed records, and so many of them in its third replica."""
     loop = SimLoop(1)
     plan = expand(loop.fork_rng("plan"), Options(partitions=1))
@@ -101,19 +101,21 @@ def peace_of(committed: int, third: int) -> tuple[World, Load, Peace]:
     loop.now_us = BEGAN_MS * 1000
     world.watcher.now.history("t-0").committed_end = committed
     for broker_id, end in ((1, committed), (2, committed), (3, third)):
-        world.watcher.now.replicas[broker_id, "t-0"] = ReplicaSeen(broker_id, 1, "t-0", 4, end, 0)
+        world.watcher.now.replicas[broker_id, "t-0"] = ReplicaState(broker_id, 1, "t-0", 4, end, 0)
     load = Load(world)
     loop.close()
-    return world, load, Peace(world, load)
+    return world, load, LivenessCheck(world, load)
 
 
-def look(world: World, load: Load, peace: Peace, of: PartitionRegistration, at_ms: int, acked: bool = False) -> bool:
+def look(
+    world: World, load: Load, liveness: LivenessCheck, of: PartitionRegistration, at_ms: int, acked: bool = False
+) -> bool:
     """What a look finds so long after the session timeout has passed."""
     image = MetadataImage(offset=9, topics={TOPIC: TopicImage(TOPIC, b"id", {0: of})})
     world.cluster.newest_image = lambda: image  # type: ignore[method-assign]  # nobody runs
     load.ledger.progress[TOPIC, 0] = PartitionProgress(0, 1, BEGAN_MS + 1 if acked else BEGAN_MS)
     world.loop.now_us = (BEGAN_MS + SESSION_MS + at_ms) * 1000
-    return peace.is_well()
+    return liveness.is_healthy()
 
 
 @pytest.mark.parametrize("late", [0, 1])
@@ -129,45 +131,45 @@ def test_each_bound_of_a_peace_is_judged_by_itself(
     late: int, bound: str, of: PartitionRegistration, acked: bool, limit_ms: int
 ) -> None:
     """At its bound nothing is said; a millisecond later one finding names it."""
-    world, load, peace = peace_of(8, 8)
-    assert not look(world, load, peace, of, limit_ms + late, acked)
+    world, load, liveness = liveness_of(8, 8)
+    assert not look(world, load, liveness, of, limit_ms + late, acked)
     found = [(finding.check, finding.sentence.partition(":")[0]) for finding in world.findings]
     assert found == [("not-healthy-again", bound)] * late
 
 
-def test_a_peace_in_which_all_is_well_has_no_finding() -> None:
+def test_a_peace_in_which_all_healthy_has_no_finding() -> None:
     """However late it is found out: nobody may have looked before."""
-    world, load, peace = peace_of(8, 8)
-    assert look(world, load, peace, LED, 60_000, acked=True)
+    world, load, liveness = liveness_of(8, 8)
+    assert look(world, load, liveness, LED, 60_000, acked=True)
     assert not world.findings
 
 
 def test_who_was_led_once_is_not_found_without_a_leader_later() -> None:
     """That is an election, of which L7 speaks, or an ISR that is not full."""
-    world, load, peace = peace_of(8, 8)
-    look(world, load, peace, NOT_FULL, 0, acked=True)
-    look(world, load, peace, LEADERLESS, LEADERS_MS + 1, acked=True)
+    world, load, liveness = liveness_of(8, 8)
+    look(world, load, liveness, NOT_FULL, 0, acked=True)
+    look(world, load, liveness, LEADERLESS, LEADERS_MS + 1, acked=True)
     assert not world.findings
 
 
 @pytest.mark.parametrize(("third", "found"), [(7, 0), (8, 1)])
 def test_isrs_have_their_time_from_when_the_backlog_is_copied(third: int, found: int) -> None:
     """What one replica lacks of what was committed when the faults ended."""
-    world, load, peace = peace_of(8, third)
+    world, load, liveness = liveness_of(8, third)
     for at_ms in (0, ISRS_MS // 2, ISRS_MS + 1):
-        assert not look(world, load, peace, NOT_FULL, at_ms, acked=True)
+        assert not look(world, load, liveness, NOT_FULL, at_ms, acked=True)
     assert len(world.findings) == found
-    peace.give_up()
+    liveness.give_up()
     assert [finding.sentence[:3] for finding in world.findings] == ["L4:"]
 
 
 @pytest.mark.parametrize(("time_ms", "found"), [(0, 0), (1, 1)])
 def test_no_writer_is_told_of_an_error_long_after_the_faults(time_ms: int, found: int) -> None:
     """The other half of L2."""
-    world, load, peace = peace_of(8, 8)
+    world, load, liveness = liveness_of(8, 8)
     at_ms = BEGAN_MS + SESSION_MS + ERRORS_MS + time_ms
     load.ledger.events.append(Event(ERROR, TOPIC, 0, b"w1/0/9", client="w1", time_ms=at_ms))
-    peace.judge_errors()
+    liveness.judge_errors()
     assert [finding.sentence[:3] for finding in world.findings] == ["L2:"] * found
 
 
@@ -188,7 +190,7 @@ def test_a_cluster_that_stays_broken_is_found() -> None:
 
 def test_a_silence_is_told_of_the_faults_that_struck_in_it() -> None:
     """And of those in the second before it; not of older ones, nor of another partition's."""
-    silences = Silences()
+    silences = Unavailability()
     silences.struck(0, "cut")
     silences.acknowledged(1_500_000, "t", 0)
     silences.acknowledged(1_500_000, "t", 1)
@@ -210,7 +212,7 @@ def test_a_killed_leader_costs_a_silence_that_the_run_tells() -> None:
     """The kind is there with the time that its partitions were silent (L8)."""
     result = run_seed(1, Options(faults_ms=2_000, nemeses=("kill",)))
     assert not result.findings, result.report()
-    assert result.silences_ms["kill"] > 20
+    assert result.unavailable_ms["kill"] > 20
 
 
 @pytest.mark.parametrize(("strike", "found"), [("kill", 1), ("stop", 0)])

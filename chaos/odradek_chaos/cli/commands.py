@@ -26,7 +26,7 @@ from odradek_chaos.cli import trace as trace_cli
 from odradek_chaos.cli import write as writing_cli
 
 if TYPE_CHECKING:
-    from odradek_chaos.cli.selecting import Victim
+    from odradek_chaos.cli.selecting import Target
     from odradek_chaos.worlds.real import Fault, RealWorld
 
 app = typer.Typer(
@@ -133,31 +133,31 @@ def _command(name: str, help_text: str, act: Act, *, choice_optional: bool) -> N
 def _striking(name: str) -> Act:
     def strike(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
         fault = _fault(name)
-        victim = _chosen(world, choice)
-        fault.strike(world, victim.broker)
-        _tell(fault.done, [victim], screen)
+        target = _chosen(world, choice)
+        fault.strike(world, target.broker)
+        _tell(fault.done, [target], screen)
         if screen.for_people:
-            screen.say(f"`odradek chaos {fault.remedy}{place.arguments()} --broker {victim.broker}` {fault.remedied}")
+            screen.say(f"`odradek chaos {fault.remedy}{place.arguments()} --broker {target.broker}` {fault.remedied}")
 
     return strike
 
 
 def _repairing(name: str) -> Act:
     def repair(world: RealWorld, choice: Choice, screen: Screen, place: Place) -> None:
-        from odradek_chaos.cli.selecting import Victim
+        from odradek_chaos.cli.selecting import Target
 
         fault = _fault(name)
         if choice.given:
-            victims = [_chosen(world, choice)]
-            if not fault.suffers(world, victims[0].broker):
-                screen.say(f"broker {victims[0].broker} {fault.was.replace('was ', 'was not ')}")
-                victims = []
+            targets = [_chosen(world, choice)]
+            if not fault.suffers(world, targets[0].broker):
+                screen.say(f"broker {targets[0].broker} {fault.was.replace('was ', 'was not ')}")
+                targets = []
         else:
             suffering = [node_id for node_id in world.nodes if fault.suffers(world, node_id)]
-            victims = [Victim(node_id, fault.was, world.place(node_id)) for node_id in suffering]
-        for victim in victims:
-            fault.repair(world, victim.broker)
-        _tell(fault.undone, victims, screen)
+            targets = [Target(node_id, fault.was, world.place(node_id)) for node_id in suffering]
+        for target in targets:
+            fault.repair(world, target.broker)
+        _tell(fault.undone, targets, screen)
 
     return repair
 
@@ -184,7 +184,7 @@ def restart(
 
     Without --broker, --wait waits for all brokers of the cluster; with it, for this one, whoever else is down.
     """
-    from odradek_chaos.cli.selecting import Victim
+    from odradek_chaos.cli.selecting import Target
 
     screen, found = Screen(output, as_json, quiet), _world(world, data, project)
     because = "did not run"
@@ -195,14 +195,14 @@ def restart(
     screen.say_each(_lost_disks(found, chosen))
     for node_id in chosen:
         found.start(node_id)
-    victims = [Victim(node_id, because, found.place(node_id)) for node_id in chosen]
+    targets = [Target(node_id, because, found.place(node_id)) for node_id in chosen]
     if wait:
         import asyncio
 
         from odradek_chaos.harness.waiting import wait_until_ready
 
         asyncio.run(wait_until_ready(found, only=None if broker is None else chosen, timeout_s=timeout))
-    _tell("started", victims, screen)
+    _tell("started", targets, screen)
     if screen.for_people:
         _tell_down(found, screen, Place(world, data, project))
 
@@ -238,7 +238,7 @@ def _fault(name: str) -> Fault:
     return FAULTS[name]
 
 
-def _chosen(world: RealWorld, choice: Choice) -> Victim:
+def _chosen(world: RealWorld, choice: Choice) -> Target:
     """The one broker that was chosen, and what it was doing."""
     from odradek.cli.running import run
 
@@ -247,15 +247,15 @@ def _chosen(world: RealWorld, choice: Choice) -> Victim:
     return run(select(world, *choice), DEFAULT_TIMEOUT_S)
 
 
-def _tell(verb: str, victims: list[Victim], screen: Screen) -> None:
+def _tell(verb: str, targets: list[Target], screen: Screen) -> None:
     if not screen.for_people:
-        rows = [{"action": verb, "broker": each.broker, **each.place, "because": each.because} for each in victims]
+        rows = [{"action": verb, "broker": each.broker, **each.place, "because": each.because} for each in targets]
         screen.show_rows(rows, {})
         return
-    for victim in victims:
-        place = ", ".join(f"{kind} {name}" for kind, name in victim.place.items())
-        screen.say(f"{verb} broker {victim.broker} ({place}): {victim.because}")
-    if not victims:
+    for target in targets:
+        place = ", ".join(f"{kind} {name}" for kind, name in target.place.items())
+        screen.say(f"{verb} broker {target.broker} ({place}): {target.because}")
+    if not targets:
         screen.say("nothing to do")
 
 

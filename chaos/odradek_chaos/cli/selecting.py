@@ -12,7 +12,7 @@ from odradek_broker.local.cluster import ClusterError
 from odradek_chaos.worlds.real import Place, RealWorld
 
 
-class Victim(NamedTuple):
+class Target(NamedTuple):
     """A broker of a cluster, why it was chosen, and where it runs."""
 
     broker: int
@@ -22,37 +22,37 @@ class Victim(NamedTuple):
 
 async def select(
     world: RealWorld, leader: str | None, follower: str | None, controller: bool, broker: int | None
-) -> Victim:
+) -> Target:
     """The one broker that is meant. Raises `ClusterError`, `CommandFailed`, and what the client raises."""
     if broker is not None:
         if broker not in world.nodes:
             known = ", ".join(map(str, world.nodes))
             raise ClusterError(f"there is no broker {broker} in this cluster; there are {known}")
-        return _victim(world, broker, "chosen by its number")
+        return _target(world, broker, "chosen by its number")
     async with Admin(world.bootstrap) as admin:
         if controller:
             found = (await admin.describe_cluster()).controller_id
             if found < 0:
                 raise ClusterError("there is no active controller now", hint="`odradek cluster status --watch`")
-            return _victim(world, found, "the active controller")
+            return _target(world, found, "the active controller")
         text = leader or follower or ""
         partition = await _partition(admin, text)
         led_by = partition.leader_id
         if led_by < 0:
             raise ClusterError(f"{text} has no leader now", hint="`odradek cluster status --watch`")
         if leader:
-            return _victim(world, led_by, f"leader of {text} in leader epoch {partition.leader_epoch}")
+            return _target(world, led_by, f"leader of {text} in leader epoch {partition.leader_epoch}")
     others = [replica for replica in partition.replicas if replica != led_by and world.running(replica)]
     in_sync = [replica for replica in others if replica in partition.isr]
     if not others:
         raise ClusterError(f"{text} has no follower that runs")
     chosen = (in_sync or others)[0]
     state = "in sync" if in_sync else "not in sync"
-    return _victim(world, chosen, f"follower of {text}, {state}; broker {led_by} leads")
+    return _target(world, chosen, f"follower of {text}, {state}; broker {led_by} leads")
 
 
-def _victim(world: RealWorld, broker: int, because: str) -> Victim:
-    return Victim(broker, because, world.place(broker))
+def _target(world: RealWorld, broker: int, because: str) -> Target:
+    return Target(broker, because, world.place(broker))
 
 
 async def _partition(admin: Admin, text: str) -> PartitionDescription:

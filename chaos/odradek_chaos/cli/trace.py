@@ -39,7 +39,7 @@ from odradek_chaos.cli.writable import must_be_writable
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign.shrink import Shrunk
     from odradek_chaos.worlds.simulated.checks.invariant import Finding
-    from odradek_chaos.worlds.simulated.cluster.timeline import Moment
+    from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
     from odradek_chaos.worlds.simulated.run.result import SeedResult
 
 
@@ -119,7 +119,7 @@ def _show(result: SeedResult, screen: Screen, script_says: Mapping[str, object])
         screen.show_rows([*map(_of_moment, moments), _of_result(result, script_says)], {})
 
 
-def _of_moment(moment: Moment) -> dict[str, object]:
+def _of_moment(moment: TimelineEvent) -> dict[str, object]:
     """An event. Broker 0 is none in particular; faults begin with `!`, findings with `?`."""
     return {
         "time_us": moment.time_us,

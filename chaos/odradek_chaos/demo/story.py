@@ -20,7 +20,7 @@ from odradek_proto.transport.clock import LoopClock
 
 from odradek_chaos.demo.auditing import LOCAL, arguments, as_command, audit, engine, report_path
 from odradek_chaos.demo.state import DemoState
-from odradek_chaos.harness.cluster_health import NotWhole, Whole, look
+from odradek_chaos.harness.cluster_health import ClusterHealth, NotConverged, look
 from odradek_chaos.harness.topics import create_topic
 from odradek_chaos.harness.verify import verify
 from odradek_chaos.harness.waiting import check_alive, wait_until_ready
@@ -162,8 +162,8 @@ class Demo:
         """Who leads a partition, and which ones it leads, once all brokers tell the same of it."""
         leaders: dict[int, int] = {}
 
-        def told(whole: Whole) -> bool:
-            leaders.update({partition: each.leader_id for partition, each in whole.leaderships(TOPIC).items()})
+        def told(health: ClusterHealth) -> bool:
+            leaders.update({partition: each.leader_id for partition, each in health.leaderships(TOPIC).items()})
             return chosen in leaders
 
         await self._until(lambda: self._settled(told), f"a leader of {TOPIC}/{chosen}")
@@ -245,16 +245,16 @@ class Demo:
 
     async def _whole(self) -> bool:
         """Whether every broker tells that all are in sync: one that had no turn for a while tells what was before."""
-        return await self._settled(lambda whole: len(whole.of_topic(TOPIC)) == self._plan.partitions)
+        return await self._settled(lambda health: len(health.of_topic(TOPIC)) == self._plan.partitions)
 
     async def _at_rest(self) -> bool:
         """Whether every replica has every record, which is what `--settled` tells the audit."""
-        return await self._settled(lambda whole: whole.is_at_rest(TOPIC))
+        return await self._settled(lambda health: health.is_at_rest(TOPIC))
 
-    async def _settled(self, settled: Callable[[Whole], bool]) -> bool:
+    async def _settled(self, settled: Callable[[ClusterHealth], bool]) -> bool:
         try:
             return settled(await look(self.cluster))
-        except NotWhole:
+        except NotConverged:
             return False
 
     async def _led_by_others(self, admin: Admin, victim: int) -> bool:

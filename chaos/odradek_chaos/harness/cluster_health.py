@@ -45,7 +45,7 @@ class Response(Protocol):
 R = TypeVar("R", bound=Response)
 
 
-class NotWhole(Exception):
+class NotConverged(Exception):
     """What is still missing."""
 
 
@@ -79,7 +79,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class ClusterHealth:
     """A cluster that was whole when it was looked at: what all its brokers told, and where their replicas ended."""
 
     controller_id: int
@@ -105,29 +105,29 @@ class Whole:
         return True
 
 
-async def wait_until_whole(
-    world: Watched, *, timeout_s: float, settled: Callable[[Whole], bool] = lambda whole: True
-) -> Whole:
+async def wait_until_converged(
+    world: Watched, *, timeout_s: float, settled: Callable[[ClusterHealth], bool] = lambda health: True
+) -> ClusterHealth:
     """Until the cluster is whole and `settled` holds, too. Raises `ClusterError` with what was missing last."""
     missing = "nobody has answered"
     try:
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
-                    whole = await look(world)
-                except NotWhole as error:
+                    health = await look(world)
+                except NotConverged as error:
                     missing = str(error)
                 else:
-                    if settled(whole):
-                        return whole
+                    if settled(health):
+                        return health
                     missing = "it has not come to rest"
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise ClusterError(f"the cluster is not whole after {timeout_s:g} s: {missing}") from None
 
 
-async def look(world: Watched, *, call_timeout_ms: float = CALL_TIMEOUT_MS) -> Whole:
-    """Ask every broker once. Raises `NotWhole`."""
+async def look(world: Watched, *, call_timeout_ms: float = CALL_TIMEOUT_MS) -> ClusterHealth:
+    """Ask every broker once. Raises `NotConverged`."""
     network = GrpcNetwork()
     try:
         asking = _Asking(network, world.bootstrap.split(","), call_timeout_ms)
@@ -135,7 +135,7 @@ async def look(world: Watched, *, call_timeout_ms: float = CALL_TIMEOUT_MS) -> W
         check_view(view)
         await _check_quorum(asking, view.controller_id)
         epochs = {broker_id: epoch for broker_id, (epoch, _) in view.brokers.items()}
-        return Whole(view.controller_id, epochs, view.partitions, await _replicas(asking, view))
+        return ClusterHealth(view.controller_id, epochs, view.partitions, await _replicas(asking, view))
     finally:
         await network.close()
 
@@ -153,7 +153,7 @@ class _Asking:
         answers = []
         for told in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(told, NetworkError):
-                raise NotWhole(f"no answer: {told}")
+                raise NotConverged(f"no answer: {told}")
             if isinstance(told, BaseException):
                 raise told
             answer = kind()
@@ -168,14 +168,14 @@ async def _views(asking: _Asking, nodes: Collection[int]) -> dict[int, View]:
     answers = await asking.all(METADATA, question, broker_pb2.MetadataResponse)
     found = {answer.answered_by: _view(answer) for answer in answers}
     if sorted(found) != sorted(nodes):
-        raise NotWhole(f"of the brokers {sorted(nodes)} only {sorted(found)} can be asked")
+        raise NotConverged(f"of the brokers {sorted(nodes)} only {sorted(found)} can be asked")
     return found
 
 
 def _view(answer: broker_pb2.MetadataResponse) -> View:
     for topic in answer.topics:
         if topic.error_code:
-            raise NotWhole(f"{topic.topic}: {ErrorCode.from_number(topic.error_code).name} at {answer.answered_by}")
+            raise NotConverged(f"{topic.topic}: {ErrorCode.from_number(topic.error_code).name} at {answer.answered_by}")
     return View(
         answer.controller_id,
         {broker.broker_id: (broker.broker_epoch, broker.fenced) for broker in answer.brokers},
@@ -193,29 +193,29 @@ def _view(answer: broker_pb2.MetadataResponse) -> View:
 
 
 def agreed(views: Mapping[int, View]) -> View:
-    """What all brokers tell; raises `NotWhole` when one tells something else."""
+    """What all brokers tell; raises `NotConverged` when one tells something else."""
     (first_id, first), *others = sorted(views.items())
     for broker_id, view in others:
         if view.controller_id != first.controller_id:
-            raise NotWhole(
+            raise NotConverged(
                 f"the controller is {first.controller_id} for broker {first_id}, {view.controller_id} for {broker_id}"
             )
         if view != first:
-            raise NotWhole(f"brokers {first_id} and {broker_id} have not read the same metadata")
+            raise NotConverged(f"brokers {first_id} and {broker_id} have not read the same metadata")
     return first
 
 
 def check_view(view: View) -> None:
-    """Raise `NotWhole` when something is missing in what the brokers tell."""
+    """Raise `NotConverged` when something is missing in what the brokers tell."""
     if view.controller_id not in view.brokers:
-        raise NotWhole("there is no active controller")
+        raise NotConverged("there is no active controller")
     for broker_id, (_, fenced) in sorted(view.brokers.items()):
         if fenced:
-            raise NotWhole(f"broker {broker_id} is fenced")
+            raise NotConverged(f"broker {broker_id} is fenced")
     for tp, partition in sorted(view.partitions.items()):
         leader = partition.leadership.leader_id
         if leader not in partition.isr or partition.isr != tuple(sorted(partition.replicas)):
-            raise NotWhole(f"{tp}: leader {leader}, ISR {partition.isr} of the replicas {partition.replicas}")
+            raise NotConverged(f"{tp}: leader {leader}, ISR {partition.isr} of the replicas {partition.replicas}")
 
 
 async def _check_quorum(asking: _Asking, controller_id: int) -> None:
@@ -225,10 +225,10 @@ async def _check_quorum(asking: _Asking, controller_id: int) -> None:
     for address, quorum in zip(asking.addresses, answers, strict=True):
         if quorum.error_code or quorum.leader_id != controller_id:
             name = ErrorCode.from_number(quorum.error_code).name
-            raise NotWhole(f"{address} does not reach controller {controller_id}: {name}")
+            raise NotConverged(f"{address} does not reach controller {controller_id}: {name}")
         for voter in quorum.voters:
             if voter.log_end_offset < quorum.high_watermark:
-                raise NotWhole(f"voter {voter.node_id} has the metadata up to {voter.log_end_offset} only")
+                raise NotConverged(f"voter {voter.node_id} has the metadata up to {voter.log_end_offset} only")
 
 
 async def _replicas(asking: _Asking, view: View) -> dict[tuple[int, TopicPartition], ReplicaEnd]:
@@ -245,5 +245,5 @@ async def _replicas(asking: _Asking, view: View) -> dict[tuple[int, TopicPartiti
         for broker_id in partition.replicas:
             role = "leader" if broker_id == partition.leadership.leader_id else "follower"
             if roles.get((broker_id, tp)) != (role, partition.leadership.leader_epoch):
-                raise NotWhole(f"{tp}: broker {broker_id} is not yet {role} in {partition.leadership}")
+                raise NotConverged(f"{tp}: broker {broker_id} is not yet {role} in {partition.leadership}")
     return ends

@@ -6,7 +6,7 @@ active controller, or all brokers at once. Then acknowledgements must come again
 good and the cluster must become whole again. The longest silence of each partition in the round is the price that a
 user pays. After all rounds a reader compares all records with what the writers were told.
 
-    python -m odradek_chaos.harness.kills [--rounds 50] [--seed 1] [--acks all|1] [--target leader|follower|controller|all]
+    python -m odradek_chaos.harness.kills [--rounds 50] [--seed 1] [--acks all|1] [--target leader|follower|...]
 
 Exit code: 0 when every promise was kept, 3 when a record was lost, duplicated or reordered, 1 when the cluster did
 not recover in time.
@@ -33,7 +33,7 @@ from odradek.words import noun
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_proto.transport.clock import LoopClock
 
-from odradek_chaos.harness.cluster_health import Whole, wait_until_whole
+from odradek_chaos.harness.cluster_health import ClusterHealth, wait_until_converged
 from odradek_chaos.harness.reading_back import read_back
 from odradek_chaos.harness.topics import create_topic
 from odradek_chaos.harness.verify import ReadBack
@@ -62,7 +62,7 @@ class Round:
     number: int
     target: str
     brokers: tuple[int, ...]
-    led: int  # partitions that the victims led
+    led: int  # partitions that the struck led
     in_flight: int
     silence_ms: int  # the longest of any partition
     isr_full_ms: int  # from the restart until every ISR is full again
@@ -118,11 +118,11 @@ class KillHarness:
         outcome = Outcome(seed=plan.seed, acks=plan.acks)
         for node_id in self._cluster.nodes:
             self._cluster.start(node_id)
-        await self._whole("the cluster to be whole at the start")
+        await self._healthy("the cluster to be whole at the start")
         async with Admin(self._cluster.bootstrap, bootstrap_timeout_ms=self._patience_ms) as admin:
             topic = NewTopic(plan.topic, plan.partitions, min(3, len(self._cluster.nodes)))
             await create_topic(admin, topic, timeout_s=plan.patience_s)
-        await self._whole("the topic to have its full ISR", self._has_topic)
+        await self._healthy("the topic to have its full ISR", self._has_topic)
         tasks = await self._start_writers()
         try:
             await self._until(self._enough_in_flight, "records in flight")
@@ -178,33 +178,33 @@ class KillHarness:
 
     async def _round(self, number: int, target: str) -> Round:
         await self._clock.sleep(self._rng.uniform(0, UNIFORM_WINDOW_MS))
-        victims, led = self._victims(target, await self._whole("the cluster to be whole before a fault"))
+        struck, led = self._targets(target, await self._healthy("the cluster to be whole before a fault"))
         await self._until(self._enough_in_flight, "records in flight")  # last: they are answered while one asks
         self._ledger.forget_silence()
         in_flight, began_ms = self._ledger.unacknowledged, self._clock.now_ms()
-        wanted = await self._strike(victims)
+        wanted = await self._strike(struck)
         restarted_ms = 0
-        if len(victims) == len(self._cluster.nodes):  # nobody is left: they come back first
-            restarted_ms = self._restart(victims)
+        if len(struck) == len(self._cluster.nodes):  # nobody is left: they come back first
+            restarted_ms = self._restart(struck)
         await self._until(lambda: self._all_moved(wanted), "acknowledgements on every partition", self._what_is_missing)
         silence_ms = self._ledger.longest_silence_ms()
-        restarted_ms = restarted_ms or self._restart(victims)
-        await self._whole("full ISRs after the restart")
-        result = Round(number, target, tuple(victims), led, in_flight, silence_ms, self._clock.now_ms() - restarted_ms)
+        restarted_ms = restarted_ms or self._restart(struck)
+        await self._healthy("full ISRs after the restart")
+        result = Round(number, target, tuple(struck), led, in_flight, silence_ms, self._clock.now_ms() - restarted_ms)
         self._say(
-            f"round {number:3} at {began_ms} ms: {self._fault.done} {target} {victims} (led {led}), "
+            f"round {number:3} at {began_ms} ms: {self._fault.done} {target} {struck} (led {led}), "
             f"{in_flight} in flight, silence {silence_ms} ms, full ISR {result.isr_full_ms} ms after the restart"
         )
         return result
 
-    async def _strike(self, victims: Sequence[int]) -> dict[tuple[str, int], int]:
+    async def _strike(self, struck: Sequence[int]) -> dict[tuple[str, int], int]:
         """The fault; with `stall_others_ms` the others stand still for so long before, as in a long pause.
 
-        With acks=1 the stall lasts until the victims have had their turn, however late the machine lets them: they
+        With acks=1 the stall lasts until the struck have had their turn, however late the machine lets them: they
         acknowledge alone what the others never see. If they lead nothing any more, that is not waited for.
         Returns how many acknowledgements show that a partition has recovered: nothing is sent while the blow is dealt.
         """
-        others = [node_id for node_id in self._cluster.nodes if node_id not in victims]
+        others = [node_id for node_id in self._cluster.nodes if node_id not in struck]
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.pause(other)
@@ -215,8 +215,8 @@ class KillHarness:
                     async with asyncio.timeout(ALONE_S):
                         await self._until(lambda: self._any_moved(alone), "acknowledgements of a leader that is alone")
         wanted = self._wanted()
-        for victim in victims:
-            self._fault.strike(self._cluster, victim)
+        for node_id in struck:
+            self._fault.strike(self._cluster, node_id)
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.resume(other)
@@ -229,24 +229,24 @@ class KillHarness:
             for key, item in self._ledger.progress.items()
         }
 
-    def _restart(self, victims: Sequence[int]) -> int:
-        for victim in victims:
-            self._fault.repair(self._cluster, victim)
+    def _restart(self, struck: Sequence[int]) -> int:
+        for node_id in struck:
+            self._fault.repair(self._cluster, node_id)
         return self._clock.now_ms()
 
-    def _victims(self, target: str, whole: Whole) -> tuple[list[int], int]:
+    def _targets(self, target: str, health: ClusterHealth) -> tuple[list[int], int]:
         """The brokers to kill, and how many partitions they lead."""
-        partitions = list(whole.of_topic(self._plan.topic).values())
+        partitions = list(health.of_topic(self._plan.topic).values())
         if target == "all":
             return list(self._cluster.nodes), len(partitions)
         if target == "controller":
-            victim = whole.controller_id
+            node_id = health.controller_id
         else:
             chosen = self._rng.choice(partitions)
             leader = chosen.leadership.leader_id
             followers = [replica for replica in chosen.replicas if replica != leader]
-            victim = leader if target == "leader" else self._rng.choice(followers)
-        return [victim], sum(item.leadership.leader_id == victim for item in partitions)
+            node_id = leader if target == "leader" else self._rng.choice(followers)
+        return [node_id], sum(item.leadership.leader_id == node_id for item in partitions)
 
     def _all_moved(self, wanted: dict[tuple[str, int], int]) -> bool:
         return all(self._ledger.progress[key].acknowledged >= count for key, count in wanted.items())
@@ -263,13 +263,15 @@ class KillHarness:
     def _patience_ms(self) -> int:
         return round(self._plan.patience_s * 1000)
 
-    def _has_topic(self, whole: Whole) -> bool:
-        return len(whole.of_topic(self._plan.topic)) == self._plan.partitions
+    def _has_topic(self, health: ClusterHealth) -> bool:
+        return len(health.of_topic(self._plan.topic)) == self._plan.partitions
 
-    async def _whole(self, what: str, settled: Callable[[Whole], bool] = lambda whole: True) -> Whole:
+    async def _healthy(
+        self, what: str, settled: Callable[[ClusterHealth], bool] = lambda health: True
+    ) -> ClusterHealth:
         """Until every broker sees a whole cluster. Raises `NotRecovered` after the bound of recovery."""
         try:
-            return await wait_until_whole(self._cluster, timeout_s=self._plan.patience_s, settled=settled)
+            return await wait_until_converged(self._cluster, timeout_s=self._plan.patience_s, settled=settled)
         except ClusterError as error:
             raise NotRecovered(f"waited for {what}: {error}") from error
 

@@ -15,7 +15,7 @@ from odradek_audit.history import Event
 from odradek_broker.local.cluster import ClusterError
 from odradek_proto.topics import TopicPartition
 
-from odradek_chaos.harness.cluster_health import Leadership, wait_until_whole
+from odradek_chaos.harness.cluster_health import Leadership, wait_until_converged
 from odradek_chaos.harness.verify import ReadBack, verify
 from odradek_chaos.worlds.real import Watched
 
@@ -40,8 +40,8 @@ async def read_back(
 
 
 async def _leaders_at_rest(world: Watched, topic: str, patience_s: float) -> Mapping[int, Leadership]:
-    whole = await wait_until_whole(world, timeout_s=patience_s, settled=lambda found: found.is_at_rest(topic))
-    return whole.leaderships(topic)
+    health = await wait_until_converged(world, timeout_s=patience_s, settled=lambda found: found.is_at_rest(topic))
+    return health.leaderships(topic)
 
 
 async def _read_all(

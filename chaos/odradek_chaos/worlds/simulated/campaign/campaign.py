@@ -46,7 +46,7 @@ class SeedSummary:
     acknowledged: int
     compared: int
     recovered_ms: int
-    silences_ms: dict[str, int]
+    unavailable_ms: dict[str, int]
     costs: tuple[str, ...]  # names of the checks that found what is not owed, or that do not count
     checks: tuple[str, ...]  # names of the checks that found something
     report: str  # the failure as a text; empty when there is none
@@ -70,7 +70,7 @@ class Campaign:
     costs: Counter[str] = field(default_factory=Counter)  # seeds with what is not owed, or does not count
     checks: Counter[str] = field(default_factory=Counter)
     worst_recovery_ms: int = 0
-    silences_ms: dict[str, list[int]] = field(default_factory=dict)  # by kind of fault, the longest of each seed
+    unavailable_ms: dict[str, list[int]] = field(default_factory=dict)  # by kind of fault, the longest of each seed
     failed_seeds: list[int] = field(default_factory=list)
     _reports: dict[int, str] = field(default_factory=dict)  # of the first seeds with findings
 
@@ -87,8 +87,8 @@ class Campaign:
         self.costs.update(summary.costs)
         self.checks.update(summary.checks)
         self.worst_recovery_ms = max(self.worst_recovery_ms, summary.recovered_ms)
-        for kind, silence_ms in summary.silences_ms.items():
-            self.silences_ms.setdefault(kind, []).append(silence_ms)
+        for kind, silence_ms in summary.unavailable_ms.items():
+            self.unavailable_ms.setdefault(kind, []).append(silence_ms)
         if summary.checks:
             self.failed_seeds.append(summary.seed)
             self._reports[summary.seed] = summary.report
@@ -140,8 +140,8 @@ class Campaign:
         records = noun(self.acknowledged, "record")
         yield f"{self.acknowledged} {records} acknowledged, {self.compared} compared between replicas"
         yield f"longest recovery after the faults: {self.worst_recovery_ms} ms"
-        if self.silences_ms:
-            yield f"longest ms without an acknowledgement, p50/p99/max of the seeds: {in_words(self.silences_ms)}"
+        if self.unavailable_ms:
+            yield f"longest ms without an acknowledgement, p50/p99/max of the seeds: {in_words(self.unavailable_ms)}"
         yield f"{self.wall_s:.1f} s, {self.cpu_s:.1f} s of CPU, {self.speed:.1f} times real time per core"
         if self.costs:
             seeds = ", ".join(f"{_seeds(count)} with {name}" for name, count in sorted(self.costs.items()))
@@ -179,7 +179,7 @@ def summarize(result: SeedResult, cpu_s: float) -> SeedSummary:
         acknowledged=result.acknowledged,
         compared=result.compared,
         recovered_ms=result.recovered_ms,
-        silences_ms=result.silences_ms,
+        unavailable_ms=result.unavailable_ms,
         checks=tuple(sorted({finding.check for finding in result.findings})),
         report=result.report() if result.findings else "",
     )

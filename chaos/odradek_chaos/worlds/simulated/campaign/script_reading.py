@@ -10,7 +10,7 @@ from odradek_chaos.worlds.simulated.faults.choices import Cast, is_int, what_is_
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Script, Send
 from odradek_chaos.worlds.simulated.run.evidence import REACH_END_MS
-from odradek_chaos.worlds.simulated.run.liveness import PEACE_MS
+from odradek_chaos.worlds.simulated.run.liveness import LIVENESS_MS
 
 LEAST = {"faults_ms": 1, "partitions": 1, "writers": 1, "min_insync_replicas": 1}  # of the options that are numbers
 MOST = {"partitions": 100, "writers": 100, "min_insync_replicas": 3}
@@ -50,7 +50,7 @@ def _what_is_wrong_with(send: Send, cast: Cast, latest_us: int) -> str:
 
 def _latest_us(options: Options) -> int:
     """Of a send. Whoever waits for a later one, when the faults are over, is called stuck; no whole run has one."""
-    core_ms = 0 if options.core == "never" else PEACE_MS
+    core_ms = 0 if options.core == "never" else LIVENESS_MS
     return (options.faults_ms + core_ms + REACH_END_MS) * 1000
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 from odradek_chaos.worlds.simulated.checks.invariant import Violation
 from odradek_chaos.worlds.simulated.checks.logs import CommittedPrefixImmutable, LogMatching
-from odradek_chaos.worlds.simulated.checks.seen import Everything
+from odradek_chaos.worlds.simulated.checks.state import ClusterState
 
 
-def logs_at_rest(now: Everything) -> Iterator[tuple[str, Violation]]:
+def logs_at_rest(now: ClusterState) -> Iterator[tuple[str, Violation]]:
     """Names of checks, and what they say of the replicas that run."""
     for (broker_id, partition), seen in sorted(now.replicas.items()):
         history = now.history(partition)

@@ -1,4 +1,4 @@
-"""What was asked of brokers and what they answered, as plain values. `overheard.py` gathers them from the wire."""
+"""Requests to brokers and their answers, as plain values. `taps.py` gathers them from the wire."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import ClassVar
 from odradek_broker.core.metadata.image import MetadataImage
 
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
-from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.cluster.timeline import Moment
+from odradek_chaos.worlds.simulated.checks.state import ClusterState, QuorumNodeState, ReplicaState
+from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ LOG_END, HIGH_WATERMARK, TERM, ISR, REMOTES, LEADS = (each.value for each in Cha
 FIRST_LOOK = LOG_END | HIGH_WATERMARK | TERM | ISR | REMOTES
 
 
-def changes_of(seen: ReplicaSeen, before: ReplicaSeen | None) -> int:
+def changes_of(seen: ReplicaState, before: ReplicaState | None) -> int:
     """The set of `Change` between two looks at a replica, as a number."""
     found = LEADS if seen.is_leader else 0
     if before is None:
@@ -94,42 +94,42 @@ class Invariant:
         """Whether `on_replica` has anything to say when these have changed."""
         return bool(changes & self.looks_at & ~Change.LEADS) and (Change.LEADS in changes or not self.leaders_only)
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         """A replica changed; `before` is None when it has just got its first role in this incarnation."""
         yield from ()
 
-    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+    def on_quorum(self, now: ClusterState, seen: QuorumNodeState, before: QuorumNodeState | None) -> Violations:
         """A node of the quorum changed."""
         yield from ()
 
-    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+    def on_image(self, now: ClusterState, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
         """A broker applied committed metadata; `now.image` is the newest of all."""
         yield from ()
 
-    def on_moment(self, now: Everything, moment: Moment) -> Violations:
+    def on_event(self, now: ClusterState, moment: TimelineEvent) -> Violations:
         """A broker wrote an event down, before it acts on it."""
         yield from ()
 
-    def on_acknowledged(self, now: Everything, partition: str, offset: int) -> Violations:
+    def on_acknowledged(self, now: ClusterState, partition: str, offset: int) -> Violations:
         """A client with acks=all was told that its record stands at an offset."""
         yield from ()
 
-    def on_delivered(self, now: Everything, partition: str, offset: int) -> Violations:
+    def on_delivered(self, now: ClusterState, partition: str, offset: int) -> Violations:
         """A reader was given a record."""
         yield from ()
 
-    def on_answered(self, now: Everything, answered: Answered) -> Violations:
+    def on_answered(self, now: ClusterState, answered: Answered) -> Violations:
         """A broker answered a request that named an epoch or came from an incarnation of a broker."""
         yield from ()
 
-    def on_vote_granted(self, now: Everything, granted: VoteGranted) -> Violations:
+    def on_vote_granted(self, now: ClusterState, granted: VoteGranted) -> Violations:
         """A voter is about to say that a candidate has its vote."""
         yield from ()
 
-    def on_end_told(self, now: Everything, told: EndTold) -> Violations:
+    def on_end_told(self, now: ClusterState, told: EndTold) -> Violations:
         """A leader tells a client where a log ends."""
         yield from ()
 
-    def on_end_heard(self, now: Everything, heard: EndHeard) -> Violations:
+    def on_end_heard(self, now: ClusterState, heard: EndHeard) -> Violations:
         """A client hears where a log ends."""
         yield from ()

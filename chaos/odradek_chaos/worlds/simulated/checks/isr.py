@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
-from odradek_chaos.worlds.simulated.checks.seen import Everything, ReplicaSeen
+from odradek_chaos.worlds.simulated.checks.state import ClusterState, ReplicaState
 
 
 def changed_partitions(image: MetadataImage, before: MetadataImage) -> Iterator[tuple[str, PartitionRegistration]]:
@@ -30,7 +30,7 @@ class IsrWithinReplicas(Invariant):
     name = "isr-within-replicas"
     rules = "N8, W-3, W-6, R-55, R-139"
 
-    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+    def on_image(self, now: ClusterState, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
         concerns_all = (image.brokers, image.topic_configs, image.broker_configs) != (
             before.brokers,
             before.topic_configs,
@@ -72,7 +72,7 @@ class UncleanExclusion(Invariant):
     name = "unclean-exclusion"
     rules = "N8, S-10, R-141, R-152"
 
-    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+    def on_image(self, now: ClusterState, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
         for member, registration in image.brokers.items():
             known = before.brokers.get(member)
             if known is None or known.incarnation_id == registration.incarnation_id:
@@ -112,7 +112,7 @@ class MaximalIsrSuperset(Invariant):
     looks_at = Change.ISR | Change.TERM
     leaders_only = True
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if not seen.is_leader:
             return
         if not seen.is_proposing and sorted(seen.maximal_isr) != sorted(seen.isr):
@@ -122,7 +122,7 @@ class MaximalIsrSuperset(Invariant):
         if registration is not None and now.is_newest(seen):
             yield from self._compare(registration, seen)
 
-    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+    def on_image(self, now: ClusterState, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
         if image is not now.image:
             return
         for partition, registration in changed_partitions(image, before):
@@ -130,7 +130,7 @@ class MaximalIsrSuperset(Invariant):
             if seen is not None and seen.is_leader:
                 yield from self._compare(registration, seen)
 
-    def _compare(self, registration: PartitionRegistration, seen: ReplicaSeen) -> Violations:
+    def _compare(self, registration: PartitionRegistration, seen: ReplicaState) -> Violations:
         if registration.leader != seen.broker_id or registration.leader_epoch != seen.leader_epoch:
             return
         isr, eligible = registration.isr, registration.eligible if len(seen.isr) >= seen.min_isr else ()
@@ -155,7 +155,7 @@ class CandidateCompleteness(Invariant):
     rules = "S-1, S-2"
     looks_at = Change.HIGH_WATERMARK | Change.LOG_END
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if before is None or seen.log_end_offset < before.log_end_offset:
             registration = now.registration(seen.partition)
             if registration is not None:
@@ -166,14 +166,14 @@ class CandidateCompleteness(Invariant):
                 assert registration is not None
                 yield from self._check(now, seen.partition, registration, member)
 
-    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+    def on_image(self, now: ClusterState, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
         if image is not now.image:
             return
         for partition, registration in changed_partitions(image, before):
             for member in (*registration.isr, *registration.eligible):
                 yield from self._check(now, partition, registration, member)
 
-    def _check(self, now: Everything, partition: str, registration: PartitionRegistration, member: int) -> Violations:
+    def _check(self, now: ClusterState, partition: str, registration: PartitionRegistration, member: int) -> Violations:
         seen, committed = now.replicas.get((member, partition)), now.committed_end(partition)
         if seen is None or seen.leader_epoch < registration.leader_epoch:
             return
@@ -195,7 +195,7 @@ class StrongIsr(Invariant):
     looks_at = Change.HIGH_WATERMARK
     leaders_only = True
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if not seen.is_leader or not now.is_newest(seen) or seen.high_watermark == 0:
             return
         if before is not None and before.high_watermark == seen.high_watermark:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from odradek_chaos.worlds.simulated.checks.exchanges import VoteGranted
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
-from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.cluster.timeline import Moment
+from odradek_chaos.worlds.simulated.checks.state import METADATA, ClusterState, QuorumNodeState, ReplicaState
+from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 from odradek_chaos.worlds.simulated.disk.inodes import Inode
 
 
@@ -22,15 +22,15 @@ class OneLeaderPerEpoch(Invariant):
     def __init__(self) -> None:
         self._leaders: dict[tuple[str, int], int] = {}
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if seen.is_leader:
             yield from self._lead(seen.partition, seen.leader_epoch, seen.broker_id)
 
-    def on_moment(self, now: Everything, moment: Moment) -> Violations:
+    def on_event(self, now: ClusterState, moment: TimelineEvent) -> Violations:
         if moment.event == "leader_elected" and moment.partition:
             yield from self._lead(moment.partition, int(moment.facts["leader_epoch"]), moment.broker_id)
 
-    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+    def on_quorum(self, now: ClusterState, seen: QuorumNodeState, before: QuorumNodeState | None) -> Violations:
         if seen.is_leader:
             yield from self._lead(METADATA, seen.epoch, seen.broker_id)
 
@@ -50,12 +50,12 @@ class EpochsNeverFall(Invariant):
     def __init__(self) -> None:
         self._on_disk: dict[int, int] = {}
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if before is not None and seen.leader_epoch < before.leader_epoch:
             fell = f"leader epoch fell from {before.leader_epoch} to {seen.leader_epoch}"
             yield seen.broker_id, seen.partition, fell
 
-    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+    def on_quorum(self, now: ClusterState, seen: QuorumNodeState, before: QuorumNodeState | None) -> Violations:
         if before is not None and 0 < seen.epoch < before.epoch:  # 0: it does not take part yet, or has left
             yield seen.broker_id, METADATA, f"quorum epoch fell from {before.epoch} to {seen.epoch}"
         if before is None or seen.epoch != before.epoch:
@@ -74,7 +74,7 @@ class StateOnDisk(NamedTuple):
     voted_id: int = -1
 
 
-def state_on_disk(now: Everything, broker_id: int, *, durable: bool) -> StateOnDisk:
+def state_on_disk(now: ClusterState, broker_id: int, *, durable: bool) -> StateOnDisk:
     inode = now.disks[broker_id].find(f"{now.root}/{METADATA}/quorum-state")
     if not isinstance(inode, Inode):
         return StateOnDisk()
@@ -95,7 +95,7 @@ class EpochPersistedBeforeUse(Invariant):
     name = "epoch-persisted-before-use"
     rules = "N9, R-207"
 
-    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+    def on_quorum(self, now: ClusterState, seen: QuorumNodeState, before: QuorumNodeState | None) -> Violations:
         if not seen.is_leader or (before is not None and before.is_leader and before.epoch == seen.epoch):
             return
         if now.disks[seen.broker_id].lying or (seen.broker_id, METADATA) in now.damaged:
@@ -104,7 +104,7 @@ class EpochPersistedBeforeUse(Invariant):
         if epoch < seen.epoch:
             yield seen.broker_id, METADATA, f"leads in epoch {seen.epoch} with epoch {epoch} on its disk"
 
-    def on_vote_granted(self, now: Everything, granted: VoteGranted) -> Violations:
+    def on_vote_granted(self, now: ClusterState, granted: VoteGranted) -> Violations:
         voter = granted.broker_id
         if voter not in now.disks or now.disks[voter].lying or (voter, METADATA) in now.damaged:
             return
@@ -123,7 +123,7 @@ class LeaderCompleteness(Invariant):
     looks_at = Change.TERM
     leaders_only = True
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if not seen.is_leader or not now.is_newest(seen):
             return
         if before is not None and before.is_leader and before.leader_epoch == seen.leader_epoch:
@@ -150,7 +150,7 @@ class OlderEpochNeverAccepted(Invariant):
     def __init__(self) -> None:
         self._followed: dict[tuple[str, int, int], None] = {}  # (partition, broker, leader epoch)
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if not seen.is_leader:
             self._followed[seen.partition, seen.broker_id, seen.leader_epoch] = None
             return
@@ -180,7 +180,7 @@ class StaleIncarnationNeverCounts(Invariant):
     looks_at = Change.REMOTES
     leaders_only = True
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if before is None or not (seen.is_leader and before.is_leader and before.leader_epoch == seen.leader_epoch):
             return
         for broker_id, remote in seen.remotes.items():

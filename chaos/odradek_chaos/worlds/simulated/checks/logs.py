@@ -9,8 +9,8 @@ from odradek_broker.core.partition.producers import ProducerStates
 
 from odradek_chaos.worlds.simulated.checks.history import LogView
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
-from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.cluster.timeline import Moment
+from odradek_chaos.worlds.simulated.checks.state import ClusterState, QuorumNodeState, ReplicaState
+from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 
 
 class LogMatching(Invariant):
@@ -20,13 +20,13 @@ class LogMatching(Invariant):
     rules = "N6, I-2, I-3, S-8, G4"
     looks_at = Change.LOG_END
 
-    def on_moment(self, now: Everything, moment: Moment) -> Violations:
+    def on_event(self, now: ClusterState, moment: TimelineEvent) -> Violations:
         if moment.event in ("truncated", "log_restarted") and moment.partition:
             view = now.history(moment.partition).view(moment.broker_id)
             view.cut(int(moment.facts["to"]) if moment.event == "truncated" else -1)
         yield from ()
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         history = now.history(seen.partition)
         if before is None:
             history.begin(seen.broker_id, now.disks[seen.broker_id])
@@ -43,7 +43,7 @@ class CommittedPrefixImmutable(Invariant):
     rules = "N3, W-1, S-3"
     looks_at = Change.HIGH_WATERMARK
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if before is not None and before.high_watermark == seen.high_watermark:
             return
         problem = now.history(seen.partition).commit(seen.broker_id, seen.high_watermark)
@@ -58,7 +58,7 @@ class ProducerTableEqualsLog(Invariant):
     rules = "N13, R-243, R-247"
     looks_at = Change.LOG_END
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if seen.producers is None or (before is not None and before.log_end_offset == seen.log_end_offset):
             return
         view = now.history(seen.partition).view(seen.broker_id)
@@ -76,7 +76,7 @@ class ProducerTableEqualsLog(Invariant):
                 yield seen.broker_id, seen.partition, sentence
 
 
-def _producers_of(view: LogView, states: ProducerStates, before: ReplicaSeen | None, end: int) -> Iterable[int]:
+def _producers_of(view: LogView, states: ProducerStates, before: ReplicaState | None, end: int) -> Iterable[int]:
     """Those whose batches came since the look before; when a log was opened or cut, all in it and all remembered.
 
     What a log that begins later than at 0 has lost in front may be remembered (R-243).
@@ -103,7 +103,7 @@ class MetadataLogMatching(Invariant):
     def __init__(self) -> None:
         self._installing: dict[int, int] = {}  # broker to the end of the snapshot that replaces its log
 
-    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+    def on_quorum(self, now: ClusterState, seen: QuorumNodeState, before: QuorumNodeState | None) -> Violations:
         partition = "__cluster_metadata-0"
         history = now.history(partition)
         if before is None:

@@ -6,7 +6,7 @@ from odradek_broker.core.metadata.image import MetadataImage
 from odradek_proto.metadata_snapshots import parse_snapshot_file_name
 
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
-from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen
+from odradek_chaos.worlds.simulated.checks.state import METADATA, ClusterState, QuorumNodeState
 from odradek_chaos.worlds.simulated.disk.inodes import Directory
 
 IMAGES_KEPT = 256
@@ -18,7 +18,7 @@ class MajorityReachedHighWatermark(Invariant):
     name = "majority-reached-high-watermark"
     rules = "N11, M-3"
 
-    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+    def on_quorum(self, now: ClusterState, seen: QuorumNodeState, before: QuorumNodeState | None) -> Violations:
         if not seen.is_leader or (before is not None and before.high_watermark == seen.high_watermark):
             return
         if any((voter, METADATA) in now.damaged for voter in now.voter_ends):
@@ -41,7 +41,7 @@ class MetadataHighWatermarkNeverFalls(Invariant):
     def __init__(self) -> None:
         self._largest: dict[int, int] = {}  # of each epoch's leader
 
-    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+    def on_quorum(self, now: ClusterState, seen: QuorumNodeState, before: QuorumNodeState | None) -> Violations:
         if not seen.is_leader or before is None or not before.is_leader or before.epoch != seen.epoch:
             return
         if seen.high_watermark < before.high_watermark:
@@ -63,7 +63,7 @@ class MetadataImagesEqual(Invariant):
     def __init__(self) -> None:
         self._first: dict[int, tuple[int, MetadataImage]] = {}
 
-    def on_image(self, now: Everything, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
+    def on_image(self, now: ClusterState, broker_id: int, image: MetadataImage, before: MetadataImage) -> Violations:
         first = self._first.get(image.offset)
         if first is None:
             if len(self._first) >= IMAGES_KEPT:
@@ -87,7 +87,7 @@ class SnapshotAtLogStart(Invariant):
     def __init__(self) -> None:
         self._right: dict[str, None] = {}  # names that were held against what was committed
 
-    def on_quorum(self, now: Everything, seen: QuorumSeen, before: QuorumSeen | None) -> Violations:
+    def on_quorum(self, now: ClusterState, seen: QuorumNodeState, before: QuorumNodeState | None) -> Violations:
         if before is not None and before.log_end_offset == seen.log_end_offset:
             return
         directory = now.disks[seen.broker_id].find(f"{now.root}/{METADATA}")

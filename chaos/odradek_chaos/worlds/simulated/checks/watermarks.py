@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violations
-from odradek_chaos.worlds.simulated.checks.seen import Everything, ReplicaSeen
-from odradek_chaos.worlds.simulated.cluster.timeline import Moment
+from odradek_chaos.worlds.simulated.checks.state import ClusterState, ReplicaState
+from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 
 
 class HighWatermarkNeverFalls(Invariant):
@@ -14,7 +14,7 @@ class HighWatermarkNeverFalls(Invariant):
     rules = "N5, S-6, S-9, R-22"
     looks_at = Change.HIGH_WATERMARK | Change.LOG_END
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if seen.high_watermark > seen.log_end_offset:
             sentence = f"high watermark {seen.high_watermark} above log end offset {seen.log_end_offset}"
             yield seen.broker_id, seen.partition, sentence
@@ -36,7 +36,7 @@ class HighWatermarkHeldUnderMinIsr(Invariant):
     looks_at = Change.HIGH_WATERMARK
     leaders_only = True
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if not now.holds_under_min_isr or before is None or not before.is_leader:
             return
         if before.leader_epoch != seen.leader_epoch or seen.high_watermark == before.high_watermark:
@@ -63,7 +63,7 @@ class FollowerHighWatermarkBound(Invariant):
     def __init__(self) -> None:
         self._largest: dict[str, int] = {}
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         largest = self._largest.get(seen.partition, 0)
         if seen.is_leader or (before is not None and before.is_leader):
             if seen.high_watermark > largest:
@@ -87,7 +87,7 @@ class HighWatermarkOnEveryIsrMember(Invariant):
     looks_at = Change.HIGH_WATERMARK | Change.ISR
     leaders_only = True
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if not seen.is_leader or not now.is_newest(seen):
             return
         if before is not None and (before.high_watermark, before.maximal_isr) == (
@@ -112,14 +112,14 @@ class HighWatermarkOnEveryIsrMember(Invariant):
                 yield member, seen.partition, sentence
 
 
-def _has_risen(seen: ReplicaSeen, before: ReplicaSeen | None) -> bool:
+def _has_risen(seen: ReplicaState, before: ReplicaState | None) -> bool:
     """Whether a leader has raised its high watermark since the look before."""
     if before is None or not before.is_leader or before.leader_epoch != seen.leader_epoch:
         return False
     return seen.high_watermark > before.high_watermark
 
 
-def _is_known_behind(seen: ReplicaSeen, member: int) -> bool:
+def _is_known_behind(seen: ReplicaState, member: int) -> bool:
     """Whether a leader itself knows that a member has not all that is below its high watermark."""
     remote = seen.remotes.get(member)
     return remote is not None and remote.log_end_offset < seen.high_watermark
@@ -137,7 +137,7 @@ class DurableOnEveryIsrMember(Invariant):
     leaders_only = True
     flushed_only = True
 
-    def on_replica(self, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> Violations:
+    def on_replica(self, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> Violations:
         if not now.flushes_before_ack or not seen.is_leader or not now.is_newest(seen) or seen.high_watermark == 0:
             return
         if before is not None and before.high_watermark == seen.high_watermark:
@@ -164,7 +164,7 @@ class TruncateSafe(Invariant):
     name = "truncate-safe"
     rules = "N7, S-7"
 
-    def on_moment(self, now: Everything, moment: Moment) -> Violations:
+    def on_event(self, now: ClusterState, moment: TimelineEvent) -> Violations:
         if moment.event != "truncated" or not moment.partition:
             return
         to, committed = int(moment.facts["to"]), now.committed_end(moment.partition)
@@ -183,7 +183,7 @@ class AcknowledgedBelowHighWatermark(Invariant):
     name = "acknowledged-below-high-watermark"
     rules = "N10, S-3, R-14"
 
-    def on_acknowledged(self, now: Everything, partition: str, offset: int) -> Violations:
+    def on_acknowledged(self, now: ClusterState, partition: str, offset: int) -> Violations:
         committed = now.committed_end(partition)
         if offset >= committed:
             yield 0, partition, f"offset {offset} was acknowledged, and only offsets below {committed} were committed"
@@ -195,7 +195,7 @@ class ReadBelowHighWatermark(Invariant):
     name = "read-below-high-watermark"
     rules = "S-11, G3, R-229"
 
-    def on_delivered(self, now: Everything, partition: str, offset: int) -> Violations:
+    def on_delivered(self, now: ClusterState, partition: str, offset: int) -> Violations:
         committed = now.committed_end(partition)
         if offset >= committed:
             yield 0, partition, f"offset {offset} was delivered, and only offsets below {committed} were committed"

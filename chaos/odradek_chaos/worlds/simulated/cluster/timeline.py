@@ -20,7 +20,7 @@ HIDDEN_FACTS = ("event", "broker", "mono_ms", "wall_ms", "rule", "partition")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineEvent:
     """One line of the timeline. `event` begins with `!` for a fault and with `?` for a finding."""
 
     time_us: int
@@ -53,7 +53,7 @@ class Timeline:
     """Grows as the run goes on."""
 
     def __init__(self, cluster: SimCluster) -> None:
-        self.moments: list[Moment] = []
+        self.moments: list[TimelineEvent] = []
         self.hidden: dict[int, None] = {}  # brokers that are on a disk of somebody else
         self._cluster = cluster
         self.tails: dict[int, Tail] = {}
@@ -68,9 +68,9 @@ class Timeline:
         self, event: str, broker_id: int = WORLD, partition: str = "", facts: Mapping[str, object] | None = None
     ) -> None:
         """Something that the world did, now."""
-        self.moments.append(Moment(self._cluster.loop.now_us, broker_id, event, partition, dict(facts or {})))
+        self.moments.append(TimelineEvent(self._cluster.loop.now_us, broker_id, event, partition, dict(facts or {})))
 
-    def new_events_of(self, broker_id: int) -> list[Moment]:
+    def new_events_of(self, broker_id: int) -> list[TimelineEvent]:
         """The lines that a broker has written since the last call; they become part of the timeline."""
         machine, tail = self._cluster.machines[broker_id], self.tails.get(broker_id)
         if tail is None or machine.incarnation != self._incarnations.get(broker_id):
@@ -90,7 +90,7 @@ class Timeline:
         tail.read = size
         return list(self._parse(broker_id, bytes(tail.inode.data[done:size]))) if size > done else []
 
-    def _parse(self, broker_id: int, text: bytes) -> Iterator[Moment]:
+    def _parse(self, broker_id: int, text: bytes) -> Iterator[TimelineEvent]:
         for line in text.splitlines():
             try:
                 facts = json.loads(line)
@@ -103,11 +103,11 @@ class Timeline:
             partition = str(facts.get("partition", ""))
             if "topic" in shown:
                 partition = f"{shown.pop('topic')}-{partition}"
-            moment = Moment(time_us, broker_id, facts["event"], partition, shown)
+            moment = TimelineEvent(time_us, broker_id, facts["event"], partition, shown)
             self.moments.append(moment)
             yield moment
 
-    def in_order(self) -> list[Moment]:
+    def in_order(self) -> list[TimelineEvent]:
         return sorted(self.moments, key=lambda moment: moment.time_us)
 
     def around(self, time_us: int, before: int = 30, after: int = 5, partition: str = "") -> list[str]:

@@ -24,7 +24,7 @@ from odradek_proto.records import BatchHeader, check_batch
 from odradek_proto.transport.lock_holders import LOCK
 from odradek_proto.transport.ports import Files
 
-from odradek_chaos.worlds.simulated.crash.durability import Batches, Owed, Promises, Written, end_of
+from odradek_chaos.worlds.simulated.crash.durability import Batches, DurabilityModel, Owed, Written, end_of
 from odradek_chaos.worlds.simulated.crash.states import CrashState
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -76,7 +76,7 @@ def _load(snapshot: SnapshotId, records: Iterator[bytes]) -> object:
     return list(records)
 
 
-def judge(state: CrashState, promises: Promises, owed: Owed, now: int, bench: Bench) -> list[str]:
+def judge(state: CrashState, promises: DurabilityModel, owed: Owed, now: int, bench: Bench) -> list[str]:
     """What is wrong with a state at operation `now`; nothing, if all is well."""
     found = list(_whole_files(state, promises, owed, now))
     disk = state.disk()
@@ -89,7 +89,7 @@ def judge(state: CrashState, promises: Promises, owed: Owed, now: int, bench: Be
         return [*found, f"does not open: {error!r}"]
 
 
-def written_by_name(state: CrashState, promises: Promises) -> dict[str, Written]:
+def written_by_name(state: CrashState, promises: DurabilityModel) -> dict[str, Written]:
     """Every batch that was ever written into a directory, by its present name."""
     return {path.rpartition("/")[2]: promises.written.get(number, {}) for path, number in state.paths()}
 
@@ -113,7 +113,7 @@ def _check_all(disk: SimDisk, opened: Opened, written: dict[str, Written], owed:
             yield f"{name}: is gone with {len(batches)} batches that were promised"
 
 
-def _whole_files(state: CrashState, promises: Promises, owed: Owed, now: int) -> Found:
+def _whole_files(state: CrashState, promises: DurabilityModel, owed: Owed, now: int) -> Found:
     for (directory, name), versions in promises.versions.items():
         entries = state.entries(directory)
         if entries is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek_chaos.worlds.simulated.crash.checks import LOOP, Bench, judge, open_everything, written_by_name
-from odradek_chaos.worlds.simulated.crash.durability import Owed, Promises
+from odradek_chaos.worlds.simulated.crash.durability import DurabilityModel, Owed
 from odradek_chaos.worlds.simulated.crash.model import DiskModel
 from odradek_chaos.worlds.simulated.crash.states import CrashState, crash_states
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -80,11 +80,16 @@ class Explorer:
         moments = set(range(len(operations)))
         if points is not None and points < len(operations):
             moments = set(self._rng.sample(range(len(operations)), points))
-        self._run(operations, moments, Promises(operations, self._bench.root), self._per_point, self._inside)
+        self._run(operations, moments, DurabilityModel(operations, self._bench.root), self._per_point, self._inside)
         return self.result
 
     def _run(
-        self, operations: Sequence[Operation], points: set[int], promises: Promises, per_point: int, inside: float
+        self,
+        operations: Sequence[Operation],
+        points: set[int],
+        promises: DurabilityModel,
+        per_point: int,
+        inside: float,
     ) -> None:
         model, result, seen, last_mark = DiskModel(), self.result, set[int](), "before any mark"
         for index, operation in enumerate(operations):
@@ -114,13 +119,13 @@ class Explorer:
         wanted = self._wanted
         return wanted is not None and any(wanted in finding.sentence for finding in self.result.findings)
 
-    def _recover_and_crash(self, state: CrashState, promises: Promises, owed: Owed) -> None:
+    def _recover_and_crash(self, state: CrashState, promises: DurabilityModel, owed: Owed) -> None:
         """The power goes once more while everything is opened."""
         disk = state.disk()
         disk.recorder = Recorder(disk.root)
         open_everything(SimFiles(disk, LOOP, random.Random(0)), self._bench)
         operations = disk.recorder.operations
-        inner = Promises(operations, self._bench.root)
+        inner = DurabilityModel(operations, self._bench.root)
         inner.go_on(owed, written_by_name(state, promises))
         self.result.recoveries += 1
         self._run(operations, set(range(len(operations))), inner, INSIDE_PER_POINT, 0.0)

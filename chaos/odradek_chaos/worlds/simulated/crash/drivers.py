@@ -1,6 +1,6 @@
 """Those who tell the stories of `crash_stories.py`: a process on a recorded disk, act by act.
 
-A teller does what a core and a runtime would tell storage to do, and marks after each act what is promised by then.
+A driver does what a core and a runtime would tell storage to do, and marks after each act what is promised by then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SMALL = LogSettings(segment_bytes=900, index_interval_bytes=200, segment_ms=1 <<
 BEFORE_ACK = LogSettings(segment_bytes=900, index_interval_bytes=200, segment_ms=1 << 60, flush_before_ack=True)
 
 
-class Teller:
+class Driver:
     """What all stories share: a recorded disk, and a process on it."""
 
     def __init__(self, settings: LogSettings) -> None:
@@ -74,7 +74,7 @@ class Teller:
         return self.recorder.operations
 
 
-class LogTeller(Teller):
+class LogDriver(Driver):
     """A log directory with one partition."""
 
     producer_epoch = 0
@@ -182,7 +182,7 @@ class LogTeller(Teller):
         self.mark("delete", gone=True)
 
 
-class QuorumTeller(Teller):
+class QuorumDriver(Driver):
     """A metadata log with its snapshots and votes. The record at offset n is `value n`, of epoch n // 10 or another."""
 
     def start(self) -> None:

@@ -103,7 +103,7 @@ NOTHING = Owed(-1, {}, {})
 _index_of = attrgetter("index")
 
 
-class Promises:
+class DurabilityModel:
     """Everything that was promised in a recording, and everything that was ever written to its logs."""
 
     def __init__(self, operations: Sequence[Operation], root: str) -> None:

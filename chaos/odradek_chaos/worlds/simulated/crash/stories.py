@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from odradek_broker.storage.settings import LogSettings
 
-from odradek_chaos.worlds.simulated.crash.drivers import SMALL, LogTeller, QuorumTeller, Teller
+from odradek_chaos.worlds.simulated.crash.drivers import SMALL, Driver, LogDriver, QuorumDriver
 
 
-def appends_and_rolls(it: LogTeller) -> None:
+def appends_and_rolls(it: LogDriver) -> None:
     it.append(3, 0)
     it.flush()
     it.append(4, 1, records=2)
@@ -22,7 +22,7 @@ def appends_and_rolls(it: LogTeller) -> None:
     it.append(3, 3)
 
 
-def rolls_after_flushes(it: LogTeller) -> None:
+def rolls_after_flushes(it: LogDriver) -> None:
     """A segment is complete, and on the disk, before anybody knows that it is; its indexes are written later."""
     it.append(5, 0)
     it.flush()
@@ -36,7 +36,7 @@ def rolls_after_flushes(it: LogTeller) -> None:
     it.append(1, 1)
 
 
-def truncations(it: LogTeller) -> None:
+def truncations(it: LogDriver) -> None:
     it.append(10, 0)
     it.flush()
     it.checkpoint()
@@ -52,7 +52,7 @@ def truncations(it: LogTeller) -> None:
     it.flush()
 
 
-def second_thoughts(it: LogTeller) -> None:
+def second_thoughts(it: LogDriver) -> None:
     """What is cut and written anew was on the disk as it was before."""
     it.append(22, 0)
     it.flush()
@@ -70,7 +70,7 @@ def second_thoughts(it: LogTeller) -> None:
     it.checkpoint()
 
 
-def rewritten_ends(it: LogTeller) -> None:
+def rewritten_ends(it: LogDriver) -> None:
     """What is cut fits, by offsets and epochs, below what is written in its place, and above it."""
     it.append(4, 0)
     it.flush()
@@ -90,7 +90,7 @@ def rewritten_ends(it: LogTeller) -> None:
     it.checkpoint()
 
 
-def flushes_before_rolls(it: LogTeller) -> None:
+def flushes_before_rolls(it: LogDriver) -> None:
     """All batches of a segment are on the disk before it is complete; of its indexes an old version is."""
     it.append(12, 0)
     it.wait_long()
@@ -105,7 +105,7 @@ def flushes_before_rolls(it: LogTeller) -> None:
     it.append(1, 1)
 
 
-def restarts(it: LogTeller) -> None:
+def restarts(it: LogDriver) -> None:
     it.append(10, 0)
     it.flush()
     it.checkpoint()
@@ -122,7 +122,7 @@ def restarts(it: LogTeller) -> None:
     it.flush()
 
 
-def retention(it: LogTeller) -> None:
+def retention(it: LogDriver) -> None:
     it.append(12, 0)
     it.flush()
     it.checkpoint()
@@ -135,7 +135,7 @@ def retention(it: LogTeller) -> None:
     it.checkpoint()
 
 
-def clean_ends(it: LogTeller) -> None:
+def clean_ends(it: LogDriver) -> None:
     it.append(7, 0)
     it.stop(clean=True)
     it.start()
@@ -148,7 +148,7 @@ def clean_ends(it: LogTeller) -> None:
     it.stop(clean=True)
 
 
-def deletion(it: LogTeller) -> None:
+def deletion(it: LogDriver) -> None:
     it.append(20, 0)
     it.flush()
     it.checkpoint()
@@ -163,7 +163,7 @@ def deletion(it: LogTeller) -> None:
     it.checkpoint()
 
 
-def votes(it: QuorumTeller) -> None:
+def votes(it: QuorumDriver) -> None:
     it.vote(1, 2)
     it.vote(2, -1)
     it.append(3)
@@ -173,7 +173,7 @@ def votes(it: QuorumTeller) -> None:
     it.vote(8, 1)
 
 
-def metadata_truncations(it: QuorumTeller) -> None:
+def metadata_truncations(it: QuorumDriver) -> None:
     it.append(14)
     it.flush()
     it.vote(3, 2)
@@ -186,7 +186,7 @@ def metadata_truncations(it: QuorumTeller) -> None:
     it.append(2)
 
 
-def metadata_rewritten_ends(it: QuorumTeller) -> None:
+def metadata_rewritten_ends(it: QuorumDriver) -> None:
     """As in a log of data; the batch that is cut is the last one of its segment."""
     it.append(10)
     it.flush()
@@ -198,7 +198,7 @@ def metadata_rewritten_ends(it: QuorumTeller) -> None:
     it.append(1, epoch=2)
 
 
-def metadata_snapshots(it: QuorumTeller) -> None:
+def metadata_snapshots(it: QuorumDriver) -> None:
     it.append(12)
     it.flush()
     it.take()
@@ -212,7 +212,7 @@ def metadata_snapshots(it: QuorumTeller) -> None:
     it.append(2)
 
 
-def metadata_installs(it: QuorumTeller) -> None:
+def metadata_installs(it: QuorumDriver) -> None:
     it.append(7)
     it.flush()
     it.install(35)
@@ -224,7 +224,7 @@ def metadata_installs(it: QuorumTeller) -> None:
     it.flush()
 
 
-LOG_STORIES: tuple[Callable[[LogTeller], None], ...] = (
+LOG_STORIES: tuple[Callable[[LogDriver], None], ...] = (
     appends_and_rolls,
     rolls_after_flushes,
     truncations,
@@ -236,7 +236,7 @@ LOG_STORIES: tuple[Callable[[LogTeller], None], ...] = (
     clean_ends,
     deletion,
 )
-QUORUM_STORIES: tuple[Callable[[QuorumTeller], None], ...] = (
+QUORUM_STORIES: tuple[Callable[[QuorumDriver], None], ...] = (
     votes,
     metadata_truncations,
     metadata_rewritten_ends,
@@ -245,16 +245,16 @@ QUORUM_STORIES: tuple[Callable[[QuorumTeller], None], ...] = (
 )
 
 
-def told(name: str, settings: LogSettings = SMALL) -> Teller:
+def told(name: str, settings: LogSettings = SMALL) -> Driver:
     """Tell the story of this name to the end. Raises `KeyError`."""
     for story in LOG_STORIES:
         if story.__name__ == name:
-            teller = LogTeller(settings)
-            story(teller)
-            return teller
+            driver = LogDriver(settings)
+            story(driver)
+            return driver
     for quorum_story in QUORUM_STORIES:
         if quorum_story.__name__ == name:
-            quorum_teller = QuorumTeller(settings)
+            quorum_teller = QuorumDriver(settings)
             quorum_story(quorum_teller)
             return quorum_teller
     raise KeyError(name)

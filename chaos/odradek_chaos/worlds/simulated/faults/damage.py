@@ -119,7 +119,7 @@ class FlipIndex(Damage):
             path = found[int(places[0] * len(found))]
             flip(disk, path, places[1], places[2])
             unseen = "audit-file-corrupt" if path.endswith(".snapshot") else "audit-index-unsound"
-            self.world.excuses.tolerate(unseen, broker_id)
+            self.world.exemptions.tolerate(unseen, broker_id)
         return bool(found)
 
 
@@ -176,7 +176,7 @@ class FlipAny(Damage):
             return
         path = found[int(places[0] * len(found))]
         self.world.fault(self.name, broker_id, path=path, offset=flip(disk, path, places[1], places[2]))
-        self.world.excuses.bytes_of(broker_id, path.split("/")[2])
+        self.world.exemptions.damaged_bytes(broker_id, path.split("/")[2])
         if places[3] < 0.5:
             self.world.kill(broker_id, choice["down_ms"], self.name)
 
@@ -209,12 +209,12 @@ class NewDisk(Damage):
             await super().act(choice)
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
-        self.world.excuses.disk(broker_id)
+        self.world.exemptions.tampered_with(broker_id)
         self.world.watcher.now.lost_disks[broker_id] = None
         for check in OF_THE_VOTER:
-            self.world.excuses.tolerate(check, broker_id)
+            self.world.exemptions.tolerate(check, broker_id)
         for check in OF_ITS_QUORUM:
-            self.world.excuses.tolerate(check)
+            self.world.exemptions.tolerate(check)
         for name in list(disk.root.entries):
             disk.root.change((name, None))
         disk.root.fsync()

@@ -24,7 +24,7 @@ class DiskFull(Nemesis):
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
         self.world.fault(self.name, broker_id, left_bytes=choice["left_bytes"], full_ms=choice["full_ms"])
-        self.world.excuses.disk(broker_id)
+        self.world.exemptions.tampered_with(broker_id)
         disk.quota = disk.used + choice["left_bytes"]
 
         def empty() -> None:
@@ -58,7 +58,7 @@ class IoError(Nemesis):
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
         self.world.fault(self.name, broker_id, operation=choice["operation"], path=choice["path"])
-        self.world.excuses.disk(broker_id)
+        self.world.exemptions.tampered_with(broker_id)
         self.world.take_back(self.name)
         disk.inject(choice["operation"], choice["path"], choice["times"], on_first=partial(self.world.count, self.name))
         self.world.mend(choice["ms"], disk.injections.clear)
@@ -100,7 +100,7 @@ class SwapDisks(Nemesis):
         try:
             for broker_id in (one, other):
                 self.cluster.start(broker_id)
-                self.world.excuses.life(broker_id)
+                self.world.exemptions.foreign_disk(broker_id)
             await asyncio.sleep(choice["wrong_ms"] / 1000)
         finally:
             for broker_id in (one, other):
@@ -116,4 +116,4 @@ class SwapDisks(Nemesis):
     def _swap(self, one: int, other: int) -> None:
         first, second = self.cluster.machines[one], self.cluster.machines[other]
         first.disk, second.disk = second.disk, first.disk
-        self.world.excuses.swap(one, other)
+        self.world.exemptions.swapped(one, other)

@@ -18,7 +18,7 @@ from odradek_chaos.worlds.simulated.plan.script import Strike
 from odradek_chaos.worlds.simulated.world.world import World
 
 Choice = dict[str, Any]  # JSON values by name
-CALM_LOOKS, CALM_LOOK_S = 400, 0.02  # how long a fault that must be alone waits for its moment
+QUIESCENCE_LOOKS, QUIESCENCE_LOOK_S = 400, 0.02  # how long a fault that must be alone waits for its moment
 
 
 class Nemesis:
@@ -49,40 +49,40 @@ class Nemesis:
 
     async def strike(self) -> None:
         """Choose, write it down, act. Holds back while a fault that must be alone is going on."""
-        calm = self.world.calm
-        if calm.is_reserved:
+        quiescence = self.world.quiescence
+        if quiescence.is_reserved:
             return
-        if self.needs_calm and not await self._wait_for_calm():
+        if self.needs_quiescence and not await self._wait_for_quiescence():
             return
         choice = self.choose()
         if choice is None:
-            calm.release()
+            quiescence.release()
             return
         self.world.strikes.append(Strike(self.world.loop.now_us, self.name, choice))
-        calm.pending += 1  # one that strikes again and again is not over between two blows
+        quiescence.pending += 1  # one that strikes again and again is not over between two blows
         try:
             await self.act(choice)
         finally:
-            calm.pending -= 1
+            quiescence.pending -= 1
 
     @property
-    def needs_calm(self) -> bool:
+    def needs_quiescence(self) -> bool:
         """Whether this strikes only while nothing else does."""
         kind = KINDS.get(self.name)
-        return kind is not None and kind.owed is Owed.CALM
+        return kind is not None and kind.owed is Owed.QUIESCENT
 
-    async def _wait_for_calm(self) -> bool:
+    async def _wait_for_quiescence(self) -> bool:
         """Keep the others from striking, and wait until what they did is over."""
-        calm = self.world.calm
-        calm.reserve()
-        for _ in range(CALM_LOOKS):
-            if calm.is_calm():
-                calm.strike()
+        quiescence = self.world.quiescence
+        quiescence.reserve()
+        for _ in range(QUIESCENCE_LOOKS):
+            if quiescence.is_quiescent():
+                quiescence.strike()
                 return True
-            await asyncio.sleep(CALM_LOOK_S)
+            await asyncio.sleep(QUIESCENCE_LOOK_S)
             if not self.world.faulty:
                 break
-        calm.release()
+        quiescence.release()
         return False
 
     async def replay(self, strikes: list[Strike]) -> None:

@@ -65,11 +65,11 @@ class LyingFsync(Nemesis):
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
         self.world.fault(self.name, broker_id, lies_ms=choice["lies_ms"])
-        self.world.excuses.disk(broker_id)
+        self.world.exemptions.tampered_with(broker_id)
         for check in (*OF_THE_VOTER, "audit-file-corrupt"):
-            self.world.excuses.tolerate(check, broker_id)
+            self.world.exemptions.tolerate(check, broker_id)
         for check in (*OF_ITS_QUORUM, *OF_LOST_METADATA):
-            self.world.excuses.tolerate(check)
+            self.world.exemptions.tolerate(check)
         disk.lying = True
 
         def fail() -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek_chaos.worlds.simulated.cluster.timeline import Moment
+from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.world.world import World
 
 
-class Reach:
+class BranchCoverage:
     """Is told of every event."""
 
     def __init__(self, world: World, reached: Callable[[str], None]) -> None:
         self._world = world
         self._reached = reached
 
-    def on_moment(self, moment: Moment) -> None:
+    def on_event(self, moment: TimelineEvent) -> None:
         look = _LOOKS.get(moment.event)
         if look is not None:
             for branch in look(moment):
@@ -26,38 +26,38 @@ class Reach:
         if moment.event == "truncated" and self._takes_idempotent_records(moment):
             self._reached("producer-truncated-away")
 
-    def _takes_idempotent_records(self, moment: Moment) -> bool:
+    def _takes_idempotent_records(self, moment: TimelineEvent) -> bool:
         view = self._world.watcher.now.history(moment.partition).view(moment.broker_id)
         to = int(moment.facts["to"])
         return any(batch.producer_id >= 0 for batch in view.batches if batch.next_offset > to)
 
 
-def _truncated(moment: Moment) -> list[str]:
+def _truncated(moment: TimelineEvent) -> list[str]:
     several = moment.facts.get("complete") is False
     return ["truncated", *(["divergence-of-several-rounds"] if several else [])]
 
 
-def _fenced(moment: Moment) -> list[str]:
+def _fenced(moment: TimelineEvent) -> list[str]:
     return ["fenced-by-epoch"] if "EPOCH" in str(moment.facts.get("error", "")) else []
 
 
-def _leader_chosen(moment: Moment) -> list[str]:
+def _leader_chosen(moment: TimelineEvent) -> list[str]:
     return ["no-leader"] if moment.facts.get("leader") == -1 else _isr_decided(moment)
 
 
-def _isr_decided(moment: Moment) -> list[str]:
+def _isr_decided(moment: TimelineEvent) -> list[str]:
     return ["isr-shrunk-to-one"] if len(moment.facts.get("isr", ())) == 1 else []
 
 
-def _elected(moment: Moment) -> list[str]:
+def _elected(moment: TimelineEvent) -> list[str]:
     return ["quorum-election"] if "node" in moment.facts and int(moment.facts.get("epoch", 0)) > 1 else []
 
 
-def always(branch: str) -> Callable[[Moment], list[str]]:
+def always(branch: str) -> Callable[[TimelineEvent], list[str]]:
     return lambda moment: [branch]
 
 
-_LOOKS: dict[str, Callable[[Moment], list[str]]] = {
+_LOOKS: dict[str, Callable[[TimelineEvent], list[str]]] = {
     "truncated": _truncated,
     "fenced": _fenced,
     "leader_chosen": _leader_chosen,

@@ -1,8 +1,8 @@
-"""What goes over the wire between brokers and clients, overheard at its two ends.
+"""What goes over the wire between brokers and clients, observed at its two ends.
 
-A request to a broker is heard when its process takes it, an answer when the process hands it to the network; at a
-client it is the other way round. Nothing is changed, delayed or left out. Only the calls are listened to of which
-`ears.py` has something to tell the invariants.
+A request to a broker is observed when its process takes it, an answer when the process hands it to the network; at a
+client it is the other way round. Nothing is changed, delayed or left out. Only calls are tapped of which
+`taps.py` has something to tell the invariants.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from odradek_proto.transport.ports import (
 )
 
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
-from odradek_chaos.worlds.simulated.observe.taps import ASKED_OF_BROKERS, BrokerEars, ClientEars, Ear
+from odradek_chaos.worlds.simulated.observe.taps import TAPPED_AT_BROKERS, BrokerTaps, ClientTaps, WireTap
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.world.world import World
 
 
-class Overheard:
-    """Hands out networks that listen, for the incarnations of brokers and clients."""
+class WireTaps:
+    """Hands out tapped networks to the incarnations of brokers and clients."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.epoch_starts: dict[tuple[str, int], int] = {}  # (partition, leader epoch) to where it began
 
     def network_of_broker(self, broker_id: int, ports: NodePorts) -> Network:
-        return BrokerNetwork(ports.network, BrokerEars(self._world, self.epoch_starts, broker_id))
+        return TappedBrokerNetwork(ports.network, BrokerTaps(self._world, self.epoch_starts, broker_id))
 
     def network_of_client(self, ports: NodePorts) -> Network:
-        return ClientNetwork(ports.network, ClientEars(self._world, self.epoch_starts, ports.node))
+        return TappedClientNetwork(ports.network, ClientTaps(self._world, self.epoch_starts, ports.node))
 
 
-class ListeningNetwork:
-    """A network as it is; those below listen where they have to."""
+class TappedNetwork:
+    """A network that passes everything on; the subclasses tap what they have to."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -63,12 +63,12 @@ class ListeningNetwork:
         await self._network.close()
 
 
-class BrokerNetwork(ListeningNetwork):
-    """Listens to what is asked of a broker."""
+class TappedBrokerNetwork(TappedNetwork):
+    """Taps the requests to a broker and its answers."""
 
-    def __init__(self, network: Network, ears: BrokerEars) -> None:
+    def __init__(self, network: Network, taps: BrokerTaps) -> None:
         super().__init__(network)
-        self._ears = ears
+        self._taps = taps
 
     async def serve(self, address: str, handlers: Handlers) -> Server:
         unary = {method: self._unary(method, handler) for method, handler in handlers.unary.items()}
@@ -76,58 +76,58 @@ class BrokerNetwork(ListeningNetwork):
         return await self._network.serve(address, Handlers(unary, streams, handlers.services))
 
     def _unary(self, method: str, handler: UnaryHandler) -> UnaryHandler:
-        if method not in ASKED_OF_BROKERS:
+        if method not in TAPPED_AT_BROKERS:
             return handler
-        ears = self._ears
+        taps = self._taps
 
-        async def listening(request: bytes, context: CallContext) -> bytes:
-            ear = ears.of(method)
-            ear.asked(request)
+        async def tapped(request: bytes, context: CallContext) -> bytes:
+            tap = taps.of(method)
+            tap.asked(request)
             answer = await handler(request, context)
-            ear.answered(answer)
+            tap.answered(answer)
             return answer
 
-        return listening
+        return tapped
 
     def _stream(self, method: str, handler: StreamHandler) -> StreamHandler:
-        if method not in ASKED_OF_BROKERS:
+        if method not in TAPPED_AT_BROKERS:
             return handler
-        ears = self._ears
+        taps = self._taps
 
-        async def listening(stream: Stream, context: CallContext) -> None:
-            await handler(AskedStream(stream, ears.of(method)), context)
+        async def tapped(stream: Stream, context: CallContext) -> None:
+            await handler(ServerStream(stream, taps.of(method)), context)
 
-        return listening
+        return tapped
 
 
-class ClientNetwork(ListeningNetwork):
-    """Listens to what a client asks."""
+class TappedClientNetwork(TappedNetwork):
+    """Taps the requests of a client and the answers."""
 
-    def __init__(self, network: Network, ears: ClientEars) -> None:
+    def __init__(self, network: Network, taps: ClientTaps) -> None:
         super().__init__(network)
-        self._ears = ears
+        self._taps = taps
 
     async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
-        ear = self._ears.of(method)
-        if ear is None:
+        tap = self._taps.of(method)
+        if tap is None:
             return await self._network.call(peer, method, request, timeout_ms)
-        ear.asked(request)
+        tap.asked(request)
         answer = await self._network.call(peer, method, request, timeout_ms)
-        ear.answered(answer)
+        tap.answered(answer)
         return answer
 
     async def open(self, peer: str, method: str, timeout_ms: float = 5000) -> Stream:
         stream = await self._network.open(peer, method, timeout_ms)
-        ear = self._ears.of(method)
-        return stream if ear is None else AskingStream(stream, ear)
+        tap = self._taps.of(method)
+        return stream if tap is None else ClientStream(stream, tap)
 
 
-class ListeningStream:
-    """A stream as it is, and the ear at it."""
+class TappedStream:
+    """A stream as it is, and the tap at it."""
 
-    def __init__(self, stream: Stream, ear: Ear) -> None:
+    def __init__(self, stream: Stream, tap: WireTap) -> None:
         self._stream = stream
-        self._ear = ear
+        self._tap = tap
 
     @property
     def peer(self) -> str:
@@ -137,27 +137,27 @@ class ListeningStream:
         self._stream.close()
 
 
-class AskedStream(ListeningStream):
-    """The end of whoever is asked."""
+class ServerStream(TappedStream):
+    """The end of the broker."""
 
     async def recv(self) -> bytes:
         message = await self._stream.recv()
-        self._ear.asked(message)
+        self._tap.asked(message)
         return message
 
     async def send(self, message: bytes) -> None:
-        self._ear.answered(message)
+        self._tap.answered(message)
         await self._stream.send(message)
 
 
-class AskingStream(ListeningStream):
-    """The end of whoever asks."""
+class ClientStream(TappedStream):
+    """The end of the client."""
 
     async def send(self, message: bytes) -> None:
-        self._ear.asked(message)
+        self._tap.asked(message)
         await self._stream.send(message)
 
     async def recv(self) -> bytes:
         message = await self._stream.recv()
-        self._ear.answered(message)
+        self._tap.answered(message)
         return message

@@ -1,6 +1,6 @@
 """What requests and answers say, call by call: epochs, incarnations and the ends of logs.
 
-An ear hears one unary call, or one stream from its beginning to its end. Of a request it keeps what its broker knew
+A tap observes one unary call, or one stream for its lifetime. Of a request it keeps what its broker knew
 when it was taken; the invariants are told of it with the answer, when it is certain whether it was accepted.
 """
 
@@ -18,7 +18,7 @@ from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import broker_pb2, controller_pb2, quorum_pb2
 
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
-from odradek_chaos.worlds.simulated.checks.seen import METADATA
+from odradek_chaos.worlds.simulated.checks.state import METADATA
 
 if TYPE_CHECKING:
     from odradek_broker.runtime.replicas.replica import Replica
@@ -31,7 +31,7 @@ Role = LeaderPartition | FollowerPartition
 EpochStarts = dict[tuple[str, int], int]
 
 
-class Ear(Protocol):
+class WireTap(Protocol):
     """Is told what went to and fro, before anybody acts on it."""
 
     def asked(self, message: bytes) -> None: ...
@@ -39,7 +39,7 @@ class Ear(Protocol):
     def answered(self, message: bytes) -> None: ...
 
 
-class BrokerEars:
+class BrokerTaps:
     """At one incarnation of a broker. What it knows is read from it at the moment."""
 
     def __init__(self, world: World, epoch_starts: EpochStarts, broker_id: int) -> None:
@@ -48,8 +48,8 @@ class BrokerEars:
         self.watcher = world.watcher
         self._cluster = world.cluster
 
-    def of(self, method: str) -> Ear:
-        return ASKED_OF_BROKERS[method](self, method.rpartition("/")[2])
+    def of(self, method: str) -> WireTap:
+        return TAPPED_AT_BROKERS[method](self, method.rpartition("/")[2])
 
     @property
     def image(self) -> MetadataImage:
@@ -81,15 +81,15 @@ class BrokerEars:
             self.watcher.end_told(EndTold(self.broker_id, partition, epoch, end, start, by_fetch))
 
 
-class FetchEar:
+class FetchTap:
     """A fetch stream, of a follower or a consumer. A partition is answered once for each time that it is named.
 
     Whatever is answered, nothing is wrong with a request that came with the broker's own epoch and from the newest
     incarnation, since the broker's epoch only grows: only others are remembered.
     """
 
-    def __init__(self, ears: BrokerEars, request: str) -> None:
-        self._ears = ears
+    def __init__(self, taps: BrokerTaps, request: str) -> None:
+        self._taps = taps
         self._sender = self._sender_epoch = self._newest = NONE
         self._odd: dict[tuple[str, int], tuple[int, int]] = {}  # named partition to its leader epoch, the broker's
 
@@ -97,9 +97,9 @@ class FetchEar:
         header = broker_pb2.FetchHeader.FromString(split_frame(message)[0])
         self._sender, self._sender_epoch = header.replica_id, header.replica_epoch
         if self._sender >= 0:
-            self._newest = self._ears.newest_epoch_of(self._sender)
+            self._newest = self._taps.newest_epoch_of(self._sender)
         is_old = 0 <= self._sender_epoch < self._newest
-        hosted = self._ears.hosted
+        hosted = self._taps.hosted
         for item in header.partitions:
             key, asked = TopicPartition(item.topic, item.partition), item.current_leader_epoch
             replica = hosted.get(key)
@@ -121,29 +121,29 @@ class FetchEar:
                 self._tell(item, *odd)
             if is_follower or item.error_code or item.high_watermark < 0:
                 continue
-            role = self._ears.role(key)
+            role = self._taps.role(key)
             if role is not None and role.leader_epoch == item.request_leader_epoch:
-                self._ears.told(key, role, item.high_watermark, by_fetch=True)
+                self._taps.told(key, role, item.high_watermark, by_fetch=True)
 
     def _tell(self, item: broker_pb2.FetchedPartition, asked: int, known: int) -> None:
-        ears, role = self._ears, self._ears.role((item.topic, item.partition))
+        taps, role = self._taps, self._taps.role((item.topic, item.partition))
         then = NONE if role is None else role.leader_epoch
         partition, is_refused = f"{item.topic}-{item.partition}", bool(item.error_code)
         sender, epoch = self._sender, self._sender_epoch
         if item.diverging:
             sender = epoch = NONE  # such an answer acknowledges nothing
-        ears.watcher.answered(
+        taps.watcher.answered(
             Answered(
-                ears.broker_id, partition, "FetchStream", asked, known, then, is_refused, sender, epoch, self._newest
+                taps.broker_id, partition, "FetchStream", asked, known, then, is_refused, sender, epoch, self._newest
             )
         )
 
 
-class OffsetsEar:
+class OffsetsTap:
     """ListOffsets and OffsetsForLeaderEpoch, with the epoch that fences them."""
 
-    def __init__(self, ears: BrokerEars, request: str) -> None:
-        self._ears = ears
+    def __init__(self, taps: BrokerTaps, request: str) -> None:
+        self._taps = taps
         self._request = request
         self._is_listing = request == "ListOffsets"
         self._named: list[tuple[tuple[str, int], int, int]] = []  # key, leader epoch of the request, the broker's
@@ -154,7 +154,7 @@ class OffsetsEar:
         request = kind.FromString(message)
         for item in request.partitions:
             key = (item.topic, item.partition)
-            role = self._ears.role(key)
+            role = self._taps.role(key)
             known = NONE if role is None else role.leader_epoch
             self._named.append((key, item.current_leader_epoch, known))
             if self._is_listing and request.replica_id < 0 and item.timestamp_ms == LATEST:
@@ -163,37 +163,37 @@ class OffsetsEar:
     def answered(self, message: bytes) -> None:
         kind: Any = broker_pb2.ListOffsetsResponse if self._is_listing else broker_pb2.OffsetsForLeaderEpochResponse
         for (key, asked, known), item in zip(self._named, kind.FromString(message).partitions, strict=True):
-            role, partition = self._ears.role(key), f"{key[0]}-{key[1]}"
+            role, partition = self._taps.role(key), f"{key[0]}-{key[1]}"
             then, is_refused = NONE if role is None else role.leader_epoch, bool(item.error_code)
-            self._ears.watcher.answered(
-                Answered(self._ears.broker_id, partition, self._request, asked, known, then, is_refused)
+            self._taps.watcher.answered(
+                Answered(self._taps.broker_id, partition, self._request, asked, known, then, is_refused)
             )
             if key in self._latest and not is_refused:
-                self._ears.told(key, role, item.offset, by_fetch=False)
+                self._taps.told(key, role, item.offset, by_fetch=False)
 
 
-class QuorumEar:
+class QuorumTap:
     """Anything between nodes of the quorum. Votes and new leaders may be ahead of whoever is asked: it follows.
 
     A node may end while it answers, and knows no epoch then; the one that it was asked in counts.
     """
 
-    def __init__(self, ears: BrokerEars, request: str) -> None:
-        self._ears = ears
+    def __init__(self, taps: BrokerTaps, request: str) -> None:
+        self._taps = taps
         self._request = request
         self._asked = self._known = NONE
 
     def asked(self, message: bytes) -> None:
         kind, _, epoch = _OF_THE_QUORUM[self._request]
-        self._asked, self._known = getattr(kind.FromString(message), epoch), self._ears.quorum_epoch
+        self._asked, self._known = getattr(kind.FromString(message), epoch), self._taps.quorum_epoch
 
     def answered(self, message: bytes) -> None:
         _, kind, epoch = _OF_THE_QUORUM[self._request]
-        answer, ears = kind.FromString(message), self._ears
-        then = max(self._known, ears.quorum_epoch) if epoch == "current_leader_epoch" else self._asked
+        answer, taps = kind.FromString(message), self._taps
+        then = max(self._known, taps.quorum_epoch) if epoch == "current_leader_epoch" else self._asked
         is_refused = bool(answer.error_code)
-        ears.watcher.answered(
-            Answered(ears.broker_id, METADATA, self._request, self._asked, self._known, then, is_refused)
+        taps.watcher.answered(
+            Answered(taps.broker_id, METADATA, self._request, self._asked, self._known, then, is_refused)
         )
 
 
@@ -206,7 +206,7 @@ _OF_THE_QUORUM: dict[str, tuple[Any, Any, str]] = {  # request, answer, and wher
 }
 
 
-class VoteEar(QuorumEar):
+class VoteTap(QuorumTap):
     """The same, and a vote that is granted is given away with the answer."""
 
     def asked(self, message: bytes) -> None:
@@ -215,19 +215,19 @@ class VoteEar(QuorumEar):
 
     def answered(self, message: bytes) -> None:
         super().answered(message)
-        vote, ears = self._vote, self._ears
+        vote, taps = self._vote, self._taps
         if quorum_pb2.VoteResponse.FromString(message).vote_granted and not vote.pre_vote:
-            ears.watcher.vote_granted(VoteGranted(ears.broker_id, vote.candidate_epoch, vote.candidate_id))
+            taps.watcher.vote_granted(VoteGranted(taps.broker_id, vote.candidate_epoch, vote.candidate_id))
 
 
-class OrderEar:
+class ControllerTap:
     """What brokers want of the controller: changes of ISRs, producer ids, and to be seen as alive (a stream).
 
     The controller decides by metadata that may be ahead of what it has applied as a broker, and never behind.
     """
 
-    def __init__(self, ears: BrokerEars, request: str) -> None:
-        self._ears = ears
+    def __init__(self, taps: BrokerTaps, request: str) -> None:
+        self._taps = taps
         self._request = request
         self._waiting: deque[tuple[Any, int, dict[tuple[bytes, int], tuple[str, int, int]]]] = deque()
 
@@ -235,24 +235,24 @@ class OrderEar:
         request = _OF_THE_CONTROLLER[self._request][0].FromString(message)
         items: dict[tuple[bytes, int], tuple[str, int, int]] = {}
         if self._request == "AlterPartition":
-            topics = {topic.topic_id: topic for topic in self._ears.image.topics.values()}
+            topics = {topic.topic_id: topic for topic in self._taps.image.topics.values()}
             for item in request.partitions:
                 topic = topics.get(item.topic_id)
                 found = None if topic is None else topic.partitions.get(item.partition)
                 if topic is not None and found is not None:
                     name = f"{topic.name}-{item.partition}"
                     items[item.topic_id, item.partition] = (name, item.leader_epoch, found.leader_epoch)
-        self._waiting.append((request, self._ears.newest_epoch_of(request.broker_id), items))
+        self._waiting.append((request, self._taps.newest_epoch_of(request.broker_id), items))
 
     def answered(self, message: bytes) -> None:
-        answer, ears = _OF_THE_CONTROLLER[self._request][1].FromString(message), self._ears
+        answer, taps = _OF_THE_CONTROLLER[self._request][1].FromString(message), self._taps
         request, newest, items = self._waiting.popleft()
         sender, epoch, is_refused = request.broker_id, request.broker_epoch, bool(answer.error_code)
-        told = ears.watcher.answered
-        told(Answered(ears.broker_id, METADATA, self._request, NONE, NONE, NONE, is_refused, sender, epoch, newest))
+        told = taps.watcher.answered
+        told(Answered(taps.broker_id, METADATA, self._request, NONE, NONE, NONE, is_refused, sender, epoch, newest))
         for item in answer.partitions if items else ():
             name, asked, known = items.get((item.topic_id, item.partition), ("", NONE, NONE))
-            told(Answered(ears.broker_id, name, self._request, asked, known, asked, bool(item.error_code)))
+            told(Answered(taps.broker_id, name, self._request, asked, known, asked, bool(item.error_code)))
 
 
 _OF_THE_CONTROLLER: dict[str, tuple[Any, Any]] = {
@@ -261,24 +261,24 @@ _OF_THE_CONTROLLER: dict[str, tuple[Any, Any]] = {
     "Session": (controller_pb2.Heartbeat, controller_pb2.HeartbeatAnswer),
 }
 
-ASKED_OF_BROKERS: dict[str, Callable[[BrokerEars, str], Ear]] = {
-    "/odradek.v1.Broker/FetchStream": FetchEar,
-    "/odradek.v1.Replication/FetchStream": FetchEar,
+TAPPED_AT_BROKERS: dict[str, Callable[[BrokerTaps, str], WireTap]] = {
+    "/odradek.v1.Broker/FetchStream": FetchTap,
+    "/odradek.v1.Replication/FetchStream": FetchTap,
     **{
-        f"/odradek.v1.{service}/{name}": OffsetsEar
+        f"/odradek.v1.{service}/{name}": OffsetsTap
         for service in ("Broker", "Replication")
         for name in ("ListOffsets", "OffsetsForLeaderEpoch")
     },
-    **{f"/odradek.v1.Quorum/{name}": QuorumEar for name in _OF_THE_QUORUM},
-    "/odradek.v1.Quorum/Vote": VoteEar,
-    **{f"/odradek.v1.Controller/{name}": OrderEar for name in _OF_THE_CONTROLLER},
+    **{f"/odradek.v1.Quorum/{name}": QuorumTap for name in _OF_THE_QUORUM},
+    "/odradek.v1.Quorum/Vote": VoteTap,
+    **{f"/odradek.v1.Controller/{name}": ControllerTap for name in _OF_THE_CONTROLLER},
 }
 
 
 # --- clients
 
 
-class ClientEars:
+class ClientTaps:
     """At one incarnation of a client: the largest ends of logs that have arrived there."""
 
     def __init__(self, world: World, epoch_starts: EpochStarts, client: str) -> None:
@@ -287,8 +287,8 @@ class ClientEars:
         self._epoch_starts = epoch_starts
         self._ends: dict[tuple[str, int], int] = {}
 
-    def of(self, method: str) -> Ear | None:
-        make = _ASKED_BY_CLIENTS.get(method)
+    def of(self, method: str) -> WireTap | None:
+        make = _TAPPED_AT_CLIENTS.get(method)
         return None if make is None else make(self)
 
     def floor(self, key: tuple[str, int]) -> int:
@@ -302,52 +302,52 @@ class ClientEars:
             self._ends[key] = end
 
 
-class ReadingEar:
+class ConsumerFetchTap:
     """A consumer's fetch stream: each answer carries a high watermark.
 
     A stream that was cut off may deliver the answer to a request of an older leader epoch after a newer one was sent.
     What the consumer knew when it asked is therefore kept for each epoch that it named.
     """
 
-    def __init__(self, ears: ClientEars) -> None:
-        self._ears = ears
+    def __init__(self, taps: ClientTaps) -> None:
+        self._taps = taps
         self._floors: dict[tuple[str, int], dict[int, int]] = {}  # of each partition: leader epoch to the floor
 
     def asked(self, message: bytes) -> None:
         for item in broker_pb2.FetchHeader.FromString(split_frame(message)[0]).partitions:
             key = (item.topic, item.partition)
-            self._floors.setdefault(key, {})[item.current_leader_epoch] = self._ears.floor(key)
+            self._floors.setdefault(key, {})[item.current_leader_epoch] = self._taps.floor(key)
 
     def answered(self, message: bytes) -> None:
         for item in broker_pb2.FetchAnswerHeader.FromString(split_frame(message)[0]).partitions:
             key = (item.topic, item.partition)
             if not item.error_code and item.high_watermark >= 0 and item.request_leader_epoch >= 0:
                 floor = self._floors.get(key, {}).get(item.request_leader_epoch, 0)
-                self._ears.heard(key, item.request_leader_epoch, item.high_watermark, floor, by_fetch=True)
+                self._taps.heard(key, item.request_leader_epoch, item.high_watermark, floor, by_fetch=True)
 
 
-class AskingEar:
+class ListOffsetsTap:
     """A question for the ends of logs."""
 
-    def __init__(self, ears: ClientEars) -> None:
-        self._ears = ears
+    def __init__(self, taps: ClientTaps) -> None:
+        self._taps = taps
         self._floors: dict[tuple[str, int], int] = {}
 
     def asked(self, message: bytes) -> None:
         for item in broker_pb2.ListOffsetsRequest.FromString(message).partitions:
             if item.timestamp_ms == LATEST and item.current_leader_epoch >= 0:
                 key = (item.topic, item.partition)
-                self._floors[key] = self._ears.floor(key)
+                self._floors[key] = self._taps.floor(key)
 
     def answered(self, message: bytes) -> None:
         for item in broker_pb2.ListOffsetsResponse.FromString(message).partitions:
             floor = self._floors.get((item.topic, item.partition))
             if floor is not None and not item.error_code:
                 key = (item.topic, item.partition)
-                self._ears.heard(key, item.leader_epoch, item.offset, floor, by_fetch=False)
+                self._taps.heard(key, item.leader_epoch, item.offset, floor, by_fetch=False)
 
 
-_ASKED_BY_CLIENTS: dict[str, Callable[[ClientEars], Ear]] = {
-    "/odradek.v1.Broker/FetchStream": ReadingEar,
-    "/odradek.v1.Broker/ListOffsets": AskingEar,
+_TAPPED_AT_CLIENTS: dict[str, Callable[[ClientTaps], WireTap]] = {
+    "/odradek.v1.Broker/FetchStream": ConsumerFetchTap,
+    "/odradek.v1.Broker/ListOffsets": ListOffsetsTap,
 }

@@ -21,8 +21,14 @@ from odradek_proto.formats import CLEAN_SHUTDOWN
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
-from odradek_chaos.worlds.simulated.checks.seen import METADATA, Everything, QuorumSeen, RemoteSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.cluster.timeline import Moment, Tail
+from odradek_chaos.worlds.simulated.checks.state import (
+    METADATA,
+    ClusterState,
+    QuorumNodeState,
+    RemoteState,
+    ReplicaState,
+)
+from odradek_chaos.worlds.simulated.cluster.timeline import Tail, TimelineEvent
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.world.world import World
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 POSITION_OF = attrgetter("log_end_offset", "broker_epoch")
 
 
-class Slot:
+class ReplicaCursor:
     """What a replica looked like when it was last told of."""
 
     __slots__ = (
@@ -68,7 +74,7 @@ class Slot:
             self.positions = list(map(POSITION_OF, role.replicas.remotes))
 
 
-class Eye:
+class BrokerCursor:
     """What is remembered of one incarnation of a broker, so that a step that changed nothing costs next to nothing."""
 
     __slots__ = ("hosted", "image", "incarnation", "node", "slots", "standing", "tail")
@@ -80,27 +86,27 @@ class Eye:
         self.standing: Standing | None = None  # of its quorum node
         self.tail: Tail | None = None  # of its event file
         self.hosted: list[Replica] = []
-        self.slots: list[Slot] = []
+        self.slots: list[ReplicaCursor] = []
 
 
 class Watcher:
-    """Holds `Everything` up to date and reports what the invariants say."""
+    """Holds `ClusterState` up to date and reports what the invariants say."""
 
     def __init__(self, world: World) -> None:
-        self.now = Everything(damaged=world.excuses.damaged)
+        self.now = ClusterState(damaged=world.exemptions.damaged)
         self.now.min_isr = world.plan.settings.min_insync_replicas
         self.now.flushes_before_ack = world.plan.settings.odradek_fsync == "before-ack"
         self.now.holds_under_min_isr = world.plan.settings.odradek_truncation_mode != "high-watermark"
         self.invariants = all_invariants()
         self._world = world
-        self._eyes: dict[int, Eye] = {}  # of the brokers that run
+        self._cursors: dict[int, BrokerCursor] = {}  # of the brokers that run
         told = _overriding(self.invariants, "on_replica")
         told = [each for each in told if not each.flushed_only or self.now.flushes_before_ack]
         # who is asked of each set of changes
         self._asked = [[each for each in told if each.is_asked(Change(bits))] for bits in range(Change.ANYTHING + 1)]
         self._on_quorum = _overriding(self.invariants, "on_quorum")
         self._on_image = _overriding(self.invariants, "on_image")
-        self._on_moment = _overriding(self.invariants, "on_moment")
+        self._on_moment = _overriding(self.invariants, "on_event")
         self._on_acknowledged = _overriding(self.invariants, "on_acknowledged")
         self._on_delivered = _overriding(self.invariants, "on_delivered")
         self._on_answered = _overriding(self.invariants, "on_answered")
@@ -112,31 +118,31 @@ class Watcher:
 
     def after_step(self, broker_id: int) -> None:
         """A callback of this broker has run."""
-        eye = self._eyes.get(broker_id)
-        if eye is None:
-            eye = self._begin(broker_id)
-            if eye is None:
+        cursor = self._cursors.get(broker_id)
+        if cursor is None:
+            cursor = self._begin(broker_id)
+            if cursor is None:
                 return
-        tail = eye.tail
+        tail = cursor.tail
         if tail is None or len(tail.inode.data) != tail.read:
             for moment in self._world.timeline.new_events_of(broker_id):
-                self._tell_moment(moment)
-            eye.tail = self._world.timeline.tails.get(broker_id)
-        node = eye.node
+                self._on_event(moment)
+            cursor.tail = self._world.timeline.tails.get(broker_id)
+        node = cursor.node
         image = node.feed.image
-        if image.offset != eye.image.offset:
-            self._see_image(broker_id, eye, image.copy())  # the living image goes on changing
+        if image.offset != cursor.image.offset:
+            self._see_image(broker_id, cursor, image.copy())  # the living image goes on changing
         quorum = node.quorum
         if quorum is not None:
             standing = quorum.standing
-            if standing != eye.standing:
-                self._see_quorum(broker_id, eye, standing)
+            if standing != cursor.standing:
+                self._see_quorum(broker_id, cursor, standing)
         broker = node.broker
         if broker is not None:
             hosted = list(broker.replicas.replicas.values())
-            if hosted != eye.hosted:
-                self._see_who_is_there(broker_id, eye, hosted)
-            for slot in eye.slots:
+            if hosted != cursor.hosted:
+                self._see_replicas(broker_id, cursor, hosted)
+            for slot in cursor.slots:
                 state, role = slot.state, slot.hosted.role
                 if (
                     role is slot.role
@@ -156,20 +162,20 @@ class Watcher:
                 elif role is None:
                     continue
                 slot.remember()
-                self._see_replica(eye, slot)
+                self._see_replica(cursor, slot)
 
-    def _see_who_is_there(self, broker_id: int, eye: Eye, hosted: list[Replica]) -> None:
+    def _see_replicas(self, broker_id: int, cursor: BrokerCursor, hosted: list[Replica]) -> None:
         """Replicas came or went; what went is not a member of anything any more."""
-        kept = {slot.hosted: slot for slot in eye.slots}
-        for slot in eye.slots:
+        kept = {slot.hosted: slot for slot in cursor.slots}
+        for slot in cursor.slots:
             if slot.hosted not in hosted:
                 self.now.replicas.pop(slot.key, None)
-        eye.hosted, eye.slots = hosted, [kept.get(each) or Slot(broker_id, each) for each in hosted]
+        cursor.hosted, cursor.slots = hosted, [kept.get(each) or ReplicaCursor(broker_id, each) for each in hosted]
 
     def end(self, broker_id: int) -> None:
         """The process is gone: it is no member of anything that runs."""
         for moment in self._world.timeline.new_events_of(broker_id):
-            self._tell_moment(moment)
+            self._on_event(moment)
         self._world.board.gone(self._world.loop.now_us, broker_id)
         self._see_how_it_ended(broker_id)
         self._forget(broker_id)
@@ -183,7 +189,7 @@ class Watcher:
         if cluster.machines[broker_id].disk.find(f"{self.now.root}/{CLEAN_SHUTDOWN}") is None:
             self.now.ended_uncleanly[node.broker.session.incarnation_id] = None
 
-    def _begin(self, broker_id: int) -> Eye | None:
+    def _begin(self, broker_id: int) -> BrokerCursor | None:
         """A process runs that was not looked at yet; None when it has no node yet, or is gone already."""
         cluster = self._world.cluster
         machine, node = cluster.machines[broker_id], cluster.nodes.get(broker_id)
@@ -191,11 +197,11 @@ class Watcher:
             return None
         self._forget(broker_id)
         self.now.disks[broker_id] = machine.disk
-        eye = self._eyes[broker_id] = Eye(node, machine.incarnation)
-        return eye
+        cursor = self._cursors[broker_id] = BrokerCursor(node, machine.incarnation)
+        return cursor
 
     def _forget(self, broker_id: int) -> None:
-        self._eyes.pop(broker_id, None)
+        self._cursors.pop(broker_id, None)
         self.now.quorum.pop(broker_id, None)
         self.now.images.pop(broker_id, None)
         for key in [key for key in self.now.replicas if key[0] == broker_id]:
@@ -203,14 +209,14 @@ class Watcher:
 
     # --- what changed
 
-    def _see_replica(self, eye: Eye, slot: Slot) -> None:
+    def _see_replica(self, cursor: BrokerCursor, slot: ReplicaCursor) -> None:
         now, key = self.now, slot.key
         broker_id, partition = key
         if now.damaged and self._is_beyond_repair(broker_id, partition):
             now.history(partition).forget(broker_id)
             return
         before = now.replicas.get(key)
-        seen = now.replicas[key] = _replica(key, eye.incarnation, slot)
+        seen = now.replicas[key] = _replica(key, cursor.incarnation, slot)
         self._world.board.note(self._world.loop.now_us, seen)
         newest = now.newest_epochs
         if seen.leader_epoch > newest.get(partition, -1):
@@ -224,19 +230,19 @@ class Watcher:
         key = (broker_id, partition)
         if key not in self.now.damaged:
             return False
-        if 0 <= self.now.damaged[key] < self._eyes[broker_id].incarnation:
+        if 0 <= self.now.damaged[key] < self._cursors[broker_id].incarnation:
             del self.now.damaged[key]  # the copy was replaced, and this is the new one
             return False
         return key not in self.now.replicas
 
-    def _see_quorum(self, broker_id: int, eye: Eye, standing: Standing) -> None:
+    def _see_quorum(self, broker_id: int, cursor: BrokerCursor, standing: Standing) -> None:
         before = self.now.quorum.get(broker_id)
         if (before is None and standing.epoch == 0) or (broker_id, METADATA) in self.now.damaged:
             return
-        eye.standing = standing
-        seen = QuorumSeen(
+        cursor.standing = standing
+        seen = QuorumNodeState(
             broker_id,
-            eye.incarnation,
+            cursor.incarnation,
             standing.epoch,
             standing.high_watermark,
             standing.log_end_offset,
@@ -250,8 +256,8 @@ class Watcher:
             for violation in invariant.on_quorum(self.now, seen, before):
                 self._report(invariant, violation)
 
-    def _see_image(self, broker_id: int, eye: Eye, image: MetadataImage) -> None:
-        before, eye.image = eye.image, image
+    def _see_image(self, broker_id: int, cursor: BrokerCursor, image: MetadataImage) -> None:
+        before, cursor.image = cursor.image, image
         self.now.images[broker_id] = image
         if image.offset <= self.now.image.offset:
             newest = self.now.image
@@ -267,10 +273,10 @@ class Watcher:
             for violation in invariant.on_image(self.now, broker_id, image, compared):
                 self._report(invariant, violation)
 
-    def _tell_moment(self, moment: Moment) -> None:
-        self._world.reach.on_moment(moment)
+    def _on_event(self, moment: TimelineEvent) -> None:
+        self._world.coverage.on_event(moment)
         for invariant in self._on_moment:
-            for violation in invariant.on_moment(self.now, moment):
+            for violation in invariant.on_event(self.now, moment):
                 self._report(invariant, violation)
 
     # --- what clients are told
@@ -323,17 +329,17 @@ class Watcher:
         self._world.report(invariant.name, sentence, broker_id, partition)
 
 
-def _replica(key: tuple[int, str], incarnation: int, slot: Slot) -> ReplicaSeen:
+def _replica(key: tuple[int, str], incarnation: int, slot: ReplicaCursor) -> ReplicaState:
     """What there is to see of a replica that was looked at just now."""
     broker_id, partition = key
     role, leader, end, high_watermark = slot.role, slot.leader, slot.log_end_offset, slot.high_watermark
     assert role is not None
     if leader is None:
         assert isinstance(role, FollowerPartition), role
-        seen = ReplicaSeen(broker_id, incarnation, partition, role.leader_epoch, end, high_watermark)
+        seen = ReplicaState(broker_id, incarnation, partition, role.leader_epoch, end, high_watermark)
         seen.leader = role.leader
     else:
-        seen = ReplicaSeen(
+        seen = ReplicaState(
             broker_id,
             incarnation,
             partition,
@@ -347,7 +353,7 @@ def _replica(key: tuple[int, str], incarnation: int, slot: Slot) -> ReplicaSeen:
             leader.replicas.isr.pending is not None,
             leader.partition_epoch,
             leader.effective_min_isr,
-            {each.broker_id: RemoteSeen(each.log_end_offset, each.broker_epoch) for each in leader.replicas.remotes},
+            {each.broker_id: RemoteState(each.log_end_offset, each.broker_epoch) for each in leader.replicas.remotes},
         )
     seen.producers = slot.state.producers
     return seen

@@ -60,7 +60,7 @@ BRANCHES = {
 }
 
 
-class Luck:
+class Buggify:
     """`Chance` of one run. `mode` is `drawn`, `all` or `none`."""
 
     def __init__(self, loop: SimLoop, mode: str) -> None:

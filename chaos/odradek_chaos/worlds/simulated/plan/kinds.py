@@ -13,7 +13,7 @@ class Owed(Enum):
     """What acks=all with min.insync.replicas=2 is owed under a kind of fault."""
 
     ALWAYS = "always"  # no loss, and all is well again in time
-    CALM = "calm"  # the same, since it strikes one machine alone while the others are well and in every ISR
+    QUIESCENT = "quiescent"  # the same, since it strikes one machine alone while the others are well and in every ISR
     FLUSHED = "flushed"  # the same only with odradek.fsync=before-ack
     SAFETY = "safety"  # out of contract: replicas may lose records or stay away, and must not lie about it
 
@@ -61,12 +61,18 @@ TABLE = (
     Kind("swap-disks", "disks", Owed.ALWAYS, "starts two brokers on each other's disk, then puts them right", True),
     Kind("client-crash", "clients", Owed.ALWAYS, "kills a writer or the reader; a new one begins"),
     Kind("zombie-client", "clients", Owed.ALWAYS, "freezes a client for up to 6 s, three times its request timeout"),
-    Kind("power-one", "power", Owed.CALM, "cuts one machine's power while all others are well", True),
-    Kind("torn-tail", "damage", Owed.CALM, "kills a broker and cuts an unflushed tail inside of a batch", True),
-    Kind("stale-checkpoint", "damage", Owed.CALM, "kills a broker and puts older checkpoints back", True),
-    Kind("flip-index", "damage", Owed.CALM, "flips bits in indexes of a broker that is down", True),
-    Kind("flip-log", "damage", Owed.CALM, "flips bits in one copy of a log; an operator replaces the copy later", True),
-    Kind("wipe", "damage", Owed.CALM, "deletes all partition directories of one broker while it is down", True),
+    Kind("power-one", "power", Owed.QUIESCENT, "cuts one machine's power while all others are well", True),
+    Kind("torn-tail", "damage", Owed.QUIESCENT, "kills a broker and cuts an unflushed tail inside of a batch", True),
+    Kind("stale-checkpoint", "damage", Owed.QUIESCENT, "kills a broker and puts older checkpoints back", True),
+    Kind("flip-index", "damage", Owed.QUIESCENT, "flips bits in indexes of a broker that is down", True),
+    Kind(
+        "flip-log",
+        "damage",
+        Owed.QUIESCENT,
+        "flips bits in one copy of a log; an operator replaces the copy later",
+        True,
+    ),
+    Kind("wipe", "damage", Owed.QUIESCENT, "deletes all partition directories of one broker while it is down", True),
     Kind("reassign", "administration", Owed.ALWAYS, "moves partitions to other replicas, cancels such moves"),
     Kind("power", "power", Owed.FLUSHED, "cuts a machine's power: its disk forgets what was not flushed", True),
     Kind("blackout", "power", Owed.FLUSHED, "cuts the power of all machines within 300 ms", True),
@@ -81,7 +87,7 @@ TABLE = (
     ),
 )
 KINDS = {kind.name: kind for kind in TABLE}
-SAFE_NEMESES = tuple(kind.name for kind in TABLE if kind.owed in (Owed.ALWAYS, Owed.CALM))
+SAFE_NEMESES = tuple(kind.name for kind in TABLE if kind.owed in (Owed.ALWAYS, Owed.QUIESCENT))
 ALL_NEMESES = tuple(kind.name for kind in TABLE)
 LOSSES = frozenset(  # checks that say that a record went; under faults that may cost records they are no findings
     {

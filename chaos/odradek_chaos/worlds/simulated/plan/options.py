@@ -31,7 +31,7 @@ NOT_IN_COMMANDS = {"partitions", "writers", "metadata_snapshots", "elr"}  # whic
 
 
 @dataclass(frozen=True, slots=True)
-class Promises:
+class Expectations:
     """What a run is held to. The rest of the checks holds always."""
 
     keeps_records: bool = True  # nothing below a high watermark goes, nothing acknowledged by acks=all
@@ -82,16 +82,16 @@ class Options:
             raise ValueError(f"elr must be drawn, on or off, not {self.elr!r}")
 
     @property
-    def promises(self) -> Promises:
+    def expectations(self) -> Expectations:
         """What is owed under these options (B.2)."""
         kinds = [KINDS[name].owed for name in self.nemeses]
         if self.strict:
-            return Promises()
+            return Expectations()
         if Owed.SAFETY in kinds:
-            return Promises(keeps_records=False, recovers=False)
+            return Expectations(keeps_records=False, recovers=False)
         unflushed = self.fsync != "before-ack"
-        loses = unflushed and (Owed.FLUSHED in kinds or (self.min_insync_replicas < 2 and Owed.CALM in kinds))
-        return Promises(keeps_records=not loses)
+        loses = unflushed and (Owed.FLUSHED in kinds or (self.min_insync_replicas < 2 and Owed.QUIESCENT in kinds))
+        return Expectations(keeps_records=not loses)
 
     def arguments(self) -> str:
         """What says the same to `python -m odradek_chaos.worlds.simulated`; what is as always is left out."""

@@ -28,8 +28,8 @@ async def gather_evidence(world: World, load: Load, result: SeedResult) -> None:
     async def read() -> None:
         records.extend(await load.read_everything())
 
-    if not world.promises.recovers:
-        world.excuses.tolerate("stuck")  # nobody replaces a damaged copy, and no reader is given one
+    if not world.expectations.recovers:
+        world.exemptions.tolerate("stuck")  # nobody replaces a damaged copy, and no reader is given one
     await within(world, read(), REACH_END_MS, "the last read did not end")
     result.read = len(records)
     _judge_read(world, load, records)
@@ -94,6 +94,6 @@ def _judge_disks(world: World, load: Load, result: SeedResult) -> None:
     for finding in report.findings:
         partition = f"{finding.topic}-{finding.partition}"
         compared = [brokers[name] for name in (finding.replica, finding.other_replica) if name in brokers]
-        damaged = [each for each in compared if (each, partition) in world.excuses.damaged]
+        damaged = [each for each in compared if (each, partition) in world.exemptions.damaged]
         whose = (*damaged, *compared, 0)[0]
         world.report(f"audit-{finding.check}", f"{finding.replica}: {finding.sentence}", whose, partition)

@@ -14,7 +14,7 @@ LEADERS_MS = 3_000  # L1: every partition has had a leader
 ACKNOWLEDGEMENTS_MS = 5_000  # L2: every partition has acknowledged
 ERRORS_MS = 10_000  # L2: no writer is told of an error any more
 ISRS_MS = 10_000  # L4: every ISR is full; so long after the backlog was copied
-PEACE_MS = 20_000  # L4: and in any case, whatever there was to copy
+LIVENESS_MS = 20_000  # L4: and in any case, whatever there was to copy
 EPOCHS_PER_WINDOW = 3  # L7: new leader epochs of one partition
 WINDOW_MS = 10_000
 WAYS_TO_BREAK = ("dead", "frozen", "cut", "mute", "deaf")
@@ -47,7 +47,7 @@ def _acknowledged(load: Load, partition: tuple[str, int], since_ms: int) -> bool
     return known is not None and known.last_ack_ms is not None and known.last_ack_ms > since_ms
 
 
-def not_well_without(world: World, broken: int) -> str:
+def unhealthy_without(world: World, broken: int) -> str:
     """The first partition that the broken machine leads, or that lacks another one in its ISR; empty: all is well."""
     sentence, image = not_in_sync(world, broken), world.cluster.newest_image()
     if sentence:
@@ -73,15 +73,15 @@ def break_one_for_ever(world: World, way: str = "") -> int:
     if (
         not expendable
         or undecided(world)
-        or world.excuses.damaged
-        or world.calm.is_reserved
-        or not world.promises.recovers
+        or world.exemptions.damaged
+        or world.quiescence.is_reserved
+        or not world.expectations.recovers
     ):
         return 0
     broken = rng.choice(expendable)
     world.heal(besides=broken)
     world.faults[f"core-{way}"] += 1
-    world.luck.reached("core-phase")
+    world.buggify.reached("core-phase")
     world.note("!core", broken, way=way)
     machine, fabric = world.cluster.machines[broken], world.cluster.fabric
     machine.resume()
@@ -112,7 +112,9 @@ def can_do_without(world: World, broken: int) -> bool:
     image, min_isr = world.cluster.newest_image(), world.plan.options.min_insync_replicas
     for tp in world.partitions:
         registration = image.partition(tp)
-        if registration is None or not any(world.calm.is_well(each) for each in registration.isr if each != broken):
+        if registration is None or not any(
+            world.quiescence.is_healthy(each) for each in registration.isr if each != broken
+        ):
             return False
         target = [each for each in registration.replicas if each not in registration.removing]
         for members in (registration.replicas, target):  # a reassignment may end meanwhile
@@ -121,7 +123,7 @@ def can_do_without(world: World, broken: int) -> bool:
     return True
 
 
-class Peace:
+class LivenessCheck:
     """L1, L2 and L4, each judged by its own bound from the moment on at which all faults end.
 
     The backlog of that moment is what was committed by then: it is copied when every replica has that, and each copy
@@ -136,26 +138,26 @@ class Peace:
         self._committed = {str(tp): world.watcher.now.committed_end(str(tp)) for tp in world.partitions}
         self._were_led = False
 
-    def is_well(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether all is well again; what is too late by now is a finding. Asked again and again."""
         world = self._world
         state, acknowledged = not_in_sync(world), acknowledged_since(world, self._load, self.began_ms)
-        is_well = world.operator.is_done and not state and acknowledged
-        if not is_well and world.promises.recovers:
+        is_healthy = world.operator.is_done and not state and acknowledged
+        if not is_healthy and world.expectations.recovers:
             self._judge(state, acknowledged)
-        return is_well
+        return is_healthy
 
     def give_up(self) -> None:
         """All was not well within the outermost bound."""
         waits = "a damaged copy is not replaced" if not self._world.operator.is_done else "no acknowledgement"
-        if self._world.promises.recovers:
+        if self._world.expectations.recovers:
             self._report("L4", not_in_sync(self._world) or waits)
 
     def judge_errors(self) -> None:
         """The second half of L2, when no writer writes any more."""
         bound_ms = self.began_ms + self._session_ms + ERRORS_MS
         late = [event for event in self._load.ledger.events if event.type == ERROR and event.time_ms > bound_ms]
-        if late and self._world.promises.recovers:
+        if late and self._world.expectations.recovers:
             first = late[0]
             told = f"{first.client} is told of an error {first.time_ms - self.began_ms} ms after the faults ended"
             self._world.report("not-healthy-again", f"L2: {told}", partition=f"{first.topic}-{first.partition}")

@@ -106,7 +106,7 @@ class Load:
                 TOPIC,
                 auto_offset_reset="earliest",
                 clock=ports.clock,
-                network=self.world.overheard.network_of_client(ports),
+                network=self.world.wire_taps.network_of_client(ports),
             ) as consumer:
                 async for batch in consumer.batches(until="end"):
                     for record in batch:
@@ -149,7 +149,7 @@ class Load:
         return self.world.plan.pause_ms(self.world.loop.now_us)
 
     def _acknowledged(self, topic: str, partition: int, offset: int) -> None:
-        self.world.silences.acknowledged(self.world.loop.now_us, topic, partition)
+        self.world.unavailability.acknowledged(self.world.loop.now_us, topic, partition)
         if self.world.plan.options.acks == "all":
             self.world.watcher.acknowledged(f"{topic}-{partition}", offset)
 
@@ -157,7 +157,7 @@ class Load:
         number = int(name.partition(".")[0][1:])
         self.sends.append(Send(self.world.loop.now_us, number, partition))
         if not self.ledger.in_flight.get((TOPIC, partition)):
-            self.world.silences.awaited(self.world.loop.now_us, TOPIC, partition)
+            self.world.unavailability.awaited(self.world.loop.now_us, TOPIC, partition)
 
     async def _follow_script(self, writer: Writer) -> None:
         """The records of the script that are this writer's and not in the past, each at its time.
@@ -187,7 +187,7 @@ class Load:
         async with Consumer(
             self.world.cluster.bootstrap,
             clock=ports.clock,
-            network=self.world.overheard.network_of_client(ports),
+            network=self.world.wire_taps.network_of_client(ports),
             fetch_max_wait_ms=200,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
         ) as consumer:
@@ -258,7 +258,7 @@ class Load:
             except BootstrapError:
                 await ports.clock.sleep(RETRY_MS)
             except (CorruptRecords, ExceptionGroup) as error:
-                if not self.world.excuses.bytes_were_damaged or not _is_of_damage(error):
+                if not self.world.exemptions.bytes_were_damaged or not _is_of_damage(error):
                     raise
                 await ports.clock.sleep(RETRY_MS)
             else:

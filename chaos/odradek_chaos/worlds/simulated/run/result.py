@@ -31,7 +31,7 @@ class SeedResult:
     read: int = 0
     compared: int = 0  # records that the audit compared between replicas
     faults_began_us: int = 0
-    silences_ms: dict[str, int] = field(default_factory=dict)  # longest without an acknowledgement, by kind of fault
+    unavailable_ms: dict[str, int] = field(default_factory=dict)  # longest without an acknowledgement, by kind of fault
     recovered_ms: int = -1  # from the end of the faults to full ISRs and an acknowledgement of every partition
     findings: list[Finding] = field(default_factory=list)
     costs: dict[str, int] = field(default_factory=dict)  # checks that found what is not owed, or that do not count

@@ -28,12 +28,12 @@ from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.plan.script import Script
 from odradek_chaos.worlds.simulated.run.evidence import gather_evidence
 from odradek_chaos.worlds.simulated.run.liveness import (
-    PEACE_MS,
+    LIVENESS_MS,
     ElectionStorm,
-    Peace,
+    LivenessCheck,
     acknowledged_since,
     break_one_for_ever,
-    not_well_without,
+    unhealthy_without,
 )
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.run.result import SeedResult
@@ -103,7 +103,7 @@ def _run(
         prepare(world)
     result = SeedResult(seed, plan, world.timeline, world.board, findings=world.findings, script=script)
     load = Load(world)
-    with _listening(world), decided_by(world.luck):
+    with _listening(world), decided_by(world.buggify):
         try:
             with _interrupts(loop):
                 loop.run(_story(world, load, result, script), limit_s=TIME_LIMIT_S)
@@ -119,9 +119,9 @@ def _run(
         _end(world)
     for context in loop.unhandled:
         world.report("unhandled-exception", f"{context.get('message')}: {context.get('exception')!r}")
-    result.faults, result.silences_ms = dict(sorted(world.faults.items())), dict(world.silences.longest_ms)
-    result.points, result.branches = dict(world.luck.points), dict(world.luck.branches)
-    result.chances = tuple(world.luck.drawn())
+    result.faults, result.unavailable_ms = dict(sorted(world.faults.items())), dict(world.unavailability.longest_ms)
+    result.points, result.branches = dict(world.buggify.points), dict(world.buggify.branches)
+    result.chances = tuple(world.buggify.drawn())
     result.strikes, result.sends, result.costs = tuple(world.strikes), tuple(load.sends), dict(world.costs)
     result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
     _forget(world, load)
@@ -198,9 +198,9 @@ async def _story(world: World, load: Load, result: SeedResult, script: Script | 
     if world.plan.core:
         await _core(world, load)
     world.heal()
-    peace = await _peace(world, load, result)
+    liveness = await _peace(world, load, result)
     await gather_evidence(world, load, result)
-    peace.judge_errors()
+    liveness.judge_errors()
 
 
 async def _faults(world: World, script: Script | None) -> None:
@@ -224,31 +224,33 @@ async def _core(world: World, load: Load) -> None:
     broken = break_one_for_ever(world)
     if broken == 0:
         return
-    limit_ms = PEACE_MS + world.plan.settings.broker_session_timeout_ms
+    limit_ms = LIVENESS_MS + world.plan.settings.broker_session_timeout_ms
     begun_ms = world.now_ms
     try:
         await until(
-            world, lambda: not not_well_without(world, broken) and acknowledged_since(world, load, begun_ms), limit_ms
+            world, lambda: not unhealthy_without(world, broken) and acknowledged_since(world, load, begun_ms), limit_ms
         )
     except TimeoutError:
-        if world.promises.recovers:
-            state = not_well_without(world, broken) or "no acknowledgement"
+        if world.expectations.recovers:
+            state = unhealthy_without(world, broken) or "no acknowledgement"
             world.report("core-not-healthy", f"{limit_ms} ms with b{broken} broken for ever: {state}", broken)
             if world.findings:
                 raise Stopped from None
 
 
-async def _peace(world: World, load: Load, result: SeedResult) -> Peace:
+async def _peace(world: World, load: Load, result: SeedResult) -> LivenessCheck:
     """Liveness, L1, L2, L4, L7: with all faults healed, everything is well again in bounded time."""
-    peace, storm = Peace(world, load), ElectionStorm(world)
-    limit_ms = (PEACE_MS if world.promises.recovers else NOT_OWED_MS) + world.plan.settings.broker_session_timeout_ms
+    liveness, storm = LivenessCheck(world, load), ElectionStorm(world)
+    limit_ms = (
+        LIVENESS_MS if world.expectations.recovers else NOT_OWED_MS
+    ) + world.plan.settings.broker_session_timeout_ms
     try:
-        await until(world, peace.is_well, limit_ms)
+        await until(world, liveness.is_healthy, limit_ms)
     except TimeoutError:
-        peace.give_up()
+        liveness.give_up()
         if world.findings or not world.plan.options.checks:
             raise Stopped from None
     else:
         storm.judge()
-        result.recovered_ms = world.now_ms - peace.began_ms
-    return peace
+        result.recovered_ms = world.now_ms - liveness.began_ms
+    return liveness

@@ -15,8 +15,8 @@ import re
 from collections import defaultdict
 from typing import NamedTuple, TextIO
 
-from odradek_chaos.worlds.simulated.checks.seen import ReplicaSeen
-from odradek_chaos.worlds.simulated.cluster.timeline import Moment, Timeline
+from odradek_chaos.worlds.simulated.checks.state import ReplicaState
+from odradek_chaos.worlds.simulated.cluster.timeline import Timeline, TimelineEvent
 
 ROWS = 40  # of one screen
 WIDTH = 30  # of one broker's column
@@ -50,7 +50,7 @@ class Board:
     def __init__(self) -> None:
         self._states: dict[str, list[Fields]] = defaultdict(list)
 
-    def note(self, time_us: int, seen: ReplicaSeen) -> None:
+    def note(self, time_us: int, seen: ReplicaState) -> None:
         self._states[seen.partition].append(
             (
                 time_us,
@@ -72,7 +72,7 @@ class Board:
     def screen(self, timeline: Timeline, partition: str, time_us: int, brokers: list[int]) -> list[str]:
         """What led to a finding about a partition at a time, and a little of what came after; at most `ROWS` lines."""
         states = [State._make(fields) for fields in self._states.get(partition, [])]
-        entries: list[tuple[int, int, State | Moment]] = [
+        entries: list[tuple[int, int, State | TimelineEvent]] = [
             (state.time_us, 1, state) for state in _telling(states, time_us)
         ]
         entries += [
@@ -106,13 +106,13 @@ def _telling(states: list[State], until_us: int) -> list[State]:
     return kept + [state for state in last.values() if state not in kept[-6:]]
 
 
-def _is_telling(moment: Moment) -> bool:
+def _is_telling(moment: TimelineEvent) -> bool:
     """What the columns do not say already."""
     shown = ("truncated", "log_restarted", "leader_chosen", "isr_refused", "broker_fenced", "replica_offline")
     return moment.event[0] in "!?" or moment.event in shown
 
 
-def _line(entry: State | Moment, brokers: list[int]) -> str:
+def _line(entry: State | TimelineEvent, brokers: list[int]) -> str:
     time = f"{entry.time_us / 1e6:11.6f}  "
     if isinstance(entry, State):
         return (time + "".ljust(WIDTH * brokers.index(entry.broker_id)) + entry.text()).rstrip()

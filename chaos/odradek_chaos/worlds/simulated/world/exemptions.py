@@ -1,4 +1,4 @@
-"""Whom a fault excuses, and from what: no more than what the fault did to that one.
+"""Whom a fault exemptions, and from what: no more than what the fault did to that one.
 
 A broker whose disk was tampered with may end by itself and may log errors; a broken assertion, or what else a mistake
 in the product raises, is excused by damaged bytes alone, or where no recovery is owed. One that was started on the
@@ -17,7 +17,7 @@ MISTAKES = (AssertionError, ArithmeticError, AttributeError, LookupError, NameEr
 ANYBODY = 0
 
 
-class Excuses:
+class Exemptions:
     """Of one run. `damaged` and `tolerated` are written by the faults themselves."""
 
     def __init__(self, world: World) -> None:
@@ -31,24 +31,24 @@ class Excuses:
         self._lives: dict[tuple[int, int], None] = {}  # (broker, incarnation) on the disk of somebody else
         self._owners: dict[int, int] = {}  # of disks that stand in the machine of another broker now, by that broker
 
-    def disk(self, broker_id: int) -> None:
+    def tampered_with(self, broker_id: int) -> None:
         """The disk in this broker's machine was tampered with; if it is another's, he has it back later."""
         self._disks[broker_id] = None
         if broker_id in self._owners:
             self._disks[self._owners[broker_id]] = None
 
-    def swap(self, one: int, other: int) -> None:
+    def swapped(self, one: int, other: int) -> None:
         """The disks of two machines change places, or go back to their own."""
         owners = self._owners
         owners[one], owners[other] = owners.get(other, other), owners.get(one, one)
 
-    def life(self, broker_id: int) -> None:
+    def foreign_disk(self, broker_id: int) -> None:
         """The incarnation that was started just now runs on the disk of another broker."""
         self._lives[broker_id, self._world.cluster.machines[broker_id].incarnation] = None
 
-    def bytes_of(self, broker_id: int, partition: str) -> None:
+    def damaged_bytes(self, broker_id: int, partition: str) -> None:
         """Bytes of this copy were changed behind its broker's back."""
-        self.disk(broker_id)
+        self.tampered_with(broker_id)
         self.damaged[broker_id, partition] = -1
         self.bytes_were_damaged = True
 
@@ -60,19 +60,19 @@ class Excuses:
     def has_disk(self, broker_id: int) -> bool:
         return broker_id in self._disks
 
-    def finding(self, check: str, broker_id: int, partition: str) -> bool:
+    def is_finding_exempt(self, check: str, broker_id: int, partition: str) -> bool:
         if (broker_id, partition) in self.damaged:
             return True
         return (check, broker_id) in self.tolerated or (check, ANYBODY) in self.tolerated
 
-    def crash(self, crash: Crash) -> bool:
+    def is_crash_exempt(self, crash: Crash) -> bool:
         """Whether a broker that ended by itself did so because of its disk."""
         if (crash.broker_id, crash.incarnation) not in self._lives and not self.has_disk(crash.broker_id):
             return False
         is_damaged = any(broker_id == crash.broker_id for broker_id, _ in self.damaged)
-        return is_damaged or not self._world.promises.recovers or not _is_mistake(crash.error)
+        return is_damaged or not self._world.expectations.recovers or not _is_mistake(crash.error)
 
-    def who_speaks(self) -> bool:
+    def is_log_exempt(self) -> bool:
         """Whether the process whose callback runs now may log errors: its disk failed it."""
         speaker = self._world.loop.current_process().name
         for broker_id, machine in self._world.cluster.machines.items():

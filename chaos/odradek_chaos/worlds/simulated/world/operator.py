@@ -41,7 +41,7 @@ class Operator:
 
     def replace_copy(self, broker_id: int, partition: str, down_ms: int) -> None:
         """The copy of this broker is damaged: nothing is held against it until it is replaced."""
-        self._world.excuses.bytes_of(broker_id, partition)
+        self._world.exemptions.damaged_bytes(broker_id, partition)
         self._replacements.append(Replacement(broker_id, partition, down_ms))
 
     def look(self) -> None:
@@ -79,7 +79,7 @@ class Operator:
         directory = machine.disk.directory(LOG_DIRECTORY)
         directory.change((waiting.partition, None))
         directory.fsync()
-        world.excuses.damaged[broker_id, waiting.partition] = machine.incarnation
+        world.exemptions.damaged[broker_id, waiting.partition] = machine.incarnation
         world.mend(waiting.down_ms, lambda: world.start(broker_id))
 
     def _restart_who_serves_not(self) -> None:
@@ -94,7 +94,7 @@ class Operator:
             loaded = node is not None and node.broker is not None and node.broker.replicas.loaded
             if self._world.now_ms < self._patient_until_ms.get(broker_id, 0):
                 continue
-            if machine.is_running and self._world.excuses.has_disk(broker_id) and hosted and loaded and broken:
+            if machine.is_running and self._world.exemptions.has_disk(broker_id) and hosted and loaded and broken:
                 self._world.note("!restart", broker_id)
                 patience_ms = RESTARTS_AFTER_MS << self._restarts[broker_id]
                 self._restarts[broker_id] += 1

@@ -2,7 +2,7 @@
 
 docs/guarantees.md: a machine that loses its disk or what it had not flushed costs nothing as long as the others are
 up and in every ISR, and nobody is about to take them out: a leader may have asked for that, or the controller may have
-written it, while the metadata still say otherwise. So such a fault waits for a calm moment, and until the ISRs are full
+written it, while the metadata still say otherwise. Such a fault waits for a quiet moment, and until the ISRs are full
 again no other fault strikes.
 """
 
@@ -29,7 +29,7 @@ def undecided(world: World) -> int:
     return max(0, max(now.voter_ends.values(), default=0) - known)
 
 
-class Calm:
+class Quiescence:
     """`pending` counts faults that have begun and not ended."""
 
     def __init__(self, world: World) -> None:
@@ -38,11 +38,11 @@ class Calm:
         self._reserved = False
         self._struck_us: int | None = None
 
-    def is_calm(self) -> bool:
+    def is_quiescent(self) -> bool:
         """Nothing is broken, nobody is away, every ISR is full, and no change of one is under way."""
-        if self.pending or self._world.excuses.damaged or undecided(self._world):
+        if self.pending or self._world.exemptions.damaged or undecided(self._world):
             return False
-        return self._all_is_well()
+        return self._all_healthy()
 
     def reserve(self) -> None:
         """A fault that must be alone waits for its moment: no other one is to begin."""
@@ -60,10 +60,10 @@ class Calm:
         """Whether such a fault waits, or is not over yet."""
         struck_us = self._struck_us
         if self._reserved and struck_us is not None and self._world.loop.now_us > struck_us + SETTLES_US:
-            self._reserved = not self.is_calm()
+            self._reserved = not self.is_quiescent()
         return self._reserved
 
-    def is_well(self, broker_id: int) -> bool:
+    def is_healthy(self, broker_id: int) -> bool:
         """The broker runs, and the metadata know this very incarnation as active."""
         cluster = self._world.cluster
         machine, broker = cluster.machines[broker_id], cluster.newest_image().brokers.get(broker_id)
@@ -72,13 +72,13 @@ class Calm:
             return False
         return node is not None and node.broker is not None and node.broker.session.broker_epoch == broker.broker_epoch
 
-    def _all_is_well(self) -> bool:
+    def _all_healthy(self) -> bool:
         cluster = self._world.cluster
         if any(link.is_cut for link in cluster.fabric.links()):
             return False
         image = cluster.newest_image()
         for broker_id in cluster.machines:
-            if not self.is_well(broker_id):
+            if not self.is_healthy(broker_id):
                 return False
             hosted = cluster.hosted(broker_id)
             for tp in self._world.partitions:

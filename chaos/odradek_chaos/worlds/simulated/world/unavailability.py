@@ -15,7 +15,7 @@ BEFORE_US = 1_000_000
 SHORTEST_US = 20_000  # what is shorter is no silence
 
 
-class Silences:
+class Unavailability:
     """Of one run. `longest_ms` is by kind of fault."""
 
     def __init__(self) -> None:

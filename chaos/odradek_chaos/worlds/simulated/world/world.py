@@ -15,18 +15,18 @@ from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.links import uniform
-from odradek_chaos.worlds.simulated.observe.coverage import Reach
-from odradek_chaos.worlds.simulated.observe.tapped_network import Overheard
+from odradek_chaos.worlds.simulated.observe.coverage import BranchCoverage
+from odradek_chaos.worlds.simulated.observe.tapped_network import WireTaps
 from odradek_chaos.worlds.simulated.observe.watcher import Watcher
-from odradek_chaos.worlds.simulated.plan.buggify import Luck
+from odradek_chaos.worlds.simulated.plan.buggify import Buggify
 from odradek_chaos.worlds.simulated.plan.kinds import LOSSES
 from odradek_chaos.worlds.simulated.plan.options import Plan
 from odradek_chaos.worlds.simulated.plan.script import Strike
 from odradek_chaos.worlds.simulated.world.board import Board
-from odradek_chaos.worlds.simulated.world.exemptions import Excuses
+from odradek_chaos.worlds.simulated.world.exemptions import Exemptions
 from odradek_chaos.worlds.simulated.world.operator import Operator
-from odradek_chaos.worlds.simulated.world.quiescence import Calm
-from odradek_chaos.worlds.simulated.world.unavailability import Silences
+from odradek_chaos.worlds.simulated.world.quiescence import Quiescence
+from odradek_chaos.worlds.simulated.world.unavailability import Unavailability
 
 TOPIC = "t"
 LOOK_EVERY_MS = 50
@@ -39,31 +39,31 @@ class World:
     def __init__(self, loop: SimLoop, plan: Plan) -> None:
         self.loop = loop
         self.plan = plan
-        self.promises = plan.options.promises
+        self.expectations = plan.options.expectations
         self.cluster = SimCluster(loop, settings=plan.settings)
         self.usual_delay = uniform(*plan.link_ms)  # of links without a fault, in milliseconds
         self.cluster.fabric.default_delay = self.usual_delay
         self.timeline = Timeline(self.cluster)
         self.board = Board()
-        self.calm = Calm(self)
+        self.quiescence = Quiescence(self)
         self.operator = Operator(self)
-        self.luck = Luck(loop, plan.options.chance)
-        self.reach = Reach(self, self.luck.reached)
+        self.buggify = Buggify(loop, plan.options.chance)
+        self.coverage = BranchCoverage(self, self.buggify.reached)
         self.faulty = False
         self.goes_on = False  # past findings
         self.faults: Counter[str] = Counter()
-        self.silences = Silences()
+        self.unavailability = Unavailability()
         self.strikes: list[Strike] = []
         self.findings: list[Finding] = []
         self.costs: Counter[str] = Counter()  # checks that found what is not owed, or that do not count here
-        self.excuses = Excuses(self)
+        self.exemptions = Exemptions(self)
         self.client_names: list[str] = []  # of those that may be crashed
         self.on_client_crash: Callable[[str, int], None] = lambda name, down_ms: None
         self.watcher = Watcher(self)
         self.cluster.after_step = self.watcher.after_step
         self.cluster.on_end = self.watcher.end
-        self.overheard = Overheard(self)
-        self.cluster.network_of = self.overheard.network_of_broker
+        self.wire_taps = WireTaps(self)
+        self.cluster.network_of = self.wire_taps.network_of_broker
         self.partitions = [TopicPartition(TOPIC, number) for number in range(plan.options.partitions)]
         self._reported: set[tuple[str, int, str]] = set()
         self._crashes_seen = 0
@@ -80,7 +80,7 @@ class World:
         """Note a fault that is about to strike."""
         self.look_for_crashes()
         self.faults[name] += 1
-        self.silences.struck(self.loop.now_us, name)
+        self.unavailability.struck(self.loop.now_us, name)
         self.loop.trace(f"fault {name} {broker_id}")
         self.timeline.note(f"!{name}", broker_id, facts=facts)
 
@@ -99,11 +99,11 @@ class World:
         self.loop.call_world_at(self.loop.now_us + int(delay_ms * 1000), act)
 
     def mend(self, delay_ms: float, act: Callable[[], object]) -> None:
-        """End a fault after a while; until then the world is not calm."""
-        self.calm.pending += 1
+        """End a fault after a while; until then the world is not quiescent."""
+        self.quiescence.pending += 1
 
         def end() -> None:
-            self.calm.pending -= 1
+            self.quiescence.pending -= 1
             act()
 
         self.later(delay_ms, end)
@@ -169,7 +169,7 @@ class World:
 
     def heal(self, besides: int = 0) -> None:
         """End all faults: links work, everybody runs, disks are sound. One machine may be left as it is."""
-        self.faulty = self.luck.strikes_now = False
+        self.faulty = self.buggify.strikes_now = False
         self.note("!heal")
         self._kept.clear()
         fabric = self.cluster.fabric
@@ -211,7 +211,7 @@ class World:
         while self._crashes_seen < len(crashes):
             crash = crashes[self._crashes_seen]
             self._crashes_seen += 1
-            if self.excuses.crash(crash):
+            if self.exemptions.is_crash_exempt(crash):
                 self.note("!ended", crash.broker_id, error=type(crash.error).__name__)
                 self.operator.on_crash(crash.broker_id)
             else:
@@ -222,7 +222,7 @@ class World:
         key = (check, broker_id, partition)
         if key in self._reported or len(self.findings) >= FINDINGS_KEPT:
             return
-        if self.excuses.finding(check, broker_id, partition):
+        if self.exemptions.is_finding_exempt(check, broker_id, partition):
             return
         self._reported.add(key)
         counted = self.plan.options.checks
@@ -230,7 +230,7 @@ class World:
             self.costs[check] += 1
             self.note(f"?{check}", broker_id, partition, not_counted=sentence)
             return
-        if check in LOSSES and not self.promises.keeps_records:
+        if check in LOSSES and not self.expectations.keeps_records:
             self.costs[check] += 1
             self.note(f"?{check}", broker_id, partition, not_owed=sentence)
             return
@@ -246,7 +246,7 @@ class LogWatch(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._world.excuses.who_speaks():
+        if self._world.exemptions.is_log_exempt():
             return  # it says that its disk failed, and it did
         error = record.exc_info[1] if record.exc_info else None
         text = record.getMessage() + (f": {error!r}" if error is not None else "")

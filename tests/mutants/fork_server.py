@@ -41,7 +41,7 @@ Functions = dict[tuple[str, str, int], list[FunctionType]]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class MutantTask:
     """A mutant, and what it goes through. Times in seconds."""
 
     name: str
@@ -66,12 +66,12 @@ class Trial:
 class Life:
     """One fork: what it tries, for which trial, and the verdict that it is to confirm, if any."""
 
-    tries: Trial
-    trial: Trial
+    tries: MutantTask
+    trial: MutantTask
     doubted: Verdict | None = None
 
 
-class Nursery:
+class ForkServer:
     """A pytest plugin that stands in for the loop over all tests. Up to `jobs` forks live at the same time.
 
     When a seed objects to a mutant, the unchanged sources go through that very seed: if it objects to them as well, the
@@ -79,7 +79,7 @@ class Nursery:
     through all that it went through: what breaks with them, too, says nothing of the mutant.
     """
 
-    def __init__(self, trials: Sequence[Trial], jobs: int, say: Callable[[Trial, Verdict], None]) -> None:
+    def __init__(self, trials: Sequence[MutantTask], jobs: int, say: Callable[[MutantTask, Verdict], None]) -> None:
         self._waiting = [Life(trial, trial) for trial in reversed(trials)]
         self._jobs = jobs
         self._say = say
@@ -147,7 +147,7 @@ class Nursery:
             self._say(trial, replace(life.doubted, by="", check=check))
 
 
-def live(trial: Trial, items: dict[str, pytest.Item], functions: Functions, target: Path) -> None:
+def live(trial: MutantTask, items: dict[str, pytest.Item], functions: Functions, target: Path) -> None:
     """In the fork: be the mutant, meet tests and seeds, write what objected."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     signal.alarm(trial.patience_s)
@@ -293,8 +293,10 @@ def _meet_tests(items: Sequence[pytest.Item], seconds: Sequence[float]) -> Objec
     return None
 
 
-def judge_all(trials: Sequence[Trial], paths: Sequence[str], jobs: int, say: Callable[[Trial, Verdict], None]) -> None:
+def judge_all(
+    trials: Sequence[MutantTask], paths: Sequence[str], jobs: int, say: Callable[[MutantTask, Verdict], None]
+) -> None:
     """Judge mutants, each in a fork of this process, which imports the tests below `paths` first."""
-    code = pytest.main([*pytest_arguments(), "-s", *paths], plugins=[Nursery(trials, jobs, say)])
+    code = pytest.main([*pytest_arguments(), "-s", *paths], plugins=[ForkServer(trials, jobs, say)])
     if code != pytest.ExitCode.OK:
         raise RuntimeError(f"the tests cannot be collected: pytest exit code {code}")

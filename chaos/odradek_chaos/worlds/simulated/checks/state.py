@@ -28,14 +28,14 @@ def _parts_of(partition: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-class RemoteSeen(Value, frozen=True):
+class RemoteState(Value, frozen=True):
     """What a leader knows of one follower."""
 
     log_end_offset: int
     broker_epoch: int
 
 
-class ReplicaSeen(Struct):
+class ReplicaState(Struct):
     """One replica on a running broker that has a role. `leader_epoch` is that of its role. Made by the thousand."""
 
     broker_id: int
@@ -51,11 +51,11 @@ class ReplicaSeen(Struct):
     is_proposing: bool = False  # another ISR, of which it has not heard yet whether it was taken
     partition_epoch: int = -1
     min_isr: int = 1
-    remotes: dict[int, RemoteSeen] = {}
+    remotes: dict[int, RemoteState] = {}
     producers: ProducerStates | None = None
 
 
-class QuorumSeen(NamedTuple):
+class QuorumNodeState(NamedTuple):
     """One node of the quorum."""
 
     broker_id: int
@@ -68,12 +68,12 @@ class QuorumSeen(NamedTuple):
 
 
 @dataclass(slots=True)
-class Everything:
+class ClusterState:
     """The present state of all who run. `replicas` is by (broker, partition)."""
 
     disks: dict[int, SimDisk] = field(default_factory=dict)
-    replicas: dict[tuple[int, str], ReplicaSeen] = field(default_factory=dict)
-    quorum: dict[int, QuorumSeen] = field(default_factory=dict)
+    replicas: dict[tuple[int, str], ReplicaState] = field(default_factory=dict)
+    quorum: dict[int, QuorumNodeState] = field(default_factory=dict)
     voter_ends: dict[int, int] = field(default_factory=dict)  # last known log end of each voter, dead ones included
     image: MetadataImage = field(default_factory=MetadataImage)
     images: dict[int, MetadataImage] = field(default_factory=dict)  # what each running broker has read of the metadata
@@ -117,6 +117,6 @@ class Everything:
         found = image.brokers.get(broker_id) if image is not None else None
         return found.broker_epoch if found is not None else -1
 
-    def is_newest(self, seen: ReplicaSeen) -> bool:
+    def is_newest(self, seen: ReplicaState) -> bool:
         """Whether nobody has ever known a newer leader epoch than this replica is in."""
         return seen.leader_epoch >= self.newest_epochs.get(seen.partition, -1)

@@ -7,15 +7,15 @@ import random
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_chaos.worlds.simulated.checks.history import Batch
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
-from odradek_chaos.worlds.simulated.checks.seen import Everything, QuorumSeen, ReplicaSeen
-from odradek_chaos.worlds.simulated.cluster.timeline import Moment
+from odradek_chaos.worlds.simulated.checks.state import ClusterState, QuorumNodeState, ReplicaState
+from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.inodes import Inode
 
 T = "t-0"
-LEADER = ReplicaSeen(1, 1, T, 5, 10, 8, is_leader=True, leader=1, isr=(1, 2), maximal_isr=(1, 2))
-FOLLOWER = ReplicaSeen(2, 1, T, 5, 10, 8, leader=1)
-QUORUM_LEADER = QuorumSeen(1, 1, 3, 8, 10, True)
+LEADER = ReplicaState(1, 1, T, 5, 10, 8, is_leader=True, leader=1, isr=(1, 2), maximal_isr=(1, 2))
+FOLLOWER = ReplicaState(2, 1, T, 5, 10, 8, leader=1)
+QUORUM_LEADER = QuorumNodeState(1, 1, 3, 8, 10, True)
 
 REGISTRATION = PartitionRegistration((1, 2, 3), (1, 2), 1, leader_epoch=5, partition_epoch=7)
 BEHIND_A_LAST_MEMBER = PartitionRegistration((1, 2, 3), (2,), -1, leader_epoch=5, partition_epoch=7)
@@ -35,9 +35,9 @@ def image(
     )
 
 
-def everything(*seen: ReplicaSeen, of: PartitionRegistration | None = None) -> Everything:
+def everything(*seen: ReplicaState, of: PartitionRegistration | None = None) -> ClusterState:
     """The world as it is, with committed records up to 8."""
-    now = Everything(replicas={(each.broker_id, each.partition): each for each in seen})
+    now = ClusterState(replicas={(each.broker_id, each.partition): each for each in seen})
     now.image = image(of or REGISTRATION)
     now.newest_epochs[T] = 5
     now.disks = {each: SimDisk(random.Random(1)) for each in (1, 2, 3)}
@@ -47,16 +47,16 @@ def everything(*seen: ReplicaSeen, of: PartitionRegistration | None = None) -> E
     return now
 
 
-def fill(now: Everything, replica: int, end: int, epoch: int = 5, segment: Inode | None = None) -> None:
+def fill(now: ClusterState, replica: int, end: int, epoch: int = 5, segment: Inode | None = None) -> None:
     view = now.history(T).view(replica)
     view.batches = [Batch(at, at + 1, epoch, at, -1, -1, -1, segment, at + 1) for at in range(end)]
 
 
-def moment(event: str, broker_id: int, **facts: object) -> Moment:
-    return Moment(0, broker_id, event, T, facts)
+def moment(event: str, broker_id: int, **facts: object) -> TimelineEvent:
+    return TimelineEvent(0, broker_id, event, T, facts)
 
 
-def told(invariant: Invariant, now: Everything, seen: ReplicaSeen, before: ReplicaSeen | None) -> list[Violation]:
+def told(invariant: Invariant, now: ClusterState, seen: ReplicaState, before: ReplicaState | None) -> list[Violation]:
     found = list(invariant.on_replica(now, seen, before))
     assert not found or invariant.is_asked(Change(changes_of(seen, before))), "the watcher would not have asked it"
     return found
