@@ -73,27 +73,11 @@ CIRCLES = (  # of files that import each other
         "odradek_broker.runtime.controller.node",
         "odradek_broker.runtime.controller.service",
     },
-    {
-        "odradek_chaos.worlds.simulated.net.fabric",
-        "odradek_chaos.worlds.simulated.net.network",
-        "odradek_chaos.worlds.simulated.net.servers",
-    },
-    {
-        "odradek_chaos.worlds.simulated.observe.coverage",
-        "odradek_chaos.worlds.simulated.observe.tapped_network",
-        "odradek_chaos.worlds.simulated.observe.taps",
-        "odradek_chaos.worlds.simulated.observe.watcher",
-        "odradek_chaos.worlds.simulated.world.exemptions",
-        "odradek_chaos.worlds.simulated.world.operator",
-        "odradek_chaos.worlds.simulated.world.quiescence",
-        "odradek_chaos.worlds.simulated.world.world",
-    },
 )
 MUTUAL = (  # folders that import each other
     ("audit/odradek_audit", "audit/odradek_audit/checks"),
     ("audit/odradek_audit", "audit/odradek_audit/report"),
     ("broker/odradek_broker/metrics", "broker/odradek_broker/process"),
-    ("chaos/odradek_chaos/worlds/simulated/observe", "chaos/odradek_chaos/worlds/simulated/world"),
     ("client/odradek", "client/odradek/core"),
     ("client/odradek/cli", "client/odradek/cli/checkup"),
 )

@@ -8,6 +8,7 @@ import pytest
 from odradek_chaos.worlds.simulated.faults.links import Cut, both
 from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.run import liveness as recovery
 from odradek_chaos.worlds.simulated.run.liveness import WAYS_TO_BREAK, break_one_for_ever
@@ -37,8 +38,9 @@ def state_of(world: World, broken: int) -> tuple[bool, bool, bool, bool]:
 
 
 async def begin(world: World) -> None:
+    observers = observe(world)
     world.cluster.start_all()
-    await Load(world).create_topic()
+    await Load(world, observers).create_topic()
     await virtual_sleep(1)
 
 
@@ -77,7 +79,7 @@ def test_a_fault_that_ends_meanwhile_mends_nothing_for_ever(way: str) -> None:
 
     loop.run(story(), limit_s=60)
     loop.close()
-    assert not world.findings
+    assert not world.findings.found
 
 
 def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,21 +89,21 @@ def test_nobody_is_broken_for_ever_before_it_is_decided_who_is_in_sync(monkeypat
 
     async def story() -> None:
         await begin(world)
-        monkeypatch.setattr(recovery, "undecided", lambda world: 1)
+        monkeypatch.setattr(recovery, "undecided", lambda state, cluster: 1)
         assert break_one_for_ever(world, "frozen") == 0
         monkeypatch.undo()
-        assert undecided(world) == 0
+        assert undecided(world.state, world.cluster) == 0
         for broker_id in world.cluster.machines:
             if broker_id != world.cluster.controller():
                 world.cluster.machines[broker_id].kill()  # it fences them at once, and nobody confirms that
         await virtual_sleep(0.5)
-        assert undecided(world) > 0
+        assert undecided(world.state, world.cluster) > 0
         world.heal()
         await virtual_sleep(5)
-        assert undecided(world) == 0
+        assert undecided(world.state, world.cluster) == 0
         assert break_one_for_ever(world, "frozen") > 0
         await end(world)
 
     loop.run(story(), limit_s=60)
     loop.close()
-    assert not world.findings
+    assert not world.findings.found

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.observe.coverage import BranchCoverage
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.world.world import World
 
@@ -32,6 +33,6 @@ def test_an_event_counts_for_what_its_branch_says(event: str, facts: dict[str, A
     """A last member that nobody lets lead is no leader that was the whole ISR."""
     loop = SimLoop(1)
     world = World(loop, expand(loop.fork_rng("plan"), Options()))
-    world.coverage.on_event(TimelineEvent(0, 1, event, "t-0", facts))
+    BranchCoverage(world.state, world.buggify.reached).on_event(TimelineEvent(0, 1, event, "t-0", facts))
     loop.close()
     assert {*world.buggify.branches} == reached

@@ -42,7 +42,7 @@ class Bench:
         """How often that kind is counted afterwards."""
         work = nemesis(self.world, name).act({**DOWN, **choice})
         self.world.loop.run(work)
-        counted = dict(self.world.faults)
+        counted = dict(self.world.faults.counts)
         assert counted.keys() <= {name}
         return counted.get(name, 0)
 
@@ -82,7 +82,7 @@ def test_an_index_that_is_not_there_is_not_flipped(bench: Bench, content: bytes)
 def test_a_checkpoint_that_says_the_same_is_not_stale(bench: Bench, later: bytes) -> None:
     """What comes back is counted when it is something else than what stood there."""
     bench.write(CHECKPOINT, b"5")
-    bench.world.later(10, lambda: bench.write(CHECKPOINT, later))
+    bench.world.faults.later(10, lambda: bench.write(CHECKPOINT, later))
     assert bench.strike("stale-checkpoint", age_ms=20) == (later != b"5")
     assert bench.disk.read(CHECKPOINT) == b"5"
 
@@ -108,7 +108,7 @@ def test_an_io_error_is_counted_when_an_operation_fails(bench: Bench, path: str)
         with pytest.raises(OSError, match="Input/output error"):
             file.pread(0, 7)
     assert file.pread(0, 7) == b"content"
-    assert bench.world.faults["io-error"] == (path == ".log")
+    assert bench.world.faults.counts["io-error"] == (path == ".log")
 
 
 def after_a_failed_fsync(bench: Bench) -> File:

@@ -13,6 +13,7 @@ from odradek_chaos.worlds.simulated.cluster.cluster import Crash
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.plan.script import Script, Strike
 from odradek_chaos.worlds.simulated.run import load as load_module
@@ -33,7 +34,7 @@ def new_world() -> World:
 
 def checks_of(world: World) -> list[str]:
     world.loop.close()
-    return [finding.check for finding in world.findings]
+    return [finding.check for finding in world.findings.found]
 
 
 @pytest.mark.parametrize(("broker_id", "found"), [(SOUND, ["unexpected-error"]), (FULL, [])])
@@ -42,7 +43,7 @@ def test_a_full_disk_excuses_what_its_own_broker_logs(broker_id: int, found: lis
     world = new_world()
     logger = logging.getLogger(f"test of exemptions {broker_id}")
     logger.propagate = False
-    logger.addHandler(LogWatch(world))
+    logger.addHandler(LogWatch(world.exemptions, world.findings))
 
     async def main(ports: NodePorts) -> None:
         logger.error("something failed")
@@ -97,7 +98,7 @@ def test_damaged_bytes_excuse_a_broken_assertion_of_who_has_them() -> None:
     world.exemptions.damaged_bytes(FULL, "t-0")
     world.cluster.crashes += [Crash(FULL, 1, 0, BROKEN), Crash(SOUND, 1, 0, BROKEN)]
     world.look_for_crashes()
-    assert [finding.broker_id for finding in world.findings] == [SOUND]
+    assert [finding.broker_id for finding in world.findings.found] == [SOUND]
     world.loop.close()
 
 
@@ -108,7 +109,7 @@ def test_who_ran_on_the_wrong_disk_is_excused_for_that_life() -> None:
     assert not run_seed(1, options, script=Script((strike,))).findings
 
     def prepare(world: World) -> None:
-        world.later(2_000, lambda: world.cluster.crashes.append(Crash(1, 3, 0, NO_ROOM)))
+        world.faults.later(2_000, lambda: world.cluster.crashes.append(Crash(1, 3, 0, NO_ROOM)))
 
     found = run_seed(1, options, script=Script((strike,)), prepare=prepare).findings
     assert [(finding.check, finding.broker_id) for finding in found] == [("no-crash", 1)]
@@ -139,7 +140,7 @@ def test_a_reader_may_meet_damage_only_where_bytes_were_damaged(
         await nemesis(world, "disk-full").act(DISK_FULL)
         if is_damaged:
             world.exemptions.damaged_bytes(FULL, "t-0")
-        Load(world).start_reader()
+        Load(world, observe(world)).start_reader()
         await virtual_sleep(0.5)
 
     world.loop.run(story())

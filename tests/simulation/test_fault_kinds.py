@@ -91,9 +91,9 @@ def test_what_the_audit_says_of_a_flipped_index_is_no_finding(ending: str, check
     nemesis.damage(disk, 1, nemesis.places())
     for each in ("audit-file-corrupt", "audit-index-unsound"):
         for broker_id in (1, 2):
-            world.report(each, "found by the audit", broker_id)
+            world.findings.report(each, "found by the audit", broker_id)
     loop.close()
-    assert {(finding.check, finding.broker_id) for finding in world.findings} == {
+    assert {(finding.check, finding.broker_id) for finding in world.findings.found} == {
         (each, broker_id)
         for each in ("audit-file-corrupt", "audit-index-unsound")
         for broker_id in (1, 2)

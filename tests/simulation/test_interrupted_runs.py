@@ -36,7 +36,7 @@ def as_in_a_terminal() -> Iterator[None]:
 
 def told(number: signal.Signals, world: World) -> None:
     """In the midst of a run."""
-    world.later(1.0, partial(signal.raise_signal, number))
+    world.faults.later(1.0, partial(signal.raise_signal, number))
 
 
 @pytest.mark.parametrize("after_ms", [0.0, 1.0, 2_500.0])
@@ -51,7 +51,7 @@ def test_an_interrupted_trace_ends_quietly(
     before = signal.getsignal(signal.SIGINT)
 
     def interrupted(world: World) -> None:
-        world.later(after_ms, partial(signal.raise_signal, signal.SIGINT))
+        world.faults.later(after_ms, partial(signal.raise_signal, signal.SIGINT))
 
     monkeypatch.setattr(sys, "unraisablehook", lambda cry: cries.append(cry.exc_value))
     monkeypatch.setattr(run, "run_seed", partial(run.run_seed, prepare=interrupted))

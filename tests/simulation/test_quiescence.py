@@ -8,6 +8,7 @@ import pytest
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world import quiescence
@@ -24,12 +25,13 @@ def test_nothing_is_quiescent_while_a_change_of_an_isr_is_under_way(monkeypatch:
     world = World(loop, expand(loop.fork_rng("plan"), Options()))
 
     async def story() -> None:
+        observers = observe(world)
         world.cluster.start_all()
-        await Load(world).create_topic()
+        await Load(world, observers).create_topic()
         await virtual_sleep(1)
         assert world.quiescence.is_quiescent()
         with monkeypatch.context() as controller:
-            controller.setattr(quiescence, "undecided", lambda world: 1)
+            controller.setattr(quiescence, "undecided", lambda state, cluster: 1)
             assert not world.quiescence.is_quiescent()
         assert world.quiescence.is_quiescent()
         roles = [
@@ -48,4 +50,4 @@ def test_nothing_is_quiescent_while_a_change_of_an_isr_is_under_way(monkeypatch:
 
     loop.run(story(), limit_s=60)
     loop.close()
-    assert not world.findings
+    assert not world.findings.found

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 from odradek_chaos.worlds.simulated.campaign import shrink
 from odradek_chaos.worlds.simulated.campaign.shrink import Shrinker, Shrunk
-from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
@@ -17,6 +16,7 @@ from odradek_chaos.worlds.simulated.plan.script import Script, Send, Strike
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.board import Board
+from odradek_chaos.worlds.simulated.world.findings import Finding
 
 NOTHING = Timeline(SimCluster(SimLoop(1)))
 OLDEST = Options(faults_ms=3_500, truncation_mode="high-watermark")

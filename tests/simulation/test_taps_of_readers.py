@@ -34,8 +34,8 @@ def heard() -> list[EndHeard]:
 @pytest.fixture
 def tap(heard: list[EndHeard]) -> ConsumerFetchTap:
     """The tap at a reader's stream to a broker, which knows from elsewhere of the end 2,184."""
-    world: Any = SimpleNamespace(watcher=SimpleNamespace(end_heard=heard.append))
-    taps = ClientTaps(world, {}, "r1")
+    watcher: Any = SimpleNamespace(end_heard=heard.append)
+    taps = ClientTaps(watcher, {}, "r1")
     stream = ConsumerFetchTap(taps)
     stream.asked(asks(OLD))
     taps.heard(("t", 0), 81, 2184, 0, by_fetch=True)

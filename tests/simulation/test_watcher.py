@@ -43,7 +43,7 @@ def test_nothing_of_a_replica_changes_unseen(seed: int) -> None:
             nonlocal looks
             look(broker_id)
             for tp, replica in world.cluster.hosted(broker_id).items():
-                seen = world.watcher.now.replicas.get((broker_id, str(tp)))
+                seen = world.state.replicas.get((broker_id, str(tp)))
                 if seen is not None and replica.role is not None:
                     looks += 1
                     if seen_of(seen) != as_it_is(replica):

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world.unavailability import Unavailability
@@ -29,7 +30,7 @@ def test_nobody_waits_for_a_client_that_died() -> None:
     """What it had in flight would make a silence of every lull that follows; what another one has still does."""
     loop = SimLoop(1)
     world = World(loop, expand(loop.fork_rng("plan"), Options()))
-    load = Load(world)
+    load = Load(world, observe(world))
     load.start_writers()
     for client in ("w1", "w2", "w1"):
         load.ledger.send(TOPIC, 0, b"a record", client, "all")

@@ -19,6 +19,7 @@ from odradek_chaos.worlds.simulated.cluster.bounds import (
     queues_beyond_bounds,
 )
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
+from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.plan.script import Script, Strike
 from odradek_chaos.worlds.simulated.run.liveness import (
@@ -79,13 +80,13 @@ def test_a_partition_that_elects_again_and_again_is_a_storm(more: int, undecided
         registration = PartitionRegistration((1, 2, 3), (1, 2), 1, leader_epoch=epoch, partition_epoch=epoch)
         return MetadataImage(offset=epoch, topics={TOPIC: TopicImage(TOPIC, b"id", {0: registration})})
 
-    world.watcher.now.image = led_in(4)
-    world.watcher.now.voter_ends[1] = 4 + undecided
+    world.state.image = led_in(4)
+    world.state.voter_ends[1] = 4 + undecided
     storm = ElectionStorm(world)
-    world.watcher.now.image = led_in(4 + allowed + more)
+    world.state.image = led_in(4 + allowed + more)
     storm.judge()
     loop.close()
-    assert [finding.check for finding in world.findings] == ["election-storm"] * more
+    assert [finding.check for finding in world.findings.found] == ["election-storm"] * more
 
 
 SESSION_MS, BEGAN_MS = 2_500, 50_000
@@ -99,10 +100,10 @@ def liveness_of(committed: int, third: int) -> tuple[World, Load, LivenessCheck]
     plan = expand(loop.fork_rng("plan"), Options(partitions=1))
     world = World(loop, dataclasses.replace(plan, settings=BrokerSettings(broker_session_timeout_ms=SESSION_MS)))
     loop.now_us = BEGAN_MS * 1000
-    world.watcher.now.history("t-0").committed_end = committed
+    world.state.history("t-0").committed_end = committed
     for broker_id, end in ((1, committed), (2, committed), (3, third)):
-        world.watcher.now.replicas[broker_id, "t-0"] = ReplicaState(broker_id, 1, "t-0", 4, end, 0)
-    load = Load(world)
+        world.state.replicas[broker_id, "t-0"] = ReplicaState(broker_id, 1, "t-0", 4, end, 0)
+    load = Load(world, observe(world))
     loop.close()
     return world, load, LivenessCheck(world, load)
 
@@ -133,7 +134,7 @@ def test_each_bound_of_a_peace_is_judged_by_itself(
     """At its bound nothing is said; a millisecond later one finding names it."""
     world, load, liveness = liveness_of(8, 8)
     assert not look(world, load, liveness, of, limit_ms + late, acked)
-    found = [(finding.check, finding.sentence.partition(":")[0]) for finding in world.findings]
+    found = [(finding.check, finding.sentence.partition(":")[0]) for finding in world.findings.found]
     assert found == [("not-healthy-again", bound)] * late
 
 
@@ -141,7 +142,7 @@ def test_a_peace_in_which_all_healthy_has_no_finding() -> None:
     """However late it is found out: nobody may have looked before."""
     world, load, liveness = liveness_of(8, 8)
     assert look(world, load, liveness, LED, 60_000, acked=True)
-    assert not world.findings
+    assert not world.findings.found
 
 
 def test_who_was_led_once_is_not_found_without_a_leader_later() -> None:
@@ -149,7 +150,7 @@ def test_who_was_led_once_is_not_found_without_a_leader_later() -> None:
     world, load, liveness = liveness_of(8, 8)
     look(world, load, liveness, NOT_FULL, 0, acked=True)
     look(world, load, liveness, LEADERLESS, LEADERS_MS + 1, acked=True)
-    assert not world.findings
+    assert not world.findings.found
 
 
 @pytest.mark.parametrize(("third", "found"), [(7, 0), (8, 1)])
@@ -158,9 +159,9 @@ def test_isrs_have_their_time_from_when_the_backlog_is_copied(third: int, found:
     world, load, liveness = liveness_of(8, third)
     for at_ms in (0, ISRS_MS // 2, ISRS_MS + 1):
         assert not look(world, load, liveness, NOT_FULL, at_ms, acked=True)
-    assert len(world.findings) == found
+    assert len(world.findings.found) == found
     liveness.give_up()
-    assert [finding.sentence[:3] for finding in world.findings] == ["L4:"]
+    assert [finding.sentence[:3] for finding in world.findings.found] == ["L4:"]
 
 
 @pytest.mark.parametrize(("time_ms", "found"), [(0, 0), (1, 1)])
@@ -170,7 +171,7 @@ def test_no_writer_is_told_of_an_error_long_after_the_faults(time_ms: int, found
     at_ms = BEGAN_MS + SESSION_MS + ERRORS_MS + time_ms
     load.ledger.events.append(Event(ERROR, TOPIC, 0, b"w1/0/9", client="w1", time_ms=at_ms))
     liveness.judge_errors()
-    assert [finding.sentence[:3] for finding in world.findings] == ["L2:"] * found
+    assert [finding.sentence[:3] for finding in world.findings.found] == ["L2:"] * found
 
 
 def test_a_cluster_that_stays_broken_is_found() -> None:
@@ -224,7 +225,7 @@ def test_how_a_process_ended_is_seen_on_its_disk(strike: str, found: int) -> Non
     result = run_seed(1, options, script=script, prepare=worlds.append)
     assert not result.findings, result.report()
     assert result.faults == {strike: 1}
-    assert len(worlds[0].watcher.now.ended_uncleanly) == found + 3
+    assert len(worlds[0].state.ended_uncleanly) == found + 3
 
 
 def test_a_writer_that_comes_back_as_the_writers_end_ends_with_them() -> None:

@@ -38,9 +38,9 @@ from odradek_chaos.cli.writable import must_be_writable
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign.shrink import Shrunk
-    from odradek_chaos.worlds.simulated.checks.invariant import Finding
     from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
     from odradek_chaos.worlds.simulated.run.result import SeedResult
+    from odradek_chaos.worlds.simulated.world.findings import Finding
 
 
 def trace(

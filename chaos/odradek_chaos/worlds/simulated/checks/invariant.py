@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import ClassVar
 
@@ -12,22 +11,6 @@ from odradek_broker.core.metadata.image import MetadataImage
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
 from odradek_chaos.worlds.simulated.checks.state import ClusterState, QuorumNodeState, ReplicaState
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One broken promise. `check` is kebab-case; `broker_id` is 0 when it is nobody's in particular."""
-
-    check: str
-    sentence: str
-    time_us: int
-    broker_id: int = 0
-    partition: str = ""
-
-    def __str__(self) -> str:
-        where = " ".join(part for part in (f"b{self.broker_id}" if self.broker_id else "", self.partition) if part)
-        return f"{self.check} at {self.time_us / 1e6:.6f} s{', ' + where if where else ''}: {self.sentence}"
-
 
 Violation = tuple[int, str, str]  # broker id, partition, sentence
 Violations = Iterator[Violation]

@@ -7,7 +7,7 @@ simulated disks as they grow, so it sees exactly what an operator would.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,11 +64,13 @@ class Timeline:
         self.tails.clear()
         del self._cluster
 
-    def note(
-        self, event: str, broker_id: int = WORLD, partition: str = "", facts: Mapping[str, object] | None = None
-    ) -> None:
+    @property
+    def now_us(self) -> int:
+        return self._cluster.loop.now_us
+
+    def note(self, event: str, broker_id: int = WORLD, partition: str = "", /, **facts: object) -> None:
         """Something that the world did, now."""
-        self.moments.append(TimelineEvent(self._cluster.loop.now_us, broker_id, event, partition, dict(facts or {})))
+        self.moments.append(TimelineEvent(self.now_us, broker_id, event, partition, facts))
 
     def new_events_of(self, broker_id: int) -> list[TimelineEvent]:
         """The lines that a broker has written since the last call; they become part of the timeline."""

@@ -77,6 +77,11 @@ class SimDisk:
     ) -> None:
         self.injections.append(Injection(operation, path, times, code, on_first))
 
+    def heal(self) -> None:
+        """It has room, is fast, tells the truth and fails no operation. What it has forgotten stays forgotten."""
+        self.quota, self.slow_ms, self.lying = None, 0.0, False
+        self.injections.clear()
+
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
         """Turn one bit over, in the page cache and on the medium."""
         inode = self.file(path)

@@ -33,7 +33,7 @@ class Reassign(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         partition = self.world.partitions[choice["partition"]]
-        self.world.fault(self.name, partition=str(partition), target=choice["target"])
+        self.world.faults.fault(self.name, partition=str(partition), target=choice["target"])
         if self._machine is None:
             self._machine = self.cluster.client("op")
         self._machine.kill()
@@ -55,4 +55,4 @@ class Reassign(Nemesis):
             ) as admin:
                 await admin.alter_partition_reassignments({partition: target or None})
         except (OdradekError, ExceptionGroup) as error:
-            self.world.note("!not-ordered", 0, str(partition), error=type(error).__name__)
+            self.world.timeline.note("!not-ordered", 0, str(partition), error=type(error).__name__)

@@ -17,7 +17,7 @@ class Reset(Nemesis):
         return {"one": one, "other": self.anyone(one)}
 
     async def act(self, choice: Choice) -> None:
-        self.world.fault(self.name, link=f"{choice['one']}-{choice['other']}")
+        self.world.faults.fault(self.name, link=f"{choice['one']}-{choice['other']}")
         self.cluster.fabric.reset(choice["one"], choice["other"])
 
 
@@ -39,10 +39,10 @@ class LoseCalls(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         source, target, before, after = choice["source"], choice["target"], choice["before"], choice["after"]
-        self.world.fault(self.name, link=f"{source}>{target}", before=before, after=after, ms=choice["ms"])
+        self.world.faults.fault(self.name, link=f"{source}>{target}", before=before, after=after, ms=choice["ms"])
         fabric = self.cluster.fabric
         fabric.lose_calls(source, target, before, after)
-        self.world.mend(choice["ms"], lambda: fabric.lose_calls(source, target))
+        self.world.faults.mend(choice["ms"], lambda: fabric.lose_calls(source, target))
 
 
 class DuplicateCalls(Nemesis):
@@ -62,14 +62,14 @@ class DuplicateCalls(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         source, target = choice["source"], choice["target"]
-        self.world.fault(self.name, link=f"{source}>{target}", late_ms=choice["late_ms"], ms=choice["ms"])
+        self.world.faults.fault(self.name, link=f"{source}>{target}", late_ms=choice["late_ms"], ms=choice["ms"])
         link = self.cluster.fabric.link(source, target)
         link.duplicate_requests, link.duplicate_late_ms = choice["probability"], choice["late_ms"]
 
         def heal() -> None:
             link.duplicate_requests = 0.0
 
-        self.world.mend(choice["ms"], heal)
+        self.world.faults.mend(choice["ms"], heal)
 
 
 class StaleMetadata(Nemesis):
@@ -82,7 +82,7 @@ class StaleMetadata(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         machine = self.machine(choice["broker"])
-        self.world.fault(self.name, choice["broker"], stale_ms=choice["stale_ms"])
+        self.world.faults.fault(self.name, choice["broker"], stale_ms=choice["stale_ms"])
         held = self.cluster.fabric.held
         held[machine] = METADATA_FETCH
-        self.world.mend(choice["stale_ms"], lambda: held.pop(machine, None))
+        self.world.faults.mend(choice["stale_ms"], lambda: held.pop(machine, None))

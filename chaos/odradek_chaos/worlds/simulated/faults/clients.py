@@ -11,13 +11,13 @@ class ClientCrash(Nemesis):
     name = "client-crash"
 
     def choose(self) -> Choice | None:
-        if not self.world.client_names:
+        if not self.world.faults.client_names:
             return None
-        return {"client": self.rng.choice(self.world.client_names), "down_ms": self.a_while_ms(1, 1_500)}
+        return {"client": self.rng.choice(self.world.faults.client_names), "down_ms": self.a_while_ms(1, 1_500)}
 
     async def act(self, choice: Choice) -> None:
-        self.world.fault(self.name, client=choice["client"], down_ms=choice["down_ms"])
-        self.world.crash_client(choice["client"], choice["down_ms"])
+        self.world.faults.fault(self.name, client=choice["client"], down_ms=choice["down_ms"])
+        self.world.faults.crash_client(choice["client"], choice["down_ms"])
 
 
 class ZombieClient(Nemesis):
@@ -31,8 +31,8 @@ class ZombieClient(Nemesis):
         return {"client": self.rng.choice([c.name for c in self.cluster.clients]), "ms": self.a_while_ms(100, 6_000)}
 
     async def act(self, choice: Choice) -> None:
-        self.world.fault(self.name, client=choice["client"], ms=choice["ms"])
+        self.world.faults.fault(self.name, client=choice["client"], ms=choice["ms"])
         for machine in self.cluster.clients:
             if machine.name == choice["client"]:
                 machine.pause()
-                self.world.mend(choice["ms"], machine.resume)
+                self.world.faults.mend(choice["ms"], machine.resume)

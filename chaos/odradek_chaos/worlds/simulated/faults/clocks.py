@@ -19,7 +19,7 @@ class Skew(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         machine = self.cluster.machines[choice["broker"]]
-        self.world.fault(self.name, choice["broker"], skews_ms=choice["skews_ms"])
+        self.world.faults.fault(self.name, choice["broker"], skews_ms=choice["skews_ms"])
         for skew_ms in choice["skews_ms"]:
             machine.skew_ms = skew_ms
             if machine.is_running:

@@ -31,9 +31,9 @@ class Damage(Nemesis):
     async def act(self, choice: Choice) -> None:
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
-        self.world.kill(broker_id, choice["down_ms"], self.name)
+        self.world.faults.kill(broker_id, choice["down_ms"], self.name)
         if not self.damage(disk, broker_id, choice["places"]):
-            self.world.take_back(self.name)
+            self.world.faults.take_back(self.name)
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         """Returns whether anything on the disk is different now."""
@@ -94,7 +94,7 @@ class StaleCheckpoint(Damage):
             if path.endswith((*CHECKPOINTS, EPOCHS)) and "__cluster_metadata" not in path
         }
         await asyncio.sleep(choice["age_ms"] / 1000)
-        self.world.kill(broker_id, choice["down_ms"], self.name)
+        self.world.faults.kill(broker_id, choice["down_ms"], self.name)
         is_stale = False
         for path, content in old.items():
             inode = disk.find(path)
@@ -105,7 +105,7 @@ class StaleCheckpoint(Damage):
                 inode.forgotten.clear()
                 inode.durable_size = len(content)
         if not is_stale:
-            self.world.take_back(self.name)
+            self.world.faults.take_back(self.name)
 
 
 class FlipIndex(Damage):
@@ -137,7 +137,7 @@ class FlipLog(Damage):
         path = found[int(places[0] * len(found))]
         partition = path.split("/")[2]
         offset = flip(disk, path, places[1], places[2])
-        self.world.fault(self.name, broker_id, path=path, offset=offset)
+        self.world.faults.fault(self.name, broker_id, path=path, offset=offset)
         self.world.operator.replace_copy(broker_id, partition, choice["down_ms"])
 
 
@@ -151,7 +151,7 @@ class Wipe(Damage):
 
     @property
     def pace_ms(self) -> float:
-        strikes = sum(strike.name == self.name for strike in self.world.strikes)
+        strikes = sum(strike.name == self.name for strike in self.world.faults.injected)
         return self._pace_ms * max(1.0, strikes / AT_FULL_PACE)
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
@@ -175,10 +175,10 @@ class FlipAny(Damage):
         if not found:
             return
         path = found[int(places[0] * len(found))]
-        self.world.fault(self.name, broker_id, path=path, offset=flip(disk, path, places[1], places[2]))
+        self.world.faults.fault(self.name, broker_id, path=path, offset=flip(disk, path, places[1], places[2]))
         self.world.exemptions.damaged_bytes(broker_id, path.split("/")[2])
         if places[3] < 0.5:
-            self.world.kill(broker_id, choice["down_ms"], self.name)
+            self.world.faults.kill(broker_id, choice["down_ms"], self.name)
 
 
 OF_THE_VOTER = ("epochs-never-fall", "epoch-persisted-before-use")  # it has forgotten what it was
@@ -210,7 +210,7 @@ class NewDisk(Damage):
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         self.world.exemptions.tampered_with(broker_id)
-        self.world.watcher.now.lost_disks[broker_id] = None
+        self.world.state.lost_disks[broker_id] = None
         for check in OF_THE_VOTER:
             self.world.exemptions.tolerate(check, broker_id)
         for check in OF_ITS_QUORUM:

@@ -23,14 +23,14 @@ class DiskFull(Nemesis):
     async def act(self, choice: Choice) -> None:
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
-        self.world.fault(self.name, broker_id, left_bytes=choice["left_bytes"], full_ms=choice["full_ms"])
+        self.world.faults.fault(self.name, broker_id, left_bytes=choice["left_bytes"], full_ms=choice["full_ms"])
         self.world.exemptions.tampered_with(broker_id)
         disk.quota = disk.used + choice["left_bytes"]
 
         def empty() -> None:
             disk.quota = None
 
-        self.world.mend(choice["full_ms"], empty)
+        self.world.faults.mend(choice["full_ms"], empty)
 
 
 class IoError(Nemesis):
@@ -57,11 +57,12 @@ class IoError(Nemesis):
     async def act(self, choice: Choice) -> None:
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
-        self.world.fault(self.name, broker_id, operation=choice["operation"], path=choice["path"])
+        self.world.faults.fault(self.name, broker_id, operation=choice["operation"], path=choice["path"])
         self.world.exemptions.tampered_with(broker_id)
-        self.world.take_back(self.name)
-        disk.inject(choice["operation"], choice["path"], choice["times"], on_first=partial(self.world.count, self.name))
-        self.world.mend(choice["ms"], disk.injections.clear)
+        self.world.faults.take_back(self.name)
+        count = partial(self.world.faults.count, self.name)
+        disk.inject(choice["operation"], choice["path"], choice["times"], on_first=count)
+        self.world.faults.mend(choice["ms"], disk.injections.clear)
 
 
 class SlowDisk(Nemesis):
@@ -74,13 +75,13 @@ class SlowDisk(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         disk = self.cluster.machines[choice["broker"]].disk
-        self.world.fault(self.name, choice["broker"], delay_ms=choice["delay_ms"], slow_ms=choice["slow_ms"])
+        self.world.faults.fault(self.name, choice["broker"], delay_ms=choice["delay_ms"], slow_ms=choice["slow_ms"])
         disk.slow_ms = choice["delay_ms"]
 
         def heal() -> None:
             disk.slow_ms = 0.0
 
-        self.world.mend(choice["slow_ms"], heal)
+        self.world.faults.mend(choice["slow_ms"], heal)
 
 
 class SwapDisks(Nemesis):
@@ -93,9 +94,9 @@ class SwapDisks(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         one, other = choice["brokers"]
-        self.world.fault(self.name, one, other=other, wrong_ms=choice["wrong_ms"])
+        self.world.faults.fault(self.name, one, other=other, wrong_ms=choice["wrong_ms"])
         for broker_id in (one, other):
-            self.world.begin_outage(broker_id)
+            self.world.faults.begin_outage(broker_id)
         self._swap(one, other)
         try:
             for broker_id in (one, other):
@@ -107,11 +108,11 @@ class SwapDisks(Nemesis):
                 node = self.cluster.nodes.get(broker_id)
                 if self.cluster.machines[broker_id].is_running and node is not None and node.addresses():
                     sentence = "listens on the disk of another broker"
-                    self.world.report("wrong-disk-accepted", sentence, broker_id)
+                    self.world.findings.report("wrong-disk-accepted", sentence, broker_id)
                 self.cluster.machines[broker_id].kill()
             self._swap(one, other)
             for broker_id in (one, other):
-                self.world.end_outage(broker_id, choice["down_ms"])
+                self.world.faults.end_outage(broker_id, choice["down_ms"])
 
     def _swap(self, one: int, other: int) -> None:
         first, second = self.cluster.machines[one], self.cluster.machines[other]

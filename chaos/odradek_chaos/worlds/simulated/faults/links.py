@@ -15,7 +15,7 @@ class CutNemesis(Nemesis):
     """Cuts directed links for a while."""
 
     def cut(self, ways: Ways, cut_ms: float, **facts: object) -> None:
-        self.world.fault(self.name, links=[f"{a}>{b}" for a, b in ways], cut_ms=cut_ms, **facts)
+        self.world.faults.fault(self.name, links=[f"{a}>{b}" for a, b in ways], cut_ms=cut_ms, **facts)
         for source, target in ways:
             self.cluster.fabric.cut(source, target, both_ways=False)
 
@@ -23,7 +23,7 @@ class CutNemesis(Nemesis):
             for source, target in ways:
                 self.cluster.fabric.heal(source, target, both_ways=False)
 
-        self.world.mend(cut_ms, heal)
+        self.world.faults.mend(cut_ms, heal)
 
     def names(self) -> list[str]:
         return [machine.name for machine in self.cluster.machines.values()]
@@ -107,11 +107,11 @@ class Swizzle(CutNemesis):
 
     async def act(self, choice: Choice) -> None:
         fabric, everybody = self.cluster.fabric, [*self.names(), *(client.name for client in self.cluster.clients)]
-        self.world.fault(self.name, **choice)
+        self.world.faults.fault(self.name, **choice)
         step_s = choice["step_ms"] / 1000
         for name in choice["cut"]:
             for other in everybody:
-                if other != name and self.world.faulty:
+                if other != name and self.world.faults.faulty:
                     fabric.cut(name, other)
             await asyncio.sleep(step_s)
         await asyncio.sleep(choice["cut_ms"] / 1000)
@@ -133,7 +133,7 @@ class Stall(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         source, target = choice["source"], choice["target"]
-        self.world.fault(self.name, link=f"{source}>{target}", stall_ms=choice["stall_ms"])
+        self.world.faults.fault(self.name, link=f"{source}>{target}", stall_ms=choice["stall_ms"])
         self.cluster.fabric.stall(source, target, choice["stall_ms"])
 
 
@@ -151,16 +151,16 @@ class Slow(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         delay_ms, slow_ms, ways = choice["delay_ms"], choice["slow_ms"], choice["ways"]
-        self.world.fault(self.name, links=[f"{a}>{b}" for a, b in ways], delay_ms=delay_ms, slow_ms=slow_ms)
+        self.world.faults.fault(self.name, links=[f"{a}>{b}" for a, b in ways], delay_ms=delay_ms, slow_ms=slow_ms)
         links = [self.cluster.fabric.link(source, target) for source, target in ways]
         for link in links:
             link.delay = uniform(delay_ms / 2, delay_ms)
 
         def heal() -> None:
             for link in links:
-                link.delay = self.world.usual_delay
+                link.delay = self.world.faults.usual_delay
 
-        self.world.mend(slow_ms, heal)
+        self.world.faults.mend(slow_ms, heal)
 
 
 class SlowFollower(Slow):

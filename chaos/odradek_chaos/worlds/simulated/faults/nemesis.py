@@ -43,7 +43,7 @@ class Nemesis:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self.rng.expovariate(1 / self.pace_ms) / 1000)
-            if not self.world.faulty:
+            if not self.world.faults.faulty:
                 return
             await self.strike()
 
@@ -58,12 +58,12 @@ class Nemesis:
         if choice is None:
             quiescence.release()
             return
-        self.world.strikes.append(Strike(self.world.loop.now_us, self.name, choice))
-        quiescence.pending += 1  # one that strikes again and again is not over between two blows
+        self.world.faults.injected.append(Strike(self.world.loop.now_us, self.name, choice))
+        self.world.faults.pending += 1  # one that strikes again and again is not over between two blows
         try:
             await self.act(choice)
         finally:
-            quiescence.pending -= 1
+            self.world.faults.pending -= 1
 
     @property
     def needs_quiescence(self) -> bool:
@@ -80,7 +80,7 @@ class Nemesis:
                 quiescence.strike()
                 return True
             await asyncio.sleep(QUIESCENCE_LOOK_S)
-            if not self.world.faulty:
+            if not self.world.faults.faulty:
                 break
         quiescence.release()
         return False
@@ -89,9 +89,9 @@ class Nemesis:
         """Carry out these, each at its time."""
         for strike in strikes:
             await asyncio.sleep(max(0, strike.at_us - self.world.loop.now_us) / 1e6)
-            if not self.world.faulty:
+            if not self.world.faults.faulty:
                 return
-            self.world.strikes.append(strike)
+            self.world.faults.injected.append(strike)
             await self.act(strike.choice)
 
     def choose(self) -> Choice | None:

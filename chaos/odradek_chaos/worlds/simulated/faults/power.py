@@ -15,7 +15,7 @@ class Power(Nemesis):
         return {"broker": self.target(), "dark_ms": self.a_while_ms(50, 3_000)}
 
     async def act(self, choice: Choice) -> None:
-        self.world.power_loss(choice["broker"], choice["dark_ms"], self.name)
+        self.world.faults.power_loss(choice["broker"], choice["dark_ms"], self.name)
 
 
 class PowerOne(Power):
@@ -38,15 +38,15 @@ class Blackout(Nemesis):
         }
 
     async def act(self, choice: Choice) -> None:
-        self.world.fault(self.name, **choice)
+        self.world.faults.fault(self.name, **choice)
         for each, off_ms in choice["off_ms"].items():
             broker_id = int(each)
-            self.world.later(off_ms, partial(self._off, broker_id))
-            self.world.mend(choice["on_ms"][each], partial(self.world.start, broker_id))
+            self.world.faults.later(off_ms, partial(self._off, broker_id))
+            self.world.faults.mend(choice["on_ms"][each], partial(self.world.faults.start, broker_id))
 
     def _off(self, broker_id: int) -> None:
-        if self.world.faulty:
-            self.world.power_off(broker_id)
+        if self.world.faults.faulty:
+            self.world.faults.power_off(broker_id)
 
 
 class LyingFsync(Nemesis):
@@ -64,7 +64,7 @@ class LyingFsync(Nemesis):
     async def act(self, choice: Choice) -> None:
         broker_id = choice["broker"]
         disk = self.cluster.machines[broker_id].disk
-        self.world.fault(self.name, broker_id, lies_ms=choice["lies_ms"])
+        self.world.faults.fault(self.name, broker_id, lies_ms=choice["lies_ms"])
         self.world.exemptions.tampered_with(broker_id)
         for check in (*OF_THE_VOTER, "audit-file-corrupt"):
             self.world.exemptions.tolerate(check, broker_id)
@@ -73,7 +73,7 @@ class LyingFsync(Nemesis):
         disk.lying = True
 
         def fail() -> None:
-            self.world.power_loss(broker_id, choice["dark_ms"], self.name)
+            self.world.faults.power_loss(broker_id, choice["dark_ms"], self.name)
             disk.lying = False
 
-        self.world.mend(choice["lies_ms"], fail)
+        self.world.faults.mend(choice["lies_ms"], fail)

@@ -15,7 +15,7 @@ class Kill(Nemesis):
         return {"broker": self.target(), "down_ms": self.a_while_ms(1, 3_000)}
 
     async def act(self, choice: Choice) -> None:
-        self.world.kill(choice["broker"], choice["down_ms"], self.name)
+        self.world.faults.kill(choice["broker"], choice["down_ms"], self.name)
 
 
 class DoubleKill(Nemesis):
@@ -45,20 +45,20 @@ class DoubleKill(Nemesis):
         first, held_ms = choice["broker"], choice["held_ms"]
         tp = self.world.partitions[choice["partition"]]
         if held_ms:
-            self.world.fault("hold-answers", first, held_ms=held_ms)
+            self.world.faults.fault("hold-answers", first, held_ms=held_ms)
             for broker_id, other in self.cluster.machines.items():
                 if broker_id != first:
                     self.cluster.fabric.stall(self.machine(first), other.name, held_ms + 1)
             await asyncio.sleep(held_ms / 1000)
-        self.world.kill(first, choice["down_ms"], self.name)
+        self.world.faults.kill(first, choice["down_ms"], self.name)
         for _ in range(1_000):
             await asyncio.sleep(0.001)
             second = self.cluster.leader_of(tp)
-            if not self.world.faulty:
+            if not self.world.faults.faulty:
                 return
             if second > 0 and second != first:
                 await asyncio.sleep(choice["wait_ms"] / 1000)
-                self.world.kill(second, choice["second_down_ms"], self.name)
+                self.world.faults.kill(second, choice["second_down_ms"], self.name)
                 return
 
 
@@ -71,7 +71,7 @@ class Stop(Nemesis):
         return {"broker": self.target(), "down_ms": self.a_while_ms(1, 3_000)}
 
     async def act(self, choice: Choice) -> None:
-        self.world.stop(choice["broker"], choice["down_ms"], self.name)
+        self.world.faults.stop(choice["broker"], choice["down_ms"], self.name)
 
 
 class Pause(Nemesis):
@@ -82,9 +82,9 @@ class Pause(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         broker_id: int = choice["broker"]
-        self.world.fault(self.name, broker_id, pause_ms=choice["pause_ms"])
+        self.world.faults.fault(self.name, broker_id, pause_ms=choice["pause_ms"])
         self.cluster.machines[broker_id].pause()
-        self.world.mend(choice["pause_ms"], partial(self.world.resume, broker_id))
+        self.world.faults.mend(choice["pause_ms"], partial(self.world.faults.resume, broker_id))
 
 
 class Rolling(Nemesis):
@@ -99,20 +99,20 @@ class Rolling(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         for broker_id in choice["order"]:
-            if not self.world.faulty:
+            if not self.world.faults.faulty:
                 return
             self.take_down(broker_id, choice["down_ms"])
             await asyncio.sleep((choice["down_ms"] + choice["between_ms"]) / 1000)
 
     def take_down(self, broker_id: int, down_ms: int) -> None:
-        self.world.stop(broker_id, down_ms, self.name)
+        self.world.faults.stop(broker_id, down_ms, self.name)
 
 
 class RollingHard(Rolling):
     name = "rolling-hard"
 
     def take_down(self, broker_id: int, down_ms: int) -> None:
-        self.world.kill(broker_id, down_ms, self.name)
+        self.world.faults.kill(broker_id, down_ms, self.name)
 
 
 class CrashAll(Nemesis):
@@ -125,7 +125,7 @@ class CrashAll(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         for broker_id, down_ms in choice["down_ms"].items():
-            self.world.kill(int(broker_id), down_ms, self.name)
+            self.world.faults.kill(int(broker_id), down_ms, self.name)
 
 
 class QuorumLoss(Nemesis):
@@ -138,7 +138,7 @@ class QuorumLoss(Nemesis):
 
     async def act(self, choice: Choice) -> None:
         for broker_id in choice["brokers"]:
-            self.world.kill(broker_id, choice["down_ms"], self.name)
+            self.world.faults.kill(broker_id, choice["down_ms"], self.name)
 
 
 class ControllerBounce(Nemesis):
@@ -160,7 +160,7 @@ class ControllerBounce(Nemesis):
         }
 
     async def act(self, choice: Choice) -> None:
-        self.world.kill(choice["broker"], choice["down_ms"], self.name)
+        self.world.faults.kill(choice["broker"], choice["down_ms"], self.name)
         await asyncio.sleep(choice["wait_ms"] / 1000)
-        if self.world.faulty:
-            self.world.kill(choice["controller"], choice["controller_down_ms"], self.name)
+        if self.world.faults.faulty:
+            self.world.faults.kill(choice["controller"], choice["controller_down_ms"], self.name)

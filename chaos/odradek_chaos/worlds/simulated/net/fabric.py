@@ -1,19 +1,40 @@
-"""The network between all simulated machines: who listens where, the links, and the faults of both."""
+"""The network between all simulated machines: listeners, links, the faults of both, and the answers to calls."""
 
 from __future__ import annotations
 
+import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from odradek_proto.transport.ports import (
+    CallContext,
+    Handlers,
+    NetworkError,
+    PeerUnavailable,
+    StreamHandler,
+    UnaryHandler,
+)
 
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.links import Arrival, Delay, Link, Pipe
 from odradek_chaos.worlds.simulated.net.streams import SimStream
 
-if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.net.servers import SimServer
-
 FIRST_PORT = 50_000
 WINDOW_BYTES = 256 * 1024  # per direction of a stream, in flight and unread together
+
+
+class Listener(Protocol):
+    """Whoever serves at an address."""
+
+    @property
+    def handlers(self) -> Handlers: ...
+
+    def answer(self, method: str, handler: UnaryHandler, request: bytes, call: CallContext, reply: Reply) -> None: ...
+
+    def accept(
+        self, method: str, handler: StreamHandler, stream: SimStream, call: CallContext, accepted: Callable[[], None]
+    ) -> None: ...
 
 
 class SimFabric:
@@ -27,7 +48,7 @@ class SimFabric:
         self.rng = rng
         self.window_bytes = window_bytes
         self.default_delay: Delay | None = None
-        self.listeners: dict[str, SimServer] = {}
+        self.listeners: dict[str, Listener] = {}
         self.held: dict[str, str] = {}  # machine to the method that none of its calls gets through
         self._owners: dict[str, str] = {}
         self._links: dict[tuple[str, str], Link] = {}
@@ -111,7 +132,7 @@ class SimFabric:
         """The node that listens, or last listened, at an address; an address of nobody is a machine of its own."""
         return self._owners.get(address, address)
 
-    def listen(self, server: SimServer, address: str, node: str) -> str:
+    def listen(self, server: Listener, address: str, node: str) -> str:
         host, _, port = address.rpartition(":")
         if port == "0":
             address = f"{host}:{self._next_port}"
@@ -138,3 +159,60 @@ class SimFabric:
             self._streams_limit = 64 + 2 * len(self._streams)
         self._streams.append((client, server, near))
         return near
+
+
+class Reply:
+    """Carries the outcome of one call back to its caller, at most once."""
+
+    def __init__(self, fabric: SimFabric, server: str, client: str, outcome: asyncio.Future[Any]) -> None:
+        self._fabric = fabric
+        self._server = server
+        self._client = client
+        self._outcome = outcome
+        self._sent = False
+        self.on_abandoned: Callable[[], object] = lambda: None
+
+    def succeed(self, answer: bytes) -> None:
+        lost = self._fabric.link(self._server, self._client).lose_replies
+        if lost and self._fabric.rng.random() < lost:
+            self.lose()
+        else:
+            self._send(lambda: None if self._outcome.done() else self._outcome.set_result(answer))
+
+    def fail(self, error: NetworkError) -> None:
+        self._send(lambda: self._set_error(error))
+
+    def fail_here(self, error: NetworkError) -> None:
+        """The caller's own side gave up."""
+        self.abandoned()
+        self._set_error(error)
+
+    def _set_error(self, error: NetworkError) -> None:
+        """Whoever waits gets it. The process that waited may be dead by now: then it is nobody's, and no mistake."""
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
+            self._outcome.exception()
+
+    def lose(self) -> None:
+        """The connection broke under the call: the caller hears of it, or nothing until its deadline."""
+        if self._fabric.rng.random() < 0.5:
+            self.fail(PeerUnavailable(f"{self._server}: connection reset"))
+        self._sent = True
+
+    def silence(self) -> None:
+        """The machine that would answer is off."""
+        self._sent = True
+
+    def abandoned(self) -> None:
+        """The caller has given up; its cancellation reaches the server like any message."""
+        if not self._sent:
+            self._fabric.send(self._client, self._server, self._cancel)
+
+    def _cancel(self) -> None:
+        if not self._sent:
+            self.on_abandoned()
+
+    def _send(self, arrival: Callable[[], None]) -> None:
+        if not self._sent:
+            self._sent = True
+            self._fabric.send(self._server, self._client, arrival)

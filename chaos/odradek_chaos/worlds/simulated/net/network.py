@@ -22,8 +22,8 @@ from odradek_proto.transport.ports import (
     Stream,
 )
 
-from odradek_chaos.worlds.simulated.net.fabric import SimFabric
-from odradek_chaos.worlds.simulated.net.servers import Reply, SimServer
+from odradek_chaos.worlds.simulated.net.fabric import Listener, Reply, SimFabric
+from odradek_chaos.worlds.simulated.net.servers import SimServer
 from odradek_chaos.worlds.simulated.net.streams import MAX_MESSAGE_BYTES, SimStream
 
 CONNECT_TIMEOUT_MS = 500  # as the gRPC adapter
@@ -136,7 +136,7 @@ class SimNetwork:
             raise OSError(errno.ENETDOWN, f"cannot listen on {address}: process is dead")
         if address in self.fabric.listeners:
             raise OSError(errno.EADDRINUSE, f"cannot listen on {address}: Address already in use")
-        server = SimServer(self, handlers, address)
+        server = SimServer(self.fabric, self.node, self._remember, handlers, address)
         self._servers.append(server)
         return server
 
@@ -151,10 +151,6 @@ class SimNetwork:
                 stream.close()
         for reply in tuple(self._calls):
             reply.fail_here(PeerUnavailable("closed here"))
-
-    def adopt(self, stream: SimStream) -> None:
-        """A stream that was accepted here dies with this incarnation, as those opened here do."""
-        self._remember(stream)
 
     def killed(self) -> None:
         """The process is gone and its kernel closes what it had open."""
@@ -181,7 +177,7 @@ class SimNetwork:
         outcome: asyncio.Future[bytes] = self.fabric.loop.create_future()
         return machine, outcome, Reply(self.fabric, machine, self.node, outcome)
 
-    def _listener(self, peer: str, machine: str, reply: Reply) -> SimServer | None:
+    def _listener(self, peer: str, machine: str, reply: Reply) -> Listener | None:
         """Who answers at `peer` now. Nobody: the machine refuses, unless it is off."""
         server = self.fabric.listeners.get(peer)
         if server is None and not self.fabric.is_off(machine):
@@ -217,6 +213,7 @@ class SimNetwork:
         return there.is_cut or back.is_cut or fabric.is_off(machine)
 
     def _remember(self, stream: SimStream) -> None:
+        """A stream that was opened or accepted here dies with this incarnation."""
         if len(self._streams) >= self._streams_limit:
             self._streams = {known: None for known in self._streams if not known.is_over}
             self._streams_limit = 64 + 2 * len(self._streams)

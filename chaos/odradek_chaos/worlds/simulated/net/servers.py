@@ -1,4 +1,4 @@
-"""The serving side of a simulated node, and how the outcome of a call finds its way back."""
+"""The serving side of a simulated node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odradek_proto.transport.ports import (
     CallContext,
@@ -19,85 +19,32 @@ from odradek_proto.transport.ports import (
     UnaryHandler,
 )
 
-from odradek_chaos.worlds.simulated.net.fabric import SimFabric
+from odradek_chaos.worlds.simulated.net.fabric import Reply, SimFabric
 from odradek_chaos.worlds.simulated.net.streams import MAX_MESSAGE_BYTES, SimStream
-
-if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.net.network import SimNetwork
 
 logger = logging.getLogger(__name__)
 
 
-class Reply:
-    """Carries the outcome of one call back to its caller, at most once."""
-
-    def __init__(self, fabric: SimFabric, server: str, client: str, outcome: asyncio.Future[Any]) -> None:
-        self._fabric = fabric
-        self._server = server
-        self._client = client
-        self._outcome = outcome
-        self._sent = False
-        self.on_abandoned: Callable[[], object] = lambda: None
-
-    def succeed(self, answer: bytes) -> None:
-        lost = self._fabric.link(self._server, self._client).lose_replies
-        if lost and self._fabric.rng.random() < lost:
-            self.lose()
-        else:
-            self._send(lambda: None if self._outcome.done() else self._outcome.set_result(answer))
-
-    def fail(self, error: NetworkError) -> None:
-        self._send(lambda: self._set_error(error))
-
-    def fail_here(self, error: NetworkError) -> None:
-        """The caller's own side gave up."""
-        self.abandoned()
-        self._set_error(error)
-
-    def _set_error(self, error: NetworkError) -> None:
-        """Whoever waits gets it. The process that waited may be dead by now: then it is nobody's, and no mistake."""
-        if not self._outcome.done():
-            self._outcome.set_exception(error)
-            self._outcome.exception()
-
-    def lose(self) -> None:
-        """The connection broke under the call: the caller hears of it, or nothing until its deadline."""
-        if self._fabric.rng.random() < 0.5:
-            self.fail(PeerUnavailable(f"{self._server}: connection reset"))
-        self._sent = True
-
-    def silence(self) -> None:
-        """The machine that would answer is off."""
-        self._sent = True
-
-    def abandoned(self) -> None:
-        """The caller has given up; its cancellation reaches the server like any message."""
-        if not self._sent:
-            self._fabric.send(self._client, self._server, self._cancel)
-
-    def _cancel(self) -> None:
-        if not self._sent:
-            self.on_abandoned()
-
-    def _send(self, arrival: Callable[[], None]) -> None:
-        if not self._sent:
-            self._sent = True
-            self._fabric.send(self._server, self._client, arrival)
-
-
 class SimServer:
-    """`Server` of a simulated node. Its handlers run as tasks of that node."""
+    """`Server` of a simulated node. Its handlers run as tasks of that node, which is to `adopt` what it accepts."""
 
-    def __init__(self, network: SimNetwork, handlers: Handlers, address: str) -> None:
-        self._network = network
-        self._fabric = network.fabric
+    def __init__(
+        self, fabric: SimFabric, node: str, adopt: Callable[[SimStream], None], handlers: Handlers, address: str
+    ) -> None:
+        self._fabric = fabric
+        self._node = node
+        self._adopt = adopt
         self._context = contextvars.copy_context()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._callers: dict[Reply, None] = {}
         self._streams: dict[SimStream, None] = {}
-        self.handlers = handlers
+        self._handlers = handlers
         self.serving = True
-        self._address = self._fabric.listen(self, address, network.node)
+        self._address = fabric.listen(self, address, node)
+
+    @property
+    def handlers(self) -> Handlers:
+        return self._handlers
 
     @property
     def address(self) -> str:
@@ -132,7 +79,7 @@ class SimServer:
         self, method: str, handler: StreamHandler, stream: SimStream, call: CallContext, accepted: Callable[[], None]
     ) -> None:
         self._streams[stream] = None
-        self._network.adopt(stream)
+        self._adopt(stream)
         self._spawn(self._converse(method, handler, stream, call, accepted), method)
 
     def process_died(self, silent: bool) -> None:
@@ -145,7 +92,7 @@ class SimServer:
                 reply.fail(PeerUnavailable(f"{self._address}: connection lost"))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = self._fabric.loop.create_task(work, name=f"{self._network.node}{name}", context=self._context.copy())
+        task = self._fabric.loop.create_task(work, name=f"{self._node}{name}", context=self._context.copy())
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
         return task

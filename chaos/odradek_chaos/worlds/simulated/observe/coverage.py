@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from odradek_chaos.worlds.simulated.checks.state import ClusterState
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
-
-if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.world.world import World
 
 
 class BranchCoverage:
     """Is told of every event."""
 
-    def __init__(self, world: World, reached: Callable[[str], None]) -> None:
-        self._world = world
+    def __init__(self, state: ClusterState, reached: Callable[[str], None]) -> None:
+        self._state = state
         self._reached = reached
 
     def on_event(self, moment: TimelineEvent) -> None:
@@ -27,7 +24,7 @@ class BranchCoverage:
             self._reached("producer-truncated-away")
 
     def _takes_idempotent_records(self, moment: TimelineEvent) -> bool:
-        view = self._world.watcher.now.history(moment.partition).view(moment.broker_id)
+        view = self._state.history(moment.partition).view(moment.broker_id)
         to = int(moment.facts["to"])
         return any(batch.producer_id >= 0 for batch in view.batches if batch.next_offset > to)
 

@@ -7,7 +7,7 @@ client it is the other way round. Nothing is changed, delayed or left out. Only 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from odradek_proto.transport.ports import (
     CallContext,
@@ -20,25 +20,44 @@ from odradek_proto.transport.ports import (
     UnaryHandler,
 )
 
+from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.observe.taps import TAPPED_AT_BROKERS, BrokerTaps, ClientTaps, WireTap
-
-if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.world.world import World
+from odradek_chaos.worlds.simulated.observe.watcher import Watcher
+from odradek_chaos.worlds.simulated.world.world import World
 
 
 class WireTaps:
     """Hands out tapped networks to the incarnations of brokers and clients."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, cluster: SimCluster, watcher: Watcher) -> None:
+        self._cluster = cluster
+        self._watcher = watcher
         self.epoch_starts: dict[tuple[str, int], int] = {}  # (partition, leader epoch) to where it began
 
     def network_of_broker(self, broker_id: int, ports: NodePorts) -> Network:
-        return TappedBrokerNetwork(ports.network, BrokerTaps(self._world, self.epoch_starts, broker_id))
+        return TappedBrokerNetwork(
+            ports.network, BrokerTaps(self._cluster, self._watcher, self.epoch_starts, broker_id)
+        )
 
     def network_of_client(self, ports: NodePorts) -> Network:
-        return TappedClientNetwork(ports.network, ClientTaps(self._world, self.epoch_starts, ports.node))
+        return TappedClientNetwork(ports.network, ClientTaps(self._watcher, self.epoch_starts, ports.node))
+
+
+class Observers(NamedTuple):
+    """Of one world: who compares its brokers after each step, and who hands out tapped networks."""
+
+    watcher: Watcher
+    wire_taps: WireTaps
+
+
+def observe(world: World) -> Observers:
+    """Hang observers on a world's cluster before anything happens in it."""
+    watcher = Watcher(world)
+    cluster, wire_taps = world.cluster, WireTaps(world.cluster, watcher)
+    cluster.after_step, cluster.on_end = watcher.after_step, watcher.end
+    cluster.network_of = wire_taps.network_of_broker
+    return Observers(watcher, wire_taps)
 
 
 class TappedNetwork:

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import broker_pb2, controller_pb2, quorum_pb2
 
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
 from odradek_chaos.worlds.simulated.checks.state import METADATA
-
-if TYPE_CHECKING:
-    from odradek_broker.runtime.replicas.replica import Replica
-
-    from odradek_chaos.worlds.simulated.world.world import World
+from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
+from odradek_chaos.worlds.simulated.observe.watcher import Watcher
 
 LATEST = -1
 NONE = -1  # no epoch
@@ -42,11 +40,11 @@ class WireTap(Protocol):
 class BrokerTaps:
     """At one incarnation of a broker. What it knows is read from it at the moment."""
 
-    def __init__(self, world: World, epoch_starts: EpochStarts, broker_id: int) -> None:
+    def __init__(self, cluster: SimCluster, watcher: Watcher, epoch_starts: EpochStarts, broker_id: int) -> None:
         self.broker_id = broker_id
         self.epoch_starts = epoch_starts
-        self.watcher = world.watcher
-        self._cluster = world.cluster
+        self.watcher = watcher
+        self._cluster = cluster
 
     def of(self, method: str) -> WireTap:
         return TAPPED_AT_BROKERS[method](self, method.rpartition("/")[2])
@@ -281,9 +279,9 @@ TAPPED_AT_BROKERS: dict[str, Callable[[BrokerTaps, str], WireTap]] = {
 class ClientTaps:
     """At one incarnation of a client: the largest ends of logs that have arrived there."""
 
-    def __init__(self, world: World, epoch_starts: EpochStarts, client: str) -> None:
+    def __init__(self, watcher: Watcher, epoch_starts: EpochStarts, client: str) -> None:
         self.client = client
-        self._watcher = world.watcher
+        self._watcher = watcher
         self._epoch_starts = epoch_starts
         self._ends: dict[tuple[str, int], int] = {}
 

@@ -8,7 +8,6 @@ as soon as they are written, which is before the broker acts on them.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.follower import FollowerPartition
@@ -23,16 +22,13 @@ from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, 
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
 from odradek_chaos.worlds.simulated.checks.state import (
     METADATA,
-    ClusterState,
     QuorumNodeState,
     RemoteState,
     ReplicaState,
 )
 from odradek_chaos.worlds.simulated.cluster.timeline import Tail, TimelineEvent
-
-if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.world.world import World
-
+from odradek_chaos.worlds.simulated.observe.coverage import BranchCoverage
+from odradek_chaos.worlds.simulated.world.world import World
 
 POSITION_OF = attrgetter("log_end_offset", "broker_epoch")
 
@@ -90,14 +86,12 @@ class BrokerCursor:
 
 
 class Watcher:
-    """Holds `ClusterState` up to date and reports what the invariants say."""
+    """Holds the world's `ClusterState` up to date and reports what the invariants say."""
 
     def __init__(self, world: World) -> None:
-        self.now = ClusterState(damaged=world.exemptions.damaged)
-        self.now.min_isr = world.plan.settings.min_insync_replicas
-        self.now.flushes_before_ack = world.plan.settings.odradek_fsync == "before-ack"
-        self.now.holds_under_min_isr = world.plan.settings.odradek_truncation_mode != "high-watermark"
+        self.now = world.state
         self.invariants = all_invariants()
+        self._coverage = BranchCoverage(world.state, world.buggify.reached)
         self._world = world
         self._cursors: dict[int, BrokerCursor] = {}  # of the brokers that run
         told = _overriding(self.invariants, "on_replica")
@@ -274,7 +268,7 @@ class Watcher:
                 self._report(invariant, violation)
 
     def _on_event(self, moment: TimelineEvent) -> None:
-        self._world.coverage.on_event(moment)
+        self._coverage.on_event(moment)
         for invariant in self._on_moment:
             for violation in invariant.on_event(self.now, moment):
                 self._report(invariant, violation)
@@ -326,7 +320,7 @@ class Watcher:
 
     def _report(self, invariant: Invariant, violation: Violation) -> None:
         broker_id, partition, sentence = violation
-        self._world.report(invariant.name, sentence, broker_id, partition)
+        self._world.findings.report(invariant.name, sentence, broker_id, partition)
 
 
 def _replica(key: tuple[int, str], incarnation: int, slot: ReplicaCursor) -> ReplicaState:

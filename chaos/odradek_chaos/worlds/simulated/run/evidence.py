@@ -37,13 +37,13 @@ async def gather_evidence(world: World, load: Load, result: SeedResult) -> None:
     try:
         await until(world, lambda: all(load.positions.get(p, 0) >= end for p, end in ends.items()), REACH_END_MS)
     except TimeoutError:
-        world.report("reader-behind", f"the reader is at {load.positions}, the partitions end at {ends}")
+        world.findings.report("reader-behind", f"the reader is at {load.positions}, the partitions end at {ends}")
     try:
         await until(world, lambda: not _differing_ends(world), REACH_END_MS)
     except TimeoutError:
-        world.report("not-converged", _differing_ends(world))
-    for check, (broker_id, partition, sentence) in logs_at_rest(world.watcher.now):
-        world.report(check, sentence, broker_id, partition)
+        world.findings.report("not-converged", _differing_ends(world))
+    for check, (broker_id, partition, sentence) in logs_at_rest(world.state):
+        world.findings.report(check, sentence, broker_id, partition)
     _judge_disks(world, load, result)
 
 
@@ -52,12 +52,12 @@ def _judge_read(world: World, load: Load, records: list[Record]) -> None:
     for anomaly, found in sorted(verdict.anomalies.items()):
         if anomaly != "phantom" and world.plan.options.acks != "all":
             continue  # nothing else is owed (B.2): such a producer is not idempotent either
-        world.report(anomaly, f"{found.count} times: {found.examples[0]}")
+        world.findings.report(anomaly, f"{found.count} times: {found.examples[0]}")
     there = {(partition, offset): value for _, partition, offset, value in records}
     for event in load.ledger.events:
         if event.type == DELIVER and there.get((event.partition, event.offset), event.value) != event.value:
             sentence = f"offset {event.offset} was delivered as {event.value!r} and is another record now"
-            world.report("inconsistent-read", sentence, partition=f"{event.topic}-{event.partition}")
+            world.findings.report("inconsistent-read", sentence, partition=f"{event.topic}-{event.partition}")
 
 
 def _ends(records: list[Record]) -> dict[int, int]:
@@ -96,4 +96,4 @@ def _judge_disks(world: World, load: Load, result: SeedResult) -> None:
         compared = [brokers[name] for name in (finding.replica, finding.other_replica) if name in brokers]
         damaged = [each for each in compared if (each, partition) in world.exemptions.damaged]
         whose = (*damaged, *compared, 0)[0]
-        world.report(f"audit-{finding.check}", f"{finding.replica}: {finding.sentence}", whose, partition)
+        world.findings.report(f"audit-{finding.check}", f"{finding.replica}: {finding.sentence}", whose, partition)

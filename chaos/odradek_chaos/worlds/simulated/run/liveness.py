@@ -72,7 +72,7 @@ def break_one_for_ever(world: World, way: str = "") -> int:
     way = way or drawn
     if (
         not expendable
-        or undecided(world)
+        or undecided(world.state, world.cluster)
         or world.exemptions.damaged
         or world.quiescence.is_reserved
         or not world.expectations.recovers
@@ -80,20 +80,20 @@ def break_one_for_ever(world: World, way: str = "") -> int:
         return 0
     broken = rng.choice(expendable)
     world.heal(besides=broken)
-    world.faults[f"core-{way}"] += 1
+    world.faults.counts[f"core-{way}"] += 1
     world.buggify.reached("core-phase")
-    world.note("!core", broken, way=way)
+    world.timeline.note("!core", broken, way=way)
     machine, fabric = world.cluster.machines[broken], world.cluster.fabric
     machine.resume()
     if way == "dead":
         machine.kill()
-        world.keep(broken)
+        world.faults.keep(broken)
     elif way == "frozen":
-        world.start(broken)
+        world.faults.start(broken)
         machine.pause()
-        world.keep(broken)
+        world.faults.keep(broken)
     else:
-        world.start(broken)
+        world.faults.start(broken)
         everybody = [*world.cluster.machines.values(), *world.cluster.clients]
         for other in everybody:
             if other is not machine and way in ("cut", "deaf"):
@@ -135,7 +135,7 @@ class LivenessCheck:
         self._world = world
         self._load = load
         self._session_ms = world.plan.settings.broker_session_timeout_ms
-        self._committed = {str(tp): world.watcher.now.committed_end(str(tp)) for tp in world.partitions}
+        self._committed = {str(tp): world.state.committed_end(str(tp)) for tp in world.partitions}
         self._were_led = False
 
     def is_healthy(self) -> bool:
@@ -160,7 +160,8 @@ class LivenessCheck:
         if late and self._world.expectations.recovers:
             first = late[0]
             told = f"{first.client} is told of an error {first.time_ms - self.began_ms} ms after the faults ended"
-            self._world.report("not-healthy-again", f"L2: {told}", partition=f"{first.topic}-{first.partition}")
+            partition = f"{first.topic}-{first.partition}"
+            self._world.findings.report("not-healthy-again", f"L2: {told}", partition=partition)
 
     def _judge(self, state: str, acknowledged: bool) -> None:
         now_ms, leaderless = self._world.now_ms, self._leaderless()
@@ -178,7 +179,7 @@ class LivenessCheck:
 
     def _report(self, bound: str, state: str) -> None:
         passed_ms = self._world.now_ms - self.began_ms
-        self._world.report("not-healthy-again", f"{bound}: {passed_ms} ms after the faults ended: {state}")
+        self._world.findings.report("not-healthy-again", f"{bound}: {passed_ms} ms after the faults ended: {state}")
 
     def _leaderless(self) -> str:
         image = self._world.cluster.newest_image()
@@ -190,7 +191,7 @@ class LivenessCheck:
 
     def _has_backlog(self) -> bool:
         """Whether some replica is still without what was committed when the faults ended, or to be replaced."""
-        image, replicas = self._world.cluster.newest_image(), self._world.watcher.now.replicas
+        image, replicas = self._world.cluster.newest_image(), self._world.state.replicas
         for tp in self._world.partitions:
             registration = image.partition(tp)
             for broker_id in () if registration is None else registration.replicas:
@@ -207,7 +208,7 @@ class ElectionStorm:
         self._world = world
         self._begun_ms = world.now_ms
         self._epochs = self._leader_epochs()
-        self._undecided = undecided(world)  # elections of before among them, at most one a record
+        self._undecided = undecided(world.state, world.cluster)  # elections of before among them, at most one a record
 
     def judge(self) -> None:
         windows = 1 + (self._world.now_ms - self._begun_ms) // WINDOW_MS
@@ -217,11 +218,11 @@ class ElectionStorm:
             allowed = EPOCHS_PER_WINDOW * windows + may_come_back_just_now + self._undecided
             if rose > allowed:
                 sentence = f"{rose} leader epochs in {self._world.now_ms - self._begun_ms} ms without a fault"
-                self._world.report("election-storm", sentence, partition=name)
+                self._world.findings.report("election-storm", sentence, partition=name)
 
     def _leader_epochs(self) -> dict[str, int]:
         """Of the newest metadata that anybody ever had: whoever runs now may have just begun to read them."""
-        image = self._world.watcher.now.image
+        image = self._world.state.image
         return {
             str(tp): registration.leader_epoch
             for tp in self._world.partitions

@@ -20,6 +20,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_chaos.harness.workload import Ledger, Writer
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.observe.tapped_network import Observers
 from odradek_chaos.worlds.simulated.plan.script import Send
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
@@ -34,8 +35,9 @@ Program = Callable[[NodePorts], Coroutine[Any, Any, None]]
 class Load:
     """Everybody who uses the cluster of one world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, observers: Observers) -> None:
         self.world = world
+        self.observers = observers
         self.ledger = Ledger(SimClock(world.loop, world.loop.fork_rng("ledger")))
         self.ledger.on_ack = self._acknowledged
         self.writers: list[Writer] = []
@@ -45,7 +47,7 @@ class Load:
         self.ended = False  # the writers are told to stop: nobody begins anew
         self._machines: dict[str, SimNode] = {}
         self._lives: Counter[str] = Counter()  # of clients that were crashed
-        world.on_client_crash = self.crash
+        world.faults.on_client_crash = self.crash
 
     # --- programs
 
@@ -66,11 +68,11 @@ class Load:
         self.script = script
         for number in range(1, self.world.plan.options.writers + 1):
             self._start(f"w{number}", self._write)
-            self.world.client_names.append(f"w{number}")
+            self.world.faults.client_names.append(f"w{number}")
 
     def start_reader(self) -> None:
         self._start("r1", self._read_along)
-        self.world.client_names.append("r1")
+        self.world.faults.client_names.append("r1")
 
     def crash(self, name: str, down_ms: int) -> None:
         """Kill a client. What takes its place has another name, so that its records are told apart."""
@@ -85,7 +87,7 @@ class Load:
                 self._lives[name] += 1
                 self._start(name, program)
 
-        self.world.mend(down_ms, begin)
+        self.world.faults.mend(down_ms, begin)
 
     async def stop_writers(self) -> None:
         """Returns when nothing is on its way any more."""
@@ -106,7 +108,7 @@ class Load:
                 TOPIC,
                 auto_offset_reset="earliest",
                 clock=ports.clock,
-                network=self.world.wire_taps.network_of_client(ports),
+                network=self.observers.wire_taps.network_of_client(ports),
             ) as consumer:
                 async for batch in consumer.batches(until="end"):
                     for record in batch:
@@ -149,15 +151,15 @@ class Load:
         return self.world.plan.pause_ms(self.world.loop.now_us)
 
     def _acknowledged(self, topic: str, partition: int, offset: int) -> None:
-        self.world.unavailability.acknowledged(self.world.loop.now_us, topic, partition)
+        self.world.faults.unavailability.acknowledged(self.world.loop.now_us, topic, partition)
         if self.world.plan.options.acks == "all":
-            self.world.watcher.acknowledged(f"{topic}-{partition}", offset)
+            self.observers.watcher.acknowledged(f"{topic}-{partition}", offset)
 
     def _note_send(self, name: str, partition: int) -> None:
         number = int(name.partition(".")[0][1:])
         self.sends.append(Send(self.world.loop.now_us, number, partition))
         if not self.ledger.in_flight.get((TOPIC, partition)):
-            self.world.unavailability.awaited(self.world.loop.now_us, TOPIC, partition)
+            self.world.faults.unavailability.awaited(self.world.loop.now_us, TOPIC, partition)
 
     async def _follow_script(self, writer: Writer) -> None:
         """The records of the script that are this writer's and not in the past, each at its time.
@@ -187,7 +189,7 @@ class Load:
         async with Consumer(
             self.world.cluster.bootstrap,
             clock=ports.clock,
-            network=self.world.wire_taps.network_of_client(ports),
+            network=self.observers.wire_taps.network_of_client(ports),
             fetch_max_wait_ms=200,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
         ) as consumer:
@@ -210,7 +212,7 @@ class Load:
         """Ask where the logs end, as soon as there are other leaders: that is when an end could fall (R-26)."""
         asked: dict[str, int] = {}
         while True:
-            epochs = self.world.watcher.now.newest_epochs
+            epochs = self.world.state.newest_epochs
             if epochs != asked:
                 asked = dict(epochs)
                 with contextlib.suppress(OdradekError):  # nobody leads for a while
@@ -221,9 +223,9 @@ class Load:
         expected = self.positions[partition]
         if offset != expected:
             sentence = f"the reader was given offset {offset} after {expected - 1}"
-            self.world.report("skipped", sentence, partition=f"{TOPIC}-{partition}")
+            self.world.findings.report("skipped", sentence, partition=f"{TOPIC}-{partition}")
         self.positions[partition] = offset + 1
-        self.world.watcher.delivered(f"{TOPIC}-{partition}", offset)
+        self.observers.watcher.delivered(f"{TOPIC}-{partition}", offset)
 
     def _everybody_is_up(self) -> bool:
         brokers = self.world.cluster.newest_image().brokers
@@ -245,7 +247,7 @@ class Load:
             try:
                 await self._keep_trying(program, ports)
             except (OdradekError, ExceptionGroup) as error:
-                self.world.report("client-failed", f"{name}: {error!r}", partition=name)
+                self.world.findings.report("client-failed", f"{name}: {error!r}", partition=name)
 
         machine.start(main)
         return machine

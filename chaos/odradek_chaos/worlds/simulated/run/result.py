@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from odradek.words import noun
 
-from odradek_chaos.worlds.simulated.checks.invariant import Finding
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.plan.options import Plan
 from odradek_chaos.worlds.simulated.plan.script import Script, Send, Strike
 from odradek_chaos.worlds.simulated.world.board import Board
+from odradek_chaos.worlds.simulated.world.findings import Finding
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from odradek_proto.transport.chance import decided_by
 from odradek_chaos.worlds.simulated.faults.catalogue import nemeses_of, replaying
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.kernel.process import SimulationError
+from odradek_chaos.worlds.simulated.observe.tapped_network import observe
 from odradek_chaos.worlds.simulated.plan.options import Options, expand
 from odradek_chaos.worlds.simulated.plan.script import Script
 from odradek_chaos.worlds.simulated.run.evidence import gather_evidence
@@ -98,11 +99,12 @@ def _run(
     plan = expand(SimLoop(seed).fork_rng("plan"), options or Options())
     loop = SimLoop(seed if script is None or not script.salt else f"{seed}+{script.salt}")
     world = World(loop, plan)
-    world.goes_on = to_the_end
+    observers = observe(world)
+    world.findings.go_on = to_the_end
     if prepare is not None:
         prepare(world)
-    result = SeedResult(seed, plan, world.timeline, world.board, findings=world.findings, script=script)
-    load = Load(world)
+    result = SeedResult(seed, plan, world.timeline, world.board, findings=world.findings.found, script=script)
+    load = Load(world, observers)
     with _listening(world), decided_by(world.buggify):
         try:
             with _interrupts(loop):
@@ -114,15 +116,19 @@ def _run(
             _forget(world, load)
             raise
         except SimulationError as error:
-            world.report(type(error).__name__.lower(), str(error))
+            world.findings.report(type(error).__name__.lower(), str(error))
         result.trace_hash, result.virtual_ms, result.events = loop.trace_digest(), world.now_ms, loop.events
         _end(world)
     for context in loop.unhandled:
-        world.report("unhandled-exception", f"{context.get('message')}: {context.get('exception')!r}")
-    result.faults, result.unavailable_ms = dict(sorted(world.faults.items())), dict(world.unavailability.longest_ms)
-    result.points, result.branches = dict(world.buggify.points), dict(world.buggify.branches)
-    result.chances = tuple(world.buggify.drawn())
-    result.strikes, result.sends, result.costs = tuple(world.strikes), tuple(load.sends), dict(world.costs)
+        world.findings.report("unhandled-exception", f"{context.get('message')}: {context.get('exception')!r}")
+    faults, buggify = world.faults, world.buggify
+    result.faults, result.unavailable_ms = dict(sorted(faults.counts.items())), dict(faults.unavailability.longest_ms)
+    result.points, result.branches, result.chances = (
+        dict(buggify.points),
+        dict(buggify.branches),
+        tuple(buggify.drawn()),
+    )
+    result.strikes, result.sends, result.costs = tuple(faults.injected), tuple(load.sends), dict(world.findings.costs)
     result.acknowledged, result.failed = load.ledger.acknowledged, load.ledger.failed
     _forget(world, load)
     return result
@@ -162,7 +168,7 @@ def _interrupts(loop: SimLoop) -> Iterator[None]:
 @contextlib.contextmanager
 def _listening(world: World) -> Iterator[None]:
     """Take what the product logs: errors are findings, and nothing is printed."""
-    watch, root = LogWatch(world), logging.getLogger()
+    watch, root = LogWatch(world.exemptions, world.findings), logging.getLogger()
     before, root.handlers = root.handlers, [watch]
     try:
         yield
@@ -204,14 +210,14 @@ async def _story(world: World, load: Load, result: SeedResult, script: Script | 
 
 
 async def _faults(world: World, script: Script | None) -> None:
-    world.faulty = True
+    world.faults.faulty = True
     if script is None:
         tasks = [asyncio.ensure_future(nemesis.run()) for nemesis in nemeses_of(world)]
     else:
         tasks = [asyncio.ensure_future(who.replay(strikes)) for who, strikes in replaying(world, script.strikes)]
     end_ms = world.now_ms + world.plan.options.faults_ms
     await until(world, lambda: world.now_ms >= end_ms)
-    world.faulty = False
+    world.faults.faulty = False
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -233,8 +239,8 @@ async def _core(world: World, load: Load) -> None:
     except TimeoutError:
         if world.expectations.recovers:
             state = unhealthy_without(world, broken) or "no acknowledgement"
-            world.report("core-not-healthy", f"{limit_ms} ms with b{broken} broken for ever: {state}", broken)
-            if world.findings:
+            world.findings.report("core-not-healthy", f"{limit_ms} ms with b{broken} broken for ever: {state}", broken)
+            if world.findings.found:
                 raise Stopped from None
 
 
@@ -248,7 +254,7 @@ async def _peace(world: World, load: Load, result: SeedResult) -> LivenessCheck:
         await until(world, liveness.is_healthy, limit_ms)
     except TimeoutError:
         liveness.give_up()
-        if world.findings or not world.plan.options.checks:
+        if world.findings.found or not world.plan.options.checks:
             raise Stopped from None
     else:
         storm.judge()

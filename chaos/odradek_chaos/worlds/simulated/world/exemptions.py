@@ -7,11 +7,7 @@ wrong disk is excused for that life. Nobody is excused for what was done to anot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.cluster.cluster import Crash
-    from odradek_chaos.worlds.simulated.world.world import World
+from odradek_chaos.worlds.simulated.cluster.cluster import Crash, SimCluster
 
 MISTAKES = (AssertionError, ArithmeticError, AttributeError, LookupError, NameError, TypeError)  # no disk raises these
 ANYBODY = 0
@@ -20,13 +16,14 @@ ANYBODY = 0
 class Exemptions:
     """Of one run. `damaged` and `tolerated` are written by the faults themselves."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, cluster: SimCluster, *, recovers: bool) -> None:
         # (broker, partition) whose bytes a fault changed, and the last incarnation before the copy was replaced, or -1
         self.damaged: dict[tuple[int, str], int] = {}
         # (check, broker or `ANYBODY`): what a fault did and the product need not undo is what the check says
         self.tolerated: dict[tuple[str, int], None] = {}
         self.bytes_were_damaged = False
-        self._world = world
+        self._cluster = cluster
+        self._recovers = recovers
         self._disks: dict[int, None] = {}  # brokers whose disk was tampered with
         self._lives: dict[tuple[int, int], None] = {}  # (broker, incarnation) on the disk of somebody else
         self._owners: dict[int, int] = {}  # of disks that stand in the machine of another broker now, by that broker
@@ -44,7 +41,7 @@ class Exemptions:
 
     def foreign_disk(self, broker_id: int) -> None:
         """The incarnation that was started just now runs on the disk of another broker."""
-        self._lives[broker_id, self._world.cluster.machines[broker_id].incarnation] = None
+        self._lives[broker_id, self._cluster.machines[broker_id].incarnation] = None
 
     def damaged_bytes(self, broker_id: int, partition: str) -> None:
         """Bytes of this copy were changed behind its broker's back."""
@@ -70,12 +67,12 @@ class Exemptions:
         if (crash.broker_id, crash.incarnation) not in self._lives and not self.has_disk(crash.broker_id):
             return False
         is_damaged = any(broker_id == crash.broker_id for broker_id, _ in self.damaged)
-        return is_damaged or not self._world.expectations.recovers or not _is_mistake(crash.error)
+        return is_damaged or not self._recovers or not _is_mistake(crash.error)
 
     def is_log_exempt(self) -> bool:
         """Whether the process whose callback runs now may log errors: its disk failed it."""
-        speaker = self._world.loop.current_process().name
-        for broker_id, machine in self._world.cluster.machines.items():
+        speaker = self._cluster.loop.current_process().name
+        for broker_id, machine in self._cluster.machines.items():
             if speaker.rpartition(".")[0] == machine.name:
                 life = int(speaker.rpartition(".")[2])
                 return self.has_disk(broker_id) or (broker_id, life) in self._lives

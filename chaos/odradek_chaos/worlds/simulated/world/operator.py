@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
-
-if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.world.world import World
+from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY, SimCluster
+from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
+from odradek_chaos.worlds.simulated.world.exemptions import Exemptions
+from odradek_chaos.worlds.simulated.world.faults import Faults
 
 LOOKS_EVERY_MS = 50
 RESTARTS_AFTER_MS = 300
@@ -29,8 +28,11 @@ class Replacement:
 class Operator:
     """Looks every now and then."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, cluster: SimCluster, faults: Faults, exemptions: Exemptions, timeline: Timeline) -> None:
+        self._cluster = cluster
+        self._faults = faults
+        self._exemptions = exemptions
+        self._timeline = timeline
         self._replacements: list[Replacement] = []
         self._restarts: Counter[int] = Counter()  # by broker, of those that ran and did not serve
         self._patient_until_ms: dict[int, int] = {}
@@ -41,26 +43,25 @@ class Operator:
 
     def replace_copy(self, broker_id: int, partition: str, down_ms: int) -> None:
         """The copy of this broker is damaged: nothing is held against it until it is replaced."""
-        self._world.exemptions.damaged_bytes(broker_id, partition)
+        self._exemptions.damaged_bytes(broker_id, partition)
         self._replacements.append(Replacement(broker_id, partition, down_ms))
 
     def look(self) -> None:
         """Called by the world; arms itself again."""
-        world = self._world
         for waiting in list(self._replacements):
             if self._others_have_everything(waiting):
                 self._replacements.remove(waiting)
                 self._replace(waiting)
-        if not world.faulty:
+        if not self._faults.faulty:
             self._restart_who_serves_not()
-        world.later(LOOKS_EVERY_MS, self.look)
+        self._faults.later(LOOKS_EVERY_MS, self.look)
 
     def on_crash(self, broker_id: int) -> None:
         """A broker ended by itself, as it may when its disk refuses."""
-        self._world.later(RESTARTS_AFTER_MS, lambda: self._world.start(broker_id))
+        self._faults.later(RESTARTS_AFTER_MS, lambda: self._faults.start(broker_id))
 
     def _others_have_everything(self, waiting: Replacement) -> bool:
-        cluster = self._world.cluster
+        cluster = self._cluster
         topic, _, number = waiting.partition.rpartition("-")
         if number == "delete":
             return True  # set aside to be removed: the metadata know of no such replica
@@ -72,32 +73,32 @@ class Operator:
         return all(each in registration.isr and cluster.machines[each].is_running for each in others)
 
     def _replace(self, waiting: Replacement) -> None:
-        world, broker_id = self._world, waiting.broker_id
-        machine = world.cluster.machines[broker_id]
-        world.note("!replace-copy", broker_id, waiting.partition)
+        broker_id = waiting.broker_id
+        machine = self._cluster.machines[broker_id]
+        self._timeline.note("!replace-copy", broker_id, waiting.partition)
         machine.kill()
         directory = machine.disk.directory(LOG_DIRECTORY)
         directory.change((waiting.partition, None))
         directory.fsync()
-        world.exemptions.damaged[broker_id, waiting.partition] = machine.incarnation
-        world.mend(waiting.down_ms, lambda: world.start(broker_id))
+        self._exemptions.damaged[broker_id, waiting.partition] = machine.incarnation
+        self._faults.mend(waiting.down_ms, lambda: self._faults.start(broker_id))
 
     def _restart_who_serves_not(self) -> None:
         """A replica that went offline stays so until its broker starts anew.
 
         What a restart did not cure is given twice the time before the next one.
         """
-        for broker_id, machine in self._world.cluster.machines.items():
-            hosted = self._world.cluster.hosted(broker_id)
-            node = self._world.cluster.nodes.get(broker_id)
+        for broker_id, machine in self._cluster.machines.items():
+            hosted = self._cluster.hosted(broker_id)
+            node = self._cluster.nodes.get(broker_id)
             broken = node is not None and node.broker is not None and not node.broker.replicas.sound
             loaded = node is not None and node.broker is not None and node.broker.replicas.loaded
-            if self._world.now_ms < self._patient_until_ms.get(broker_id, 0):
+            if self._cluster.loop.now_us // 1000 < self._patient_until_ms.get(broker_id, 0):
                 continue
-            if machine.is_running and self._world.exemptions.has_disk(broker_id) and hosted and loaded and broken:
-                self._world.note("!restart", broker_id)
+            if machine.is_running and self._exemptions.has_disk(broker_id) and hosted and loaded and broken:
+                self._timeline.note("!restart", broker_id)
                 patience_ms = RESTARTS_AFTER_MS << self._restarts[broker_id]
                 self._restarts[broker_id] += 1
-                self._patient_until_ms[broker_id] = self._world.now_ms + RESTARTS_AFTER_MS + patience_ms
+                self._patient_until_ms[broker_id] = self._cluster.loop.now_us // 1000 + RESTARTS_AFTER_MS + patience_ms
                 machine.kill()
                 self.on_crash(broker_id)

@@ -8,39 +8,44 @@ again no other fault strikes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_proto.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek_chaos.worlds.simulated.world.world import World
+from odradek_chaos.worlds.simulated.checks.state import ClusterState
+from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
+from odradek_chaos.worlds.simulated.world.faults import Faults
 
 SETTLES_US = 5_000  # a strike has begun by then
 
 
-def undecided(world: World) -> int:
+def undecided(state: ClusterState, cluster: SimCluster) -> int:
     """How many metadata records some voter's log holds that nobody knows to be committed.
 
     A controller that hears no majority goes on deciding: who is fenced, who leads, who is in sync. What comes of that
     shows when it is heard again, all at once.
     """
-    now = world.watcher.now
-    known = max(now.image.offset, world.cluster.newest_image().offset)
-    return max(0, max(now.voter_ends.values(), default=0) - known)
+    known = max(state.image.offset, cluster.newest_image().offset)
+    return max(0, max(state.voter_ends.values(), default=0) - known)
 
 
 class Quiescence:
-    """`pending` counts faults that have begun and not ended."""
+    """Of one cluster and the faults that it suffers."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.pending = 0
+    def __init__(
+        self, cluster: SimCluster, faults: Faults, state: ClusterState, partitions: Sequence[TopicPartition]
+    ) -> None:
+        self._cluster = cluster
+        self._faults = faults
+        self._state = state
+        self._partitions = partitions
         self._reserved = False
         self._struck_us: int | None = None
 
     def is_quiescent(self) -> bool:
         """Nothing is broken, nobody is away, every ISR is full, and no change of one is under way."""
-        if self.pending or self._world.exemptions.damaged or undecided(self._world):
+        if self._faults.pending or self._state.damaged or undecided(self._state, self._cluster):
             return False
         return self._all_healthy()
 
@@ -50,7 +55,7 @@ class Quiescence:
 
     def strike(self) -> None:
         """It strikes now; the reservation ends when all is well again."""
-        self._struck_us = self._world.loop.now_us
+        self._struck_us = self._cluster.loop.now_us
 
     def release(self) -> None:
         self._reserved = False
@@ -59,13 +64,13 @@ class Quiescence:
     def is_reserved(self) -> bool:
         """Whether such a fault waits, or is not over yet."""
         struck_us = self._struck_us
-        if self._reserved and struck_us is not None and self._world.loop.now_us > struck_us + SETTLES_US:
+        if self._reserved and struck_us is not None and self._cluster.loop.now_us > struck_us + SETTLES_US:
             self._reserved = not self.is_quiescent()
         return self._reserved
 
     def is_healthy(self, broker_id: int) -> bool:
         """The broker runs, and the metadata know this very incarnation as active."""
-        cluster = self._world.cluster
+        cluster = self._cluster
         machine, broker = cluster.machines[broker_id], cluster.newest_image().brokers.get(broker_id)
         node = cluster.nodes.get(broker_id)
         if not machine.is_running or machine.is_paused or broker is None or not broker.active:
@@ -73,7 +78,7 @@ class Quiescence:
         return node is not None and node.broker is not None and node.broker.session.broker_epoch == broker.broker_epoch
 
     def _all_healthy(self) -> bool:
-        cluster = self._world.cluster
+        cluster = self._cluster
         if any(link.is_cut for link in cluster.fabric.links()):
             return False
         image = cluster.newest_image()
@@ -81,7 +86,7 @@ class Quiescence:
             if not self.is_healthy(broker_id):
                 return False
             hosted = cluster.hosted(broker_id)
-            for tp in self._world.partitions:
+            for tp in self._partitions:
                 registration, replica = image.partition(tp), hosted.get(tp)
                 if registration is None or registration.leader < 0 or registration.reassigning:
                     return False

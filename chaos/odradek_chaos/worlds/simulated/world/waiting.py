@@ -19,12 +19,12 @@ async def until(world: World, condition: Callable[[], bool], limit_ms: int | Non
     """Wait in virtual time. Raises `Stopped` at a finding, `TimeoutError` at the limit."""
     end_ms = None if limit_ms is None else world.now_ms + limit_ms
     while not condition():
-        if world.findings and not world.goes_on:
+        if world.findings.end_the_run:
             raise Stopped
         if end_ms is not None and world.now_ms >= end_ms:
             raise TimeoutError
         await world.loop.sleep_us(POLL_US)
-    if world.findings and not world.goes_on:
+    if world.findings.end_the_run:
         raise Stopped
 
 
@@ -33,6 +33,6 @@ async def within(world: World, work: Coroutine[Any, Any, None], limit_ms: int, o
     try:
         await until(world, task.done, limit_ms)
     except TimeoutError:
-        world.report("stuck", f"{otherwise} within {limit_ms} ms")
+        world.findings.report("stuck", f"{otherwise} within {limit_ms} ms")
         raise Stopped from None
     task.result()
