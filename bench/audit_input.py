@@ -11,7 +11,6 @@ import os
 import random
 from pathlib import Path
 
-from odradek_audit.sample import CLUSTER_ID, FIRST_TIMESTAMP
 from odradek_proto.compression import Codec
 from odradek_proto.formats import (
     LEADER_EPOCH_CHECKPOINT,
@@ -30,6 +29,8 @@ from odradek_proto.formats import (
 from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
 
+CLUSTER_ID = "b2RyYWRlay1zYW1wbGUtMQ"
+FIRST_TIMESTAMP = 1_700_000_000_000
 RECORD_BYTES = 100
 RECORD_OVERHEAD = 8  # lengths, deltas and attributes of such a record
 HEADER_BYTES = 61

@@ -1,4 +1,4 @@
-"""What a check reports, and the list of all checks.
+"""What a check is, and what it reports. `catalogue` has them all.
 
 A check has one kebab-case name, used in code, in findings and in docs/checks.md. A finding names the replica, the
 offset and the epoch, and ends in a sentence for people. A note is something that an auditor should know and that
@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from odradek_audit.exhibit import Exhibit
+from odradek_audit.excerpt import Excerpt
+from odradek_audit.words import plain
 
 FINDINGS_PER_CHECK = 50
 """Findings kept per check, partition and replica. One flipped byte can break thousands of batches; the rest is
 counted."""
+
+
+MERGED = "told_together"
+"""The key in a merged finding's evidence: how many findings it stands for."""
 
 
 class Severity(StrEnum):
@@ -28,69 +33,45 @@ class Severity(StrEnum):
     ERROR = "error"  # a file says what is not so; the records themselves may be fine
 
 
+class Kind(StrEnum):
+    """What a check looks at; what is done about a finding hangs on it."""
+
+    STRUCTURE = "structure"  # the batches of one replica's own log
+    LOG = "log"  # what one replica's log says of producers and transactions
+    FILE = "file"  # a file beside the log
+    IDENTITY = "identity"  # whose directory it is
+    AGREEMENT = "agreement"  # two replicas beside each other
+    LOST = "lost"  # what clients were told, and is gone
+    TOLD = "told"  # what clients were told otherwise
+
+
 @dataclass(frozen=True)
 class Check:
-    """A check's name, its weight, one line for people, and the rules that it stands for."""
+    """A check: its name, its weight, one line for people, the rules that it stands for.
+
+    `cause` is what probably happened, `headline` one short sentence of a finding and its place (" in orders-0", or
+    nothing); without it the page takes the finding's own sentence. `told_in_runs`: findings of neighbouring offsets are
+    one to a reader. `once_a_file`: so are those of one file.
+    """
 
     name: str
+    kind: Kind
     severity: Severity
     title: str
     rules: tuple[str, ...]
+    cause: str | Callable[[Finding], str]
+    headline: Callable[[Finding, str], str] | None = None
+    told_in_runs: bool = False
+    once_a_file: bool = False
 
+    @property
+    def in_the_log(self) -> bool:
+        """Whether a finding says that the replica's own copy is damaged."""
+        return self.kind in (Kind.STRUCTURE, Kind.LOG)
 
-_CRITICAL, _ERROR = Severity.CRITICAL, Severity.ERROR
-
-CHECKS: dict[str, Check] = {
-    check.name: check
-    for check in (
-        Check(
-            "crc-mismatch", _CRITICAL, "a batch's bytes do not have the CRC-32C that its header names", ("I-9", "A1")
-        ),
-        Check("batch-unreadable", _CRITICAL, "bytes where a batch should begin are no batch", ("A1",)),
-        Check("torn-tail", _CRITICAL, "an incomplete batch stands where no crash can have left it", ("A7",)),
-        Check("offset-gap", _CRITICAL, "offsets are missing between two batches", ("I-6", "A2")),
-        Check(
-            "offset-not-increasing", _CRITICAL, "a batch begins at or below the last offset before it", ("I-5", "A2")
-        ),
-        Check(
-            "epoch-not-monotonic", _CRITICAL, "a batch has a lower leader epoch than the one before it", ("I-4", "A3")
-        ),
-        Check("log-matching", _CRITICAL, "two replicas differ where they must agree", ("I-1", "I-3", "B1", "B5")),
-        Check(
-            "epoch-fork", _CRITICAL, "one (offset, epoch) holds different bytes on two replicas", ("I-2", "S-8", "B2")
-        ),
-        Check("record-count-mismatch", _CRITICAL, "a batch has not as many records as offsets", ("I-6", "A1")),
-        Check("sequence-gap", _ERROR, "an idempotent producer's sequence numbers jump or repeat", ("I-11", "C5")),
-        Check("epoch-cache-mismatch", _ERROR, "the leader epoch file does not say what the batches say", ("I-7", "A5")),
-        Check(
-            "checkpoint-order",
-            _ERROR,
-            "log start offset, high watermark, recovery point, log end are out of order",
-            ("I-8", "A6"),
-        ),
-        Check("index-unsound", _ERROR, "an index entry would lead a reader to the wrong place", ("I-10", "A4")),
-        Check(
-            "producer-snapshot-mismatch",
-            _ERROR,
-            "a producer snapshot does not say what the batches say",
-            ("I-11", "C5"),
-        ),
-        Check("transaction-mismatch", _CRITICAL, "markers in the log and the transaction index disagree", ("C6",)),
-        Check("file-corrupt", _ERROR, "a checkpoint or metadata file cannot be read", ("A5", "A6")),
-        Check("identity-mismatch", _ERROR, "replicas belong to different clusters or topics, or are one", ("A8",)),
-        Check(
-            "acknowledged-lost",
-            _CRITICAL,
-            "an acknowledged acks=all record is not in the log",
-            ("S-2", "S-3", "D1", "D4", "I-12"),
-        ),
-        Check("delivered-lost", _CRITICAL, "a record that a consumer was given is not in the log", ("S-4",)),
-        Check("duplicated", _CRITICAL, "an idempotent producer's record is in the log more than once", ("I-12", "D5")),
-        Check("phantom", _CRITICAL, "the log holds a record that nobody sent", ("D2",)),
-        Check("failed-present", _CRITICAL, "a record whose send definitely failed is in the log", ("D3",)),
-        Check("reordered", _CRITICAL, "a producer's later record has a smaller offset", ("S-5", "D6")),
-    )
-}
+    def explained(self, finding: Finding) -> Finding:
+        """The finding with its suspected cause."""
+        return replace(finding, cause=self.cause if isinstance(self.cause, str) else self.cause(finding))
 
 
 @dataclass(frozen=True)
@@ -118,7 +99,7 @@ class Finding:
     evidence: dict[str, Any] = field(default_factory=dict)
     cause: str = ""
     reference: str = ""
-    exhibit: Exhibit | None = None
+    excerpt: Excerpt | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
@@ -127,9 +108,19 @@ class Finding:
     def from_json(cls, line: str) -> Finding:
         raw = json.loads(line)
         raw["severity"] = Severity(raw["severity"])
-        if raw.get("exhibit") is not None:
-            raw["exhibit"] = Exhibit.from_dict(raw["exhibit"])
+        if raw.get("excerpt") is not None:
+            raw["excerpt"] = Excerpt.from_dict(raw["excerpt"])
         return cls(**{entry.name: raw[entry.name] for entry in fields(cls) if entry.name in raw})
+
+    @property
+    def place(self) -> str:
+        """The partition, for people; empty for what belongs to none."""
+        return f"{plain(self.topic, 80)}-{self.partition}" if self.partition >= 0 else ""
+
+    @property
+    def weight(self) -> int:
+        """How many findings stand behind one that was merged of neighbours."""
+        return int(self.evidence.get(MERGED, 1))
 
     @property
     def sort_key(self) -> tuple[str, int, str, str, int, str, int, str]:
@@ -172,7 +163,7 @@ class FindingSink:
 
     def report(
         self,
-        check: str,
+        check: Check,
         replica: str,
         sentence: str,
         *,
@@ -186,15 +177,14 @@ class FindingSink:
         **evidence: Any,
     ) -> None:
         """Add a finding. More than `FINDINGS_PER_CHECK` of one check and replica are only counted."""
-        severity = CHECKS[check].severity
-        self._counts[check, replica] += 1
-        if self._counts[check, replica] > FINDINGS_PER_CHECK:
-            self.suppressed[check] += 1
+        self._counts[check.name, replica] += 1
+        if self._counts[check.name, replica] > FINDINGS_PER_CHECK:
+            self.suppressed[check.name] += 1
             return
         self.findings.append(
             Finding(
-                check=check,
-                severity=severity,
+                check=check.name,
+                severity=check.severity,
                 topic=self.topic,
                 partition=self.partition,
                 replica=replica,

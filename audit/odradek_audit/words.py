@@ -1,8 +1,38 @@
-"""Numbers and the words that follow them."""
+"""Text for people: numbers with their nouns, and text of any origin without what cannot be seen."""
 
 from __future__ import annotations
+
+import unicodedata
+
+SENTENCE_LIMIT = 900
+_VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that a reader would not see, or that change how the rest is shown."""
 
 
 def plural(number: int, one: str, many: str = "") -> str:
     """1 record, 2,000 records. `many` where it is more than an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def count(number: int) -> str:
+    """A number for people."""
+    return f"{number:,}"
+
+
+def plain(text: str, limit: int = SENTENCE_LIMIT) -> str:
+    """Text with invisible characters as escapes, cut to a length; still to be escaped."""
+    cut = text[:limit]
+    result = "".join(_visible(character) for character in cut)
+    left = len(text) - len(cut)
+    return f"{result}… ({left:,} more)" if left > 0 else result
+
+
+def _visible(character: str) -> str:
+    if " " <= character <= "~":
+        return character
+    if unicodedata.category(character) not in _VISIBLE_AS_ESCAPE:
+        return character
+    number = ord(character)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -4,7 +4,7 @@ Spark looks for installed packages whose names begin with `pyspark_` and takes t
 wherever the distribution is installed, `spark.read.format("kafka-log")` needs no import and no registration.
 """
 
-from odradek_audit.datasource import KafkaLogDataSource
+from odradek_audit.spark.datasource import KafkaLogDataSource
 
 
 class DefaultSource(KafkaLogDataSource):

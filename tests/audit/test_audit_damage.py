@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from odradek_audit.local import audit
-from odradek_audit.planting import KINDS, NEAR_MISSES, NEEDS_PRODUCERS, plant
-from odradek_audit.planting.places import places_of, rewrite_batch
-from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_audit.engine.local import audit
 from odradek_proto.formats import decode_offset_index, decode_time_index
 from odradek_proto.topics import TopicPartition
+
+from tests.audit.corruption import KINDS, NEAR_MISSES, NEEDS_PRODUCERS, plant
+from tests.audit.corruption.places import places_of, rewrite_batch
+from tests.audit.sample import SampleLog, SamplePartition
 
 PARTITION = TopicPartition("t", 0)
 INDEXES = ((decode_offset_index, ".index"), (decode_time_index, ".timeindex"))
@@ -117,7 +118,7 @@ def test_near_miss_stays_silent(write_cluster: Callable[..., dict[str, Path]], l
     near = NEAR_WITHOUT_PRODUCERS[name]
     replicas = write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3)
     for replica in replicas if near.everywhere else ["2"]:
-        near.change(replicas[replica] / "t-0", random.Random(name))
+        near.change(replicas[replica] / "t-0")
     report = audit(replicas)
     assert [finding.sentence for finding in report.findings] == []
     assert report.exit_code == 0

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odradek_audit.commands import app
-from odradek_audit.history import (
+from odradek_audit.cli.commands import app
+from odradek_audit.engine.local import audit
+from odradek_audit.inputs.history import (
     ACK,
     ACKS_ALL,
     ACKS_LEADER,
@@ -27,10 +28,10 @@ from odradek_audit.history import (
     encode_event,
     read_events,
 )
-from odradek_audit.local import audit
-from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
+
+from tests.audit.sample import SampleLog, SamplePartition, write_log_directory
 
 WriteCluster = Callable[..., dict[str, Path]]
 

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odradek_audit.checks.facts import BatchFacts, BatchTable
-from odradek_audit.disk import LocalDisk
-from odradek_audit.layout import read_layout
-from odradek_audit.local import audit, scan_replica
-from odradek_audit.parts import SMALLEST_SPLIT_BYTES, split_segment
-from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
-from odradek_audit.scan import SegmentPart, scan_part
+from odradek_audit.engine.local import audit, scan_replica
+from odradek_audit.engine.parts import SMALLEST_SPLIT_BYTES, split_segment
+from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.inputs.facts import BatchFacts, BatchTable
+from odradek_audit.inputs.layout import read_layout
+from odradek_audit.inputs.scan import SegmentPart, scan_part
 from odradek_proto.topics import TopicPartition
+
+from tests.audit.sample import SampleLog, SamplePartition, write_log_directory
 
 SPARSE = 1 << 28  # bytes of a file that takes no room
 

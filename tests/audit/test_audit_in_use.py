@@ -13,12 +13,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from odradek_audit.commands import app
-from odradek_audit.in_use import IN_USE
-from odradek_audit.sample import SampleLog
+from odradek_audit.cli.commands import app
+from odradek_audit.inputs.brokers import IN_USE
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.lock_holders import LOCK, LOCKS, holder_of
 from typer.testing import CliRunner
+
+from tests.audit.sample import SampleLog
 
 WriteCluster = Callable[..., dict[str, Path]]
 Holder = Callable[[Path], None]

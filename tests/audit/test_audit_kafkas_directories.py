@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from pathlib import Path
 
 import pytest
-from odradek_audit.local import audit
-from odradek_audit.planting import KINDS, NEAR_MISSES
-from odradek_audit.planting.places import log_end_of
+from odradek_audit.engine.local import audit
 from odradek_proto.formats import decode_transaction_index
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.corruption import KINDS, NEAR_MISSES
+from tests.audit.corruption.places import log_end_of
 from tests.interop.planted import WHOLE_DIRECTORY, plant_all
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.1.1"
@@ -40,7 +39,7 @@ def test_a_lagging_follower_lacks_the_aborted_transaction_too(tmp_path: Path) ->
     *_, aborted = decode_transaction_index(index.read_bytes())
     for ledger in ledgers:
         while log_end_of(ledger)[0] > aborted.last_offset + 1:
-            lag(ledger, random.Random(1))
-    lag(ledgers[1], random.Random(1))
+            lag(ledger)
+    lag(ledgers[1])
     assert aborted not in decode_transaction_index(index.read_bytes())
     assert [finding.sentence for finding in audit(replicas).findings] == []

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from odradek_audit.checks.facts import Loss
-from odradek_audit.commands import app
-from odradek_audit.history import ACK, ACKS_ALL, ACKS_LEADER, SEND, Event, History, encode_event
-from odradek_audit.local import audit
+from odradek_audit.cli.commands import app
+from odradek_audit.engine.local import audit
+from odradek_audit.inputs.history import ACK, ACKS_ALL, ACKS_LEADER, SEND, Event, History, encode_event
 from odradek_audit.report.headlines import verdict_sentence
 from odradek_audit.report.page import page
-from odradek_audit.sample import SamplePartition
+from odradek_audit.results import Loss
 from typer.testing import CliRunner
 
 from tests.audit.acknowledged import VALUES, log_of, told
+from tests.audit.sample import SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 

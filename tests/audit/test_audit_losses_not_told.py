@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from odradek_audit.history import ACKS_ALL, ACKS_LEADER, History
-from odradek_audit.layout import CLEANER_CHECKPOINT
-from odradek_audit.local import audit
-from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_audit.engine.local import audit
+from odradek_audit.inputs.history import ACKS_ALL, ACKS_LEADER, History
+from odradek_audit.inputs.layout import CLEANER_CHECKPOINT
 from odradek_proto.formats import LOG_START_OFFSET_CHECKPOINT, encode_offset_checkpoint
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.acknowledged import VALUES, log_of, told
+from tests.audit.sample import SampleLog, SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from odradek_audit.commands import app
-from odradek_audit.history import ACK, SEND, Event, encode_event
-from odradek_audit.layout import METADATA_TOPIC
-from odradek_audit.local import audit
-from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_audit.cli.commands import app
+from odradek_audit.engine.local import audit
+from odradek_audit.inputs.history import ACK, SEND, Event, encode_event
+from odradek_audit.inputs.layout import METADATA_TOPIC
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSET_CHECKPOINT,
@@ -22,6 +21,8 @@ from odradek_proto.formats import (
 )
 from odradek_proto.topics import TopicPartition
 from typer.testing import CliRunner
+
+from tests.audit.sample import SampleLog, SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 LOST, OTHER = TopicPartition("orders", 0), TopicPartition("t", 0)

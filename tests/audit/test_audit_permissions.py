@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
-from odradek_audit import spark
-from odradek_audit.commands import app
-from odradek_audit.disk import LocalDisk
+from odradek_audit.cli.commands import app
+from odradek_audit.engine.local import audit, audit_disk, history_of
+from odradek_audit.engine.parts import part_tasks
 from odradek_audit.findings import Finding, Note
-from odradek_audit.history import ACKS_ALL, ACKS_LEADER, History, encode_event
-from odradek_audit.layout import CLEANER_CHECKPOINT, read_layout
-from odradek_audit.local import audit, audit_disk, history_of
-from odradek_audit.parts import part_tasks
+from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.inputs.history import ACKS_ALL, ACKS_LEADER, History, encode_event
+from odradek_audit.inputs.layout import CLEANER_CHECKPOINT, read_layout
 from odradek_audit.report import Report
-from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_audit.spark import engine as spark
 from odradek_proto.formats import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -29,6 +28,7 @@ from typer.testing import CliRunner
 
 from tests.audit.acknowledged import VALUES, log_of, told
 from tests.audit.permissions import unreadable
+from tests.audit.sample import SampleLog, SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 SEGMENT = f"{0:020d}.log"
@@ -217,7 +217,7 @@ def test_data_with_a_directory_that_may_not_be_read(replicas: dict[str, Path], t
 def test_the_view_of_spark_refuses_a_directory_that_may_not_be_read(replicas: dict[str, Path]) -> None:
     """A table without a replica's records would look like all there is."""
     pytest.importorskip("pyspark")
-    from odradek_audit.datasource import KafkaLogReader
+    from odradek_audit.spark.datasource import KafkaLogReader
 
     named = ",".join(f"{name}={path}" for name, path in replicas.items())
     with unreadable(replicas["1"] / "t-0"), pytest.raises(OSError, match=DENIED):

@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from odradek_audit.disk import PortDisk
-from odradek_audit.local import audit, audit_disk
+from odradek_audit.engine.local import audit, audit_disk
+from odradek_audit.inputs.disk import PortDisk
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.log import Log

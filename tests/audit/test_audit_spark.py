@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from odradek_audit import local
-from odradek_audit.disk import LocalDisk
-from odradek_audit.history import ACK, SEND, Event, History
-from odradek_audit.layout import read_layout
-from odradek_audit.parts import part_tasks
-from odradek_audit.planting import plant
-from odradek_audit.rows import CorruptLog
-from odradek_audit.sample import SampleLog, SamplePartition, write_log_directory
+from odradek_audit.engine import local
+from odradek_audit.engine.parts import part_tasks
+from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.inputs.history import ACK, SEND, Event, History
+from odradek_audit.inputs.layout import read_layout
+from odradek_audit.spark.rows import CorruptLog
 from odradek_proto.compression import Codec
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.corruption import plant
+from tests.audit.sample import SampleLog, SamplePartition, write_log_directory
 from tests.interop.planted import Plantings, plant_all
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Plantings:
 def test_all_damage_is_found_in_one_run(session: SparkSession, damaged: Plantings) -> None:
     """Every kind is named with replica, offset and epoch, near misses are silent, and the local engine says the
     same."""
-    from odradek_audit import spark
+    from odradek_audit.spark import engine as spark
 
     report = spark.audit(session, damaged.replicas, split_bytes=4096)
     assert damaged.wrong(report.findings) == {}
@@ -55,7 +55,7 @@ def test_all_damage_is_found_in_one_run(session: SparkSession, damaged: Planting
 @pytest.mark.slow
 def test_history_and_empty_partitions(session: SparkSession, tmp_path: Path) -> None:
     """The history travels to the workers; a partition without a byte is one all the same."""
-    from odradek_audit import spark
+    from odradek_audit.spark import engine as spark
 
     log = SampleLog().fill(15)
     partitions = {
@@ -109,7 +109,7 @@ def test_corrupt_log_fails_unless_told_otherwise(damaged_replica: Path) -> None:
     """By default a reader of records is not given half of them in silence."""
     pyarrow = pytest.importorskip("pyarrow")
     pytest.importorskip("pyspark")
-    from odradek_audit.datasource import KafkaLogReader
+    from odradek_audit.spark.datasource import KafkaLogReader
 
     def read(**options: str) -> Any:
         reader = KafkaLogReader({"replicas": f"1={damaged_replica}", **options})
@@ -134,7 +134,7 @@ def test_corrupt_log_fails_a_job_of_spark_unless_told_otherwise(session: SparkSe
 
 def test_a_log_without_a_sound_batch_is_no_empty_one(tmp_path: Path) -> None:
     """The table that a worker gets has nothing but damage, and the local engine says the same of it."""
-    from odradek_audit import spark
+    from odradek_audit.spark import engine as spark
 
     sample = {TopicPartition("t", 0): SamplePartition(SampleLog().fill(15))}
     replicas = {

@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 
-from odradek_audit.workers import workers
+from odradek_audit.engine.workers import workers
 from odradek_proto.transport import grpc_network
 
 COUNT = """
 import os
-from odradek_audit.workers import workers
+from odradek_audit.engine.workers import workers
 
 def who(_):
     return os.getpid()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from odradek_audit.checks.references import Copies, choose_reference
-from odradek_audit.local import audit
-from odradek_audit.planting import plant
-from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_audit.engine.local import audit
 from odradek_proto.topics import TopicPartition
+
+from tests.audit.corruption import plant
+from tests.audit.sample import SampleLog, SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 IN_THE_LOG = ("flip-byte", "overwrite-header", "remove-batch", "move-batch", "repeat-batch", "lower-epoch",
@@ -29,19 +30,20 @@ def test_damaged_replica_alone_is_named(write_cluster: WriteCluster, log: Sample
 
 
 def test_longest_log_is_outvoted_where_it_is_damaged(write_cluster: WriteCluster, log: SampleLog) -> None:
-    """The authority has records that nobody else has, and a changed one below: two of three copies say which."""
+    """The reference replica has records that nobody else has, and a changed one below: two of three copies say
+    which."""
     longer = SampleLog(list(log.batches), log.next_offset).fill(2, epoch=3)
     replicas = write_cluster(longer, log, log)
     planted = plant("change-record", replicas["1"], TopicPartition("t", 0), random.Random(1))
     report = audit(replicas)
-    assert report.partitions[0].authority == "1"
+    assert report.partitions[0].reference_replica == "1"
     assert [(finding.check, finding.replica, finding.offset) for finding in report.findings] == [
         ("log-matching", "1", planted.offset)
     ]
     finding = report.findings[0]
     assert finding.reference == "compared with replica 2, because 2 of 3 replicas hold the same bytes"
-    assert finding.exhibit is not None
-    assert finding.exhibit.agreeing == ("2", "3")
+    assert finding.excerpt is not None
+    assert finding.excerpt.agreeing == ("2", "3")
 
 
 def test_of_two_replicas_the_undamaged_is_the_reference(write_cluster: WriteCluster, log: SampleLog) -> None:
@@ -83,7 +85,7 @@ def test_majority_of_an_older_epoch_does_not_outvote_an_election(write_cluster: 
 def test_reference_is_chosen_by_damage_then_votes_then_epoch(
     copies: list[tuple[tuple[str, ...], int]], damage: Mapping[str, int], expected: str, reason: str
 ) -> None:
-    """Replica 1 is the authority throughout."""
+    """Replica 1 is the reference replica throughout."""
     scores = {name: damage.get(name, 0) for names, _ in copies for name in names}
     chosen = choose_reference("1", [Copies(*each) for each in copies], scores)
     assert chosen.replica == expected

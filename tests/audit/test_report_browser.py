@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek_audit.history import ACK, SEND, Event, History
-from odradek_audit.local import audit
-from odradek_audit.planting import plant
+from odradek_audit.engine.local import audit
+from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_audit.report.files import write_report
-from odradek_audit.sample import SampleLog, SamplePartition
 from odradek_proto.topics import TopicPartition
+
+from tests.audit.corruption import plant
+from tests.audit.sample import SampleLog, SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")

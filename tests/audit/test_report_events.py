@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek_audit.disk import LocalDisk
-from odradek_audit.evidence_file import EVENTS_FILE, read_broker_events
-from odradek_audit.history import ACK, SEND, Event, History
-from odradek_audit.local import audit
+from odradek_audit.engine.local import audit
+from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.inputs.events import EVENTS_FILE, read_broker_events
+from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_audit.report import Report
 from odradek_audit.report.page import page
-from odradek_audit.sample import SampleLog
+
+from tests.audit.sample import SampleLog
 
 WriteCluster = Callable[..., dict[str, Path]]
 CUT = {"event": "truncated", "rule": "R-79", "partition": "t-0", "from": 2, "to": 1, "leader_epoch": 4}

@@ -14,21 +14,24 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from odradek_audit.findings import CHECKS, Finding
-from odradek_audit.history import ACK, SEND, Event, History
-from odradek_audit.local import audit
-from odradek_audit.planting import plant
+from odradek_audit.catalogue import CHECKS
+from odradek_audit.engine.local import audit
+from odradek_audit.findings import Finding
+from odradek_audit.inputs.history import ACK, SEND, Event, History
 from odradek_audit.report import Report
 from odradek_audit.report.files import write_report
 from odradek_audit.report.guarantees import rows_for
-from odradek_audit.report.markup import Safe, plain, shown, tag
+from odradek_audit.report.markup import Safe, shown, tag
 from odradek_audit.report.page import page
-from odradek_audit.sample import SampleBatch, SampleLog, SamplePartition
+from odradek_audit.words import plain
 from odradek_proto.checksum import crc32c
 from odradek_proto.compression import Codec
 from odradek_proto.headers import CRC_START
 from odradek_proto.records import encode_batch
 from odradek_proto.topics import TopicPartition
+
+from tests.audit.corruption import plant
+from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
 
 WriteCluster = Callable[..., dict[str, Path]]
 PARTITION = TopicPartition("t", 0)
@@ -172,19 +175,19 @@ def test_batch_that_cannot_be_decompressed_is_said_once_with_all_of_its_offsets(
     logs, base = recompressed(log, b"word ")
     report = audit(write_cluster(*(SamplePartition(each) for each in logs.values())))
     finding = report.findings[0]
-    exhibit = finding.exhibit
+    excerpt = finding.excerpt
     assert [each.check for each in report.findings] == ["log-matching"]
-    assert exhibit is not None
-    assert (exhibit.differing_bytes, exhibit.differing_in_records) == (5, 1)
+    assert excerpt is not None
+    assert (excerpt.differing_bytes, excerpt.differing_in_records) == (5, 1)
     said = text_of(report)
     batch = f"batch of 18 records in t-0 (offsets {base} to {base + 17})"
     assert f"Replica 3 holds a {batch} that cannot be decompressed here; replicas 1 and 2 hold another one" in said
     assert said.count("cannot be decompressed here: ") == 1
     assert "corrupt record batch" not in said
     assert f"6 of the batch's 18 records on replica 1 are shown; behind them follow offsets {base + 6}" in said
-    place = finding.position + exhibit.first_difference
+    place = finding.position + excerpt.first_difference
     assert f"batch begins at byte {finding.position:,} of the file" in said
-    assert f"its records byte {place:,} of the file, {exhibit.first_difference:,} of the batch" in said
+    assert f"its records byte {place:,} of the file, {excerpt.first_difference:,} of the batch" in said
     assert "(null)" in said
     assert "(empty)" in said
     assert "1700000000017 (2023-11-14 22:13:20.017 UTC)" in said
@@ -425,12 +428,12 @@ def test_ten_thousand_findings_make_a_small_page(write_cluster: WriteCluster, lo
 
 
 def test_files_are_written_and_read_back(write_cluster: WriteCluster, log: SampleLog, tmp_path: Path) -> None:
-    """Findings come back from JSON with their exhibits; without the page there is no page."""
+    """Findings come back from JSON with their excerpts; without the page there is no page."""
     report = damaged_report(write_cluster, log)
     assert "report.html" in write_report(report, tmp_path / "out")
     lines = (tmp_path / "out" / "findings.jsonl").read_text().splitlines()
     assert [Finding.from_json(line) for line in lines] == report.findings
-    assert report.findings[0].exhibit is not None
+    assert report.findings[0].excerpt is not None
     write_report(report, tmp_path / "bare", html=False)
     assert not (tmp_path / "bare" / "report.html").exists()
 

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from odradek_audit import audit_job, local
-from odradek_audit.planting import plant
+from odradek_audit.engine import local
 from odradek_audit.report import RESULT_FILES
 from odradek_audit.report.files import write_report
 from odradek_audit.report.parquet import DDL, arrow_schema
-from odradek_audit.sample import SampleLog, SamplePartition
+from odradek_audit.spark import audit_job
 from odradek_proto.topics import TopicPartition
+
+from tests.audit.corruption import plant
+from tests.audit.sample import SampleLog, SamplePartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from typing import cast
 from odradek import Producer
 from odradek.cli.screen import Screen
 from odradek.cli.stopping import TELLING
-from odradek_audit.history import read_events
+from odradek_audit.inputs.history import read_events
 from odradek_chaos.cli.write import _run
 from odradek_chaos.harness.workload import Ledger, Writer
 from odradek_proto.transport.clock import LoopClock

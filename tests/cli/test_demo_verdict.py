@@ -14,7 +14,7 @@ import pytest
 from odradek import BrokerDescription, ReplicaDescription
 from odradek.cli.main import main
 from odradek.cli.status import ClusterStatus, PartitionStatus
-from odradek_audit.history import ACK, SEND, Event
+from odradek_audit.inputs.history import ACK, SEND, Event
 from odradek_chaos.demo import commands
 from odradek_chaos.demo.state import Audited, DemoState
 from odradek_chaos.demo.view import View

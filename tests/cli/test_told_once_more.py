@@ -15,7 +15,7 @@ import odradek as client
 import pytest
 from odradek.cli.failures import FAILED, USAGE
 from odradek.cli.stopping import TELLING
-from odradek_audit.history import ACK, ERROR, SEND, read_events
+from odradek_audit.inputs.history import ACK, ERROR, SEND, read_events
 from odradek_chaos.cli import write as writing_cli
 from odradek_chaos.cli.writable import must_be_writable
 from odradek_chaos.harness.workload import Ledger

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from odradek_audit.local import audit
-from odradek_audit.planting import KINDS
+from odradek_audit.engine.local import audit
 from odradek_broker.commands.log_checks import verify_directory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.segment import Segment
@@ -35,6 +34,7 @@ from odradek_proto.records import (
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.files import OsFiles
 
+from tests.audit.corruption import KINDS
 from tests.interop.kafka.opening import differences
 from tests.interop.our_logs import served
 from tests.interop.planted import WHOLE_DIRECTORY, plant_all, plant_directory

@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import Path
 
 from odradek_audit.findings import Finding
-from odradek_audit.planting import KINDS, NEAR_MISSES, NearMiss, NothingToDamage, Planted, plant
-from odradek_audit.planting.places import log_end_of
 from odradek_proto.formats import (
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
@@ -23,10 +21,13 @@ from odradek_proto.formats import (
 from odradek_proto.records import iter_batches
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.corruption import KINDS, NEAR_MISSES, NearMiss, NothingToDamage, Planted, plant
+from tests.audit.corruption.places import log_end_of
+
 CHECKPOINTS = (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 WHOLE_DIRECTORY = ("change-cluster-id", "copy-identity")  # these concern a log directory, not one of its partitions
 NEAR = "near-"
-AUTHORITY = "1"  # the replica that the others are compared with
+REFERENCE = "1"  # the replica that the others are compared with
 
 
 @dataclass
@@ -88,7 +89,7 @@ def plant_all(sources: Mapping[str, Path], partitions: Sequence[TopicPartition],
     for kind in KINDS:
         if kind not in WHOLE_DIRECTORY:
             made.planted[kind] = _plant_kind(kind, sources, partitions, made.replicas, seed)
-            made.near[kind] = _plant_near(kind, sources, partitions, made.replicas, seed)
+            made.near[kind] = _plant_near(kind, sources, partitions, made.replicas)
     return made
 
 
@@ -98,7 +99,7 @@ def plant_directory(kind: str, sources: Mapping[str, Path], partition: TopicPart
     for name, path in made.replicas.items():
         shutil.copytree(sources[name], path)
     made.planted[kind] = ("2", plant(kind, made.replicas["2"], partition, random.Random(kind)), -1)
-    NEAR_MISSES[kind].change(made.replicas["3"] / str(partition), random.Random(kind))
+    NEAR_MISSES[kind].change(made.replicas["3"] / str(partition))
     return made
 
 
@@ -113,7 +114,7 @@ def _plant_kind(
     target = TopicPartition(kind, 0)
     for partition in partitions:
         for replica in _level(sources, partition):
-            if replica == AUTHORITY:
+            if replica == REFERENCE:
                 continue
             _copy_partition(sources, partition, replicas, target)
             try:
@@ -121,7 +122,7 @@ def _plant_kind(
             except NothingToDamage as error:
                 reasons.append(str(error))
                 continue
-            return replica, planted, batch_of(sources[AUTHORITY] / str(partition), planted.offset)
+            return replica, planted, batch_of(sources[REFERENCE] / str(partition), planted.offset)
     raise AssertionError(f"{kind} could not be planted: {reasons}")
 
 
@@ -130,14 +131,13 @@ def _plant_near(
     sources: Mapping[str, Path],
     partitions: Sequence[TopicPartition],
     replicas: Mapping[str, Path],
-    seed: int,
 ) -> list[TopicPartition]:
     reasons: list[str] = []
     planted = []
     for partition in partitions:
         target = TopicPartition(f"{NEAR}{kind}-{partition.topic}-{partition.partition}", 0)
         _copy_partition(sources, partition, replicas, target)
-        if _plant_near_miss(NEAR_MISSES[kind], _level(sources, partition), replicas, target, f"{kind}-{seed}", reasons):
+        if _plant_near_miss(NEAR_MISSES[kind], _level(sources, partition), replicas, target, reasons):
             planted.append(partition)
     assert planted, f"the near miss of {kind} could not be planted: {reasons}"
     return planted
@@ -148,17 +148,16 @@ def _plant_near_miss(
     level: Sequence[str],
     replicas: Mapping[str, Path],
     target: TopicPartition,
-    seed: str,
     reasons: list[str],
 ) -> bool:
     """On the first replica where it can be planted, or on all. A near miss that cannot be planted changes nothing."""
     if near.everywhere and len(level) < len(replicas):
         reasons.append(f"{target}: the replicas do not end alike")
         return False
-    for group in (level,) if near.everywhere else [(name,) for name in level if name != AUTHORITY]:
+    for group in (level,) if near.everywhere else [(name,) for name in level if name != REFERENCE]:
         try:
             for name in group:
-                near.change(replicas[name] / str(target), random.Random(seed))
+                near.change(replicas[name] / str(target))
         except NothingToDamage as error:
             reasons.append(str(error))
             continue

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from odradek_audit.planting import plant
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.topics import TopicPartition
 
+from tests.audit.corruption import plant
 from tests.interop.both_open import compare_openings, partitions_of
 from tests.interop.dump_rows import check_against_kafka
 from tests.interop.kafka.dump import dump, files_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from odradek_audit.local import audit
+from odradek_audit.engine.local import audit
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.formats import CLEAN_SHUTDOWN, PARTITION_METADATA, decode_partition_metadata
 from odradek_proto.records import decode_records, iter_batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from odradek_audit.history import ERROR, Event
+from odradek_audit.inputs.history import ERROR, Event
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration, TopicImage
 from odradek_chaos.harness.workload import PartitionProgress

@@ -1,7 +1,7 @@
 """The log against what clients were told: `acknowledged-lost`, `delivered-lost`, `duplicated`, `phantom`,
 `failed-present`, `reordered`.
 
-What counts is the authority's log (newest epoch, then longest): the next leader's, if one were elected now from
+What counts is the reference replica's log (newest epoch, then longest): the next leader's, if one were elected now from
 these copies (S-2, S-3). Not violations: lost records of acks=0 and acks=1; records below the log start; a record in
 the log whose send ended in an unknown error; a value twice in the log when its producer had no producer id or sent
 it twice.
@@ -13,12 +13,22 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek_audit.checks.facts import NO_PRODUCER, BatchTable, Loss, PartitionInputs, SegmentReader, log_end_offset
+from odradek_audit.catalogue import (
+    ACKNOWLEDGED_LOST,
+    BATCH_UNREADABLE,
+    DELIVERED_LOST,
+    DUPLICATED,
+    FAILED_PRESENT,
+    PHANTOM,
+    REORDERED,
+)
 from odradek_audit.checks.losses import losses_of
-from odradek_audit.checks.records import iter_decoded, record_at
 from odradek_audit.checks.unread import NOT_COMPARED
 from odradek_audit.findings import FindingSink
-from odradek_audit.history import PartitionHistory, value_digest
+from odradek_audit.inputs.facts import NO_PRODUCER, BatchTable, PartitionInputs, SegmentReader, log_end_offset
+from odradek_audit.inputs.history import PartitionHistory, value_digest
+from odradek_audit.inputs.records import iter_decoded, record_at
+from odradek_audit.results import Loss
 from odradek_audit.words import plural
 
 HOLDERS_LOOKED_UP = 20
@@ -31,8 +41,8 @@ class _Place(NamedTuple):
 
 
 class _Log:
-    """What the checks need of the authority's records: values by offset, offsets by value, for values the history
-    knows."""
+    """What the checks need of the reference replica's records: values by offset, offsets by value, for values the
+    history knows."""
 
     def __init__(self) -> None:
         self.by_offset: dict[int, bytes] = {}
@@ -45,7 +55,7 @@ class _Log:
 def check_history(
     partition: PartitionInputs,
     tables: Mapping[str, BatchTable],
-    authority: str,
+    reference_replica: str,
     history: PartitionHistory,
     sent: Mapping[bytes, int],
     reader: SegmentReader,
@@ -57,19 +67,19 @@ def check_history(
 
     `given` is the partition with all of its checkpoints, also those that cannot be true.
     """
-    table = tables[authority]
-    log = _read_log(partition, table, authority, history, sent, reader, sink)
+    table = tables[reference_replica]
+    log = _read_log(partition, table, reference_replica, history, sent, reader, sink)
     missed = FindingSink(partition.topic, partition.partition) if partition.unread else sink
-    checked = _check_acknowledged(partition, tables, authority, log, history, reader, missed)
-    _check_delivered(partition, table, authority, log, history, missed)
+    checked = _check_acknowledged(partition, tables, reference_replica, log, history, reader, missed)
+    _check_delivered(partition, table, reference_replica, log, history, missed)
     if missed is not sink:
-        _note_missed(partition, authority, len(missed.findings) + sum(missed.suppressed.values()), sink)
-    _check_order(partition, authority, history, sink)
+        _note_missed(partition, reference_replica, len(missed.findings) + sum(missed.suppressed.values()), sink)
+    _check_order(partition, reference_replica, history, sink)
     gone = losses_of(given, tables, history, log.by_offset, reader, by_value=_searched_by_value(log))
     if gone.unknown:
         sink.note(
             "losses-unknown",
-            authority,
+            reference_replica,
             f"whether any replica still has {gone.unknown} acknowledged "
             f"{'record' if gone.unknown == 1 else 'records'} cannot be told: bytes that may hold them cannot be read",
         )
@@ -82,22 +92,22 @@ def check_history(
     return numbers, gone.losses
 
 
-def _note_missed(partition: PartitionInputs, authority: str, count: int, sink: FindingSink) -> None:
+def _note_missed(partition: PartitionInputs, reference_replica: str, count: int, sink: FindingSink) -> None:
     """What the log that counts lacks is not lost while another one, which may be the one that counts, is not read."""
     if count:
         sink.note(
             NOT_COMPARED,
-            authority,
+            reference_replica,
             f"{plural(count, 'record')} that clients were told of {'is' if count == 1 else 'are'} not at "
-            f"{'its place' if count == 1 else 'their places'} in the log of replica {authority}; what could not be "
-            f"read may have {'it' if count == 1 else 'them'} (replica {', '.join(partition.unread)})",
+            f"{'its place' if count == 1 else 'their places'} in the log of replica {reference_replica}; what could "
+            f"not be read may have {'it' if count == 1 else 'them'} (replica {', '.join(partition.unread)})",
         )
 
 
 def _read_log(
     partition: PartitionInputs,
     table: BatchTable,
-    authority: str,
+    reference_replica: str,
     history: PartitionHistory,
     sent: Mapping[bytes, int],
     reader: SegmentReader,
@@ -107,11 +117,11 @@ def _read_log(
     log = _Log()
     told = (history.acknowledged, history.acknowledged_by_leader, history.delivered)
     wanted = {offset for events in told for offset, *_ in events}
-    log_start = partition.replicas[authority].log_start
-    for batch in iter_decoded(table, authority, reader):
+    log_start = partition.replicas[reference_replica].log_start
+    for batch in iter_decoded(table, reference_replica, reader):
         if batch.problem:
             log.undecodable.add(batch.row)
-            _report_undecodable(table, authority, batch.row, batch.problem, batch.unavailable, sink)
+            _report_undecodable(table, reference_replica, batch.row, batch.problem, batch.unavailable, sink)
             continue
         for record in batch.records:
             if record.offset < log_start:
@@ -124,17 +134,17 @@ def _read_log(
                 continue
             place = _Place(record.offset, batch.row)
             if digest not in sent:
-                _report_phantom(table, authority, place, record.value, sink)
+                _report_phantom(table, reference_replica, place, record.value, sink)
                 continue
-            _see_again(table, authority, log, digest, place, record.value, sent, sink)
+            _see_again(table, reference_replica, log, digest, place, record.value, sent, sink)
             if digest in history.failed and sent[digest] == 1:
-                _report_failed(table, authority, place, record.value, history.failed[digest], sink)
+                _report_failed(table, reference_replica, place, record.value, history.failed[digest], sink)
     return log
 
 
 def _see_again(
     table: BatchTable,
-    authority: str,
+    reference_replica: str,
     log: _Log,
     digest: bytes,
     place: _Place,
@@ -150,22 +160,22 @@ def _see_again(
     if NO_PRODUCER in (table.producer_id[place.row], table.producer_id[first.row]):
         sink.note(
             "repeated-without-idempotence",
-            authority,
+            reference_replica,
             f"the value {_text(value)} is at offsets {first.offset} and {place.offset}; its producer had no "
             "producer id",
             offset=place.offset,
         )
         return
     sink.report(
-        "duplicated",
-        authority,
-        f"replica {authority} holds the value {_text(value)} at offset {place.offset} of epoch "
+        DUPLICATED,
+        reference_replica,
+        f"replica {reference_replica} holds the value {_text(value)} at offset {place.offset} of epoch "
         f"{table.epoch[place.row]} and "
         f"at offset {first.offset} of epoch {table.epoch[first.row]}; it was sent {_times(sent[digest])}",
         offset=place.offset,
         end_offset=place.offset + 1,
         epoch=table.epoch[place.row],
-        file=f"{table.segment[place.row]:020d}.log",
+        file=table.file(place.row),
         position=table.position[place.row],
         first_offset=first.offset,
         producer_id=table.producer_id[place.row],
@@ -174,52 +184,50 @@ def _see_again(
 
 
 def _report_undecodable(
-    table: BatchTable, authority: str, row: int, problem: str, unavailable: bool, sink: FindingSink
+    table: BatchTable, reference_replica: str, row: int, problem: str, unavailable: bool, sink: FindingSink
 ) -> None:
     where = f"batch {table.base_offset[row]} to {table.last_offset[row]}"
     if unavailable:
         sink.note(
             "not-decoded",
-            authority,
-            f"replica {authority}: {where} was not read: {problem}",
+            reference_replica,
+            f"replica {reference_replica}: {where} was not read: {problem}",
             offset=table.base_offset[row],
         )
         return
     sink.report(
-        "batch-unreadable",
-        authority,
-        f"replica {authority} holds the {where} of epoch {table.epoch[row]} with a right CRC, but its records "
+        BATCH_UNREADABLE,
+        reference_replica,
+        f"replica {reference_replica} holds the {where} of epoch {table.epoch[row]} with a right CRC, but its records "
         f"cannot be decoded: {problem}",
-        offset=table.base_offset[row],
-        end_offset=table.last_offset[row] + 1,
-        epoch=table.epoch[row],
-        file=f"{table.segment[row]:020d}.log",
-        position=table.position[row],
+        **table.place(row),
     )
 
 
-def _report_phantom(table: BatchTable, authority: str, place: _Place, value: bytes | None, sink: FindingSink) -> None:
+def _report_phantom(
+    table: BatchTable, reference_replica: str, place: _Place, value: bytes | None, sink: FindingSink
+) -> None:
     sink.report(
-        "phantom",
-        authority,
-        f"replica {authority} holds the value {_text(value)} at offset {place.offset} of epoch "
+        PHANTOM,
+        reference_replica,
+        f"replica {reference_replica} holds the value {_text(value)} at offset {place.offset} of epoch "
         f"{table.epoch[place.row]}, which the "
         "history never sent",
         offset=place.offset,
         end_offset=place.offset + 1,
         epoch=table.epoch[place.row],
-        file=f"{table.segment[place.row]:020d}.log",
+        file=table.file(place.row),
         position=table.position[place.row],
     )
 
 
 def _report_failed(
-    table: BatchTable, authority: str, place: _Place, value: bytes | None, line: int, sink: FindingSink
+    table: BatchTable, reference_replica: str, place: _Place, value: bytes | None, line: int, sink: FindingSink
 ) -> None:
     sink.report(
-        "failed-present",
-        authority,
-        f"replica {authority} holds the value {_text(value)} at offset {place.offset} of epoch "
+        FAILED_PRESENT,
+        reference_replica,
+        f"replica {reference_replica} holds the value {_text(value)} at offset {place.offset} of epoch "
         f"{table.epoch[place.row]}, and its "
         f"producer was told that it is not written (history, line {line})",
         offset=place.offset,
@@ -231,13 +239,13 @@ def _report_failed(
 def _check_acknowledged(
     partition: PartitionInputs,
     tables: Mapping[str, BatchTable],
-    authority: str,
+    reference_replica: str,
     log: _Log,
     history: PartitionHistory,
     reader: SegmentReader,
     sink: FindingSink,
 ) -> int:
-    table, inputs = tables[authority], partition.replicas[authority]
+    table, inputs = tables[reference_replica], partition.replicas[reference_replica]
     checked = lost = 0
     for offset, digest, client, line in history.acknowledged:
         if offset < inputs.log_start or _in_undecodable(table, log, offset):
@@ -246,14 +254,16 @@ def _check_acknowledged(
         if log.by_offset.get(offset) == digest:
             continue
         lost += 1
-        holders = _holders(partition, tables, authority, offset, digest, reader) if lost <= HOLDERS_LOOKED_UP else []
+        holders = (
+            _holders(partition, tables, reference_replica, offset, digest, reader) if lost <= HOLDERS_LOOKED_UP else []
+        )
         found = log.first_place.get(digest)
         what = _what_stands_there(inputs.replica, log, offset, log_end_offset(inputs, table))
         where = f"; replica {', '.join(holders)} still has it" if holders else ""
         moved = f"; the value stands at offset {found.offset}" if found is not None else ""
         sink.report(
-            "acknowledged-lost",
-            authority,
+            ACKNOWLEDGED_LOST,
+            reference_replica,
             f"offset {offset} was acknowledged to {client or 'a client'} with acks=all as "
             f"{history.labels.get(digest, '?')!r} "
             f"(history, line {line}), and {what}{moved}{where}",
@@ -270,11 +280,11 @@ def _check_acknowledged(
             checked += 1
             if digest not in log.places:
                 sink.report(
-                    "acknowledged-lost",
-                    authority,
+                    ACKNOWLEDGED_LOST,
+                    reference_replica,
                     f"{history.labels.get(digest, '?')!r} was acknowledged to {client or 'a client'} with "
                     "acks=all (history, line "
-                    f"{line}), and replica {authority} holds it nowhere",
+                    f"{line}), and replica {reference_replica} holds it nowhere",
                     client=client,
                     line=line,
                 )
@@ -301,14 +311,14 @@ def _what_stands_there(replica: str, log: _Log, offset: int, log_end: int) -> st
 def _holders(
     partition: PartitionInputs,
     tables: Mapping[str, BatchTable],
-    authority: str,
+    reference_replica: str,
     offset: int,
     digest: bytes,
     reader: SegmentReader,
 ) -> list[str]:
     holders = []
     for name in sorted(partition.replicas):
-        record = record_at(tables[name], offset, name, reader) if name != authority else None
+        record = record_at(tables[name], offset, name, reader) if name != reference_replica else None
         if record is not None and value_digest(record.value) == digest:
             holders.append(name)
     return holders
@@ -317,12 +327,12 @@ def _holders(
 def _check_delivered(
     partition: PartitionInputs,
     table: BatchTable,
-    authority: str,
+    reference_replica: str,
     log: _Log,
     history: PartitionHistory,
     sink: FindingSink,
 ) -> None:
-    inputs = partition.replicas[authority]
+    inputs = partition.replicas[reference_replica]
     log_end = log_end_offset(inputs, table)
     reported: set[tuple[int, bytes]] = set()
     for offset, digest, client, line in history.delivered:
@@ -332,11 +342,11 @@ def _check_delivered(
             continue
         reported.add((offset, digest))
         sink.report(
-            "delivered-lost",
-            authority,
+            DELIVERED_LOST,
+            reference_replica,
             f"{client or 'a consumer'} was given {history.labels.get(digest, '?')!r} at offset {offset} "
             f"(history, line {line}), and "
-            f"{_what_stands_there(authority, log, offset, log_end)}",
+            f"{_what_stands_there(reference_replica, log, offset, log_end)}",
             offset=offset,
             end_offset=offset + 1,
             epoch=_epoch_at(table, offset),
@@ -345,7 +355,9 @@ def _check_delivered(
         )
 
 
-def _check_order(partition: PartitionInputs, authority: str, history: PartitionHistory, sink: FindingSink) -> None:
+def _check_order(
+    partition: PartitionInputs, reference_replica: str, history: PartitionHistory, sink: FindingSink
+) -> None:
     """S-5: what a client sent after an acknowledgement has a larger offset than what was acknowledged."""
     by_client: dict[str, list[tuple[int, int, int]]] = {}
     for client, offset, sent_line, ack_line in history.order:
@@ -360,8 +372,8 @@ def _check_order(partition: PartitionInputs, authority: str, history: PartitionH
                 done += 1
             if offset < highest:
                 sink.report(
-                    "reordered",
-                    authority,
+                    REORDERED,
+                    reference_replica,
                     f"{client or 'a client'} sent a record (history, line {sent_line}) after offset {highest} had been "
                     f"acknowledged to it, and it got the smaller offset {offset}",
                     offset=offset,

@@ -1,19 +1,19 @@
 """Do the replicas of a partition agree: `log-matching` (I-1, I-3) and `epoch-fork` (I-2, S-8).
 
-Every replica is compared with one of them, the authority: the one that has the newest leader epoch, then the
+Every replica is compared with one of them, the reference replica: the one that has the newest leader epoch, then the
 longest log. Both logs are walked by digests; a stretch where they differ is one finding, from the first record that
-differs to where they agree again. Where the authority itself is the damaged one, another replica takes its place
-(`references`), so that the others are not blamed for it.
+differs to where they agree again. Where the reference replica itself is the damaged one, another replica takes its
+place (`references`), so that the others are not blamed for it.
 
 What is owed below the bound is equality. The bound is the largest of the high watermark checkpoints, the highest
 acknowledged offset + 1 and the highest delivered offset + 1, a lower bound of the real high watermark. Only the
 range that both have is compared: from the larger log start (and behind Kafka's cleaner) to the smaller log end.
 
 Two differences are violations wherever they stand: other bytes under the same offset and epoch, and a stretch behind
-which the logs agree again, for nobody can have truncated it.
-One difference is none even below the bound: the tail of a replica that has not yet heard of a newer epoch, all of
-it from epochs older than what stands there on the authority, and above the replica's own high watermark. The next
-fetch cuts it off (KIP-101, KIP-595). With `settled`, when the cluster had time to do so, it is a finding as well.
+which the logs agree again, for nobody can have truncated it. One difference is none even below the bound: the tail of a
+replica that has not yet heard of a newer epoch, all of it from epochs older than what stands there on the reference
+replica, and above the replica's own high watermark. The next fetch cuts it off (KIP-101, KIP-595). With `settled`, when
+the cluster had time to do so, it is a finding as well.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from odradek_audit.checks.facts import BatchTable, PartitionInputs, SegmentReader, log_end_offset
-from odradek_audit.checks.judging import Judge
+from odradek_audit.checks.classifying import DifferenceClassifier
 from odradek_audit.checks.references import Copies, Reference, choose_reference, damage_at
 from odradek_audit.checks.walking import Compared, Side, Stretch, common_range, differences, first_row
 from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.facts import BatchTable, PartitionInputs, SegmentReader, log_end_offset
 
 
 def check_agreement(
     partition: PartitionInputs,
     tables: Mapping[str, BatchTable],
-    authority: str,
+    reference_replica: str,
     bound: int,
     reader: SegmentReader,
     sink: FindingSink,
     *,
     settled: bool = False,
 ) -> list[Compared]:
-    """Compare every replica with the authority; returns what was compared."""
+    """Compare every replica with the reference replica; returns what was compared."""
     sides = {
         name: Side(inputs, tables[name], log_end_offset(inputs, tables[name]))
         for name, inputs in sorted(partition.replicas.items())
     }
-    leader = sides[authority]
+    leader = sides[reference_replica]
     results = []
     places: list[_Place] = []
     for name, side in sides.items():
-        if name == authority:
+        if name == reference_replica:
             continue
         compared = common_range(partition, side, leader)
         results.append(compared)
@@ -57,18 +57,18 @@ def check_agreement(
         )
     for group in _groups(places):
         reference = _reference(sides, leader, group, sink)
-        judge = Judge(sides[reference.replica], reference.reason, bound, reader, sink, settled)
-        if reference.replica == authority:
+        classifier = DifferenceClassifier(sides[reference.replica], reference.reason, bound, reader, sink, settled)
+        if reference.replica == reference_replica:
             for place in group.places:
-                judge.judge(place.side, place.stretch, place.compared)
+                classifier.classify(place.side, place.stretch, place.compared)
         else:
-            _judge_anew(partition, sides, group, judge)
+            _compare_anew(partition, sides, group, classifier)
     return results
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A stretch where a replica differs from the authority, with the offsets [begin, end) that it spans."""
+    """A stretch where a replica differs from the reference replica, with the offsets [begin, end) that it spans."""
 
     side: Side
     stretch: Stretch
@@ -104,7 +104,7 @@ def _groups(places: Sequence[_Place]) -> list[_Group]:
 
 def _reference(sides: Mapping[str, Side], leader: Side, group: _Group, sink: FindingSink) -> Reference:
     """Who is right in a group, among the replicas that have all of it. Equal bytes are equal digests of all batches."""
-    authority = leader.inputs.replica
+    reference_replica = leader.inputs.replica
     held: dict[tuple[tuple[int, ...], ...], list[str]] = {}
     epochs: dict[str, int] = {}
     for place in group.places:
@@ -113,18 +113,18 @@ def _reference(sides: Mapping[str, Side], leader: Side, group: _Group, sink: Fin
         held.setdefault(tuple(place.side.table.digest(row) for row in rows), []).append(name)
         epochs.setdefault(name, place.side.table.epoch[place.stretch.row])
     first = group.places[0]
-    epochs[authority] = leader.table.epoch[first.stretch.other_row]
-    different = frozenset(epochs) - {authority}
+    epochs[reference_replica] = leader.table.epoch[first.stretch.other_row]
+    different = frozenset(epochs) - {reference_replica}
     same = [
         name
         for name, side in sides.items()
-        if name not in different and (name == authority or _covers(side, group.begin, first.end))
+        if name not in different and (name == reference_replica or _covers(side, group.begin, first.end))
     ]
     copies = [Copies(tuple(sorted(set(names))), epochs[names[0]]) for names in _once(held.values())]
-    copies.append(Copies(tuple(same), epochs[authority]))
+    copies.append(Copies(tuple(same), epochs[reference_replica]))
     damage = {name: damage_at(sink, name, group.begin, group.end) for each in copies for name in each.replicas}
     again = all(place.stretch.agree_again for place in group.places)
-    return choose_reference(authority, copies, damage, agree_again=again)
+    return choose_reference(reference_replica, copies, damage, agree_again=again)
 
 
 def _once(held: Iterable[list[str]]) -> list[list[str]]:
@@ -143,10 +143,12 @@ def _covers(side: Side, begin: int, end: int) -> bool:
     return side.inputs.log_start <= begin and side.log_end >= end
 
 
-def _judge_anew(partition: PartitionInputs, sides: Mapping[str, Side], group: _Group, judge: Judge) -> None:
-    """Compare every replica with a reference that is not the authority, as far as the group goes and one batch behind,
-    where they may agree again."""
-    reference = judge.leader
+def _compare_anew(
+    partition: PartitionInputs, sides: Mapping[str, Side], group: _Group, classifier: DifferenceClassifier
+) -> None:
+    """Compare every replica with a reference that is not the reference replica, as far as the group goes and one batch
+    behind, where they may agree again."""
+    reference = classifier.leader
     for name, side in sides.items():
         if name == reference.inputs.replica:
             continue
@@ -154,7 +156,7 @@ def _judge_anew(partition: PartitionInputs, sides: Mapping[str, Side], group: _G
         stop = max(_next_end(side.table, group.end), _next_end(reference.table, group.end))
         compared = Compared(max(common.start, group.begin), min(common.end, stop))
         for stretch in differences(side.table, reference.table, compared):
-            judge.judge(side, stretch, compared)
+            classifier.classify(side, stretch, compared)
 
 
 def _next_end(table: BatchTable, offset: int) -> int:

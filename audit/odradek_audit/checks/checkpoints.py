@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from odradek_audit.checks.facts import BatchTable, PartitionInputs, ReplicaInputs, log_end_offset
+from odradek_audit.catalogue import CHECKPOINT_ORDER, FILE_CORRUPT, IDENTITY_MISMATCH
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
 from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.facts import BatchTable, PartitionInputs, ReplicaInputs, log_end_offset
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -27,7 +28,7 @@ def check_files(inputs: ReplicaInputs, sink: FindingSink) -> None:
             sink.note(NOT_COMPARED, inputs.replica, file_not_read(inputs.replica, problem.file, problem.reason))
             continue
         sink.report(
-            "file-corrupt",
+            FILE_CORRUPT,
             inputs.replica,
             f"replica {inputs.replica} has a file {problem.file} that cannot be read: {problem.reason}",
             file=problem.file,
@@ -61,7 +62,7 @@ def _report(
     inputs: ReplicaInputs, sink: FindingSink, file: str, above: str, larger: int, below: str, smaller: int, epoch: int
 ) -> None:
     sink.report(
-        "checkpoint-order",
+        CHECKPOINT_ORDER,
         inputs.replica,
         f"replica {inputs.replica} has the {above} {larger}, above its {below} {smaller} ({file})",
         offset=smaller,
@@ -76,7 +77,7 @@ def check_identity(partition: PartitionInputs, sink: FindingSink) -> None:
     values = {name: partition.replicas[name].topic_id for name in sorted(partition.replicas)}
     for replica, value, usual in odd_ones(values):
         sink.report(
-            "identity-mismatch",
+            IDENTITY_MISMATCH,
             replica,
             f"replica {replica} has the topic id {value}, others have {usual} (partition.metadata)",
             file="partition.metadata",

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from odradek_audit.checks.facts import BatchTable, EpochEntry, ReplicaInputs, log_end_offset
+from odradek_audit.catalogue import EPOCH_CACHE_MISMATCH
 from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.facts import BatchTable, EpochEntry, ReplicaInputs, log_end_offset
 
 FILE = "leader-epoch-checkpoint"
 
@@ -110,7 +111,7 @@ def _check_empty_epochs(inputs: ReplicaInputs, table: BatchTable, in_log: list[E
 
 def _report(inputs: ReplicaInputs, sink: FindingSink, entry: EpochEntry, what: str, recorded_start: int = -1) -> None:
     sink.report(
-        "epoch-cache-mismatch",
+        EPOCH_CACHE_MISMATCH,
         inputs.replica,
         f"replica {inputs.replica} {what}",
         offset=entry.start_offset,

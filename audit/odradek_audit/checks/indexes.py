@@ -15,9 +15,10 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 
-from odradek_audit.checks.facts import BatchTable, ReplicaInputs, SegmentFile, SegmentReader
+from odradek_audit.catalogue import INDEX_UNSOUND
 from odradek_audit.checks.unread import note_file
 from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.facts import BatchTable, ReplicaInputs, SegmentFile, SegmentReader
 from odradek_audit.words import plural
 
 OFFSET_ENTRY = struct.Struct(">ii")
@@ -174,7 +175,7 @@ def _report(
     epoch: int = -1,
 ) -> None:
     sink.report(
-        "index-unsound",
+        INDEX_UNSOUND,
         inputs.replica,
         f"replica {inputs.replica}: {file} {what}",
         offset=offset,

@@ -16,9 +16,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from odradek_audit.checks.facts import BatchFacts, BatchTable, FileProblem, Loss, PartitionInputs, SegmentReader
-from odradek_audit.checks.records import READ_BYTES, iter_decoded
-from odradek_audit.history import ACKS_ALL, ACKS_LEADER, PartitionHistory, value_digest
+from odradek_audit.inputs.facts import BatchFacts, BatchTable, FileProblem, PartitionInputs, SegmentReader
+from odradek_audit.inputs.history import ACKS_ALL, ACKS_LEADER, PartitionHistory, value_digest
+from odradek_audit.inputs.records import READ_BYTES, iter_decoded
+from odradek_audit.results import Loss
 
 NO_OFFSET = -1
 ANY_OFFSET = (0, 1 << 62)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from odradek_audit.checks.facts import NO_PRODUCER, BatchTable, ReplicaInputs
+from odradek_audit.catalogue import SEQUENCE_GAP
 from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.facts import NO_PRODUCER, BatchTable, ReplicaInputs
 
 CONTROL_BIT = 0x20
 SEQUENCES = 1 << 31  # sequence numbers wrap from 2^31 - 1 to 0
@@ -54,18 +55,13 @@ def check_sequences(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink)
 def _report(
     inputs: ReplicaInputs, table: BatchTable, row: int, expected: int, previous_offset: int, sink: FindingSink
 ) -> None:
-    file = f"{table.segment[row]:020d}.log"
     sink.report(
-        "sequence-gap",
+        SEQUENCE_GAP,
         inputs.replica,
         f"replica {inputs.replica} holds sequence {table.base_sequence[row]} of producer "
         f"{table.producer_id[row]} (epoch "
         f"{table.producer_epoch[row]}) at offset {table.base_offset[row]}, where sequence {expected} should follow",
-        offset=table.base_offset[row],
-        end_offset=table.last_offset[row] + 1,
-        epoch=table.epoch[row],
-        file=file,
-        position=table.position[row],
+        **table.place(row),
         expected_sequence=expected,
         producer_id=table.producer_id[row],
         previous_offset=previous_offset,

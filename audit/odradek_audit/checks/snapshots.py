@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from odradek_proto.formats import PRODUCER_SNAPSHOT_SUFFIX, CorruptFile, ProducerSnapshotEntry, decode_producer_snapshot
 
-from odradek_audit.checks.facts import NO_PRODUCER, BatchTable, ReplicaInputs, SegmentReader, log_end_offset
+from odradek_audit.catalogue import FILE_CORRUPT, PRODUCER_SNAPSHOT_MISMATCH
 from odradek_audit.checks.unread import note_file
 from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.facts import NO_PRODUCER, BatchTable, ReplicaInputs, SegmentReader, log_end_offset
 
 CONTROL_BIT = 0x20
 SEQUENCES = 1 << 31
@@ -86,7 +87,7 @@ def _read(
     except (CorruptFile, OSError) as error:
         if offset != max(inputs.snapshots) or inputs.clean_shutdown:
             sink.report(
-                "file-corrupt",
+                FILE_CORRUPT,
                 inputs.replica,
                 f"replica {inputs.replica} has a file {file} that cannot be read: {error}",
                 file=file,
@@ -115,7 +116,7 @@ def _judge(
         epoch = state.leader_epoch
     file = f"{offset:020d}{PRODUCER_SNAPSHOT_SUFFIX}"
     sink.report(
-        "producer-snapshot-mismatch",
+        PRODUCER_SNAPSHOT_MISMATCH,
         inputs.replica,
         f"replica {inputs.replica} has the producer {entry.producer_id} in {file} with sequence "
         f"{entry.last_sequence} of its epoch {entry.producer_epoch} at offset {entry.last_offset}, and its log has "

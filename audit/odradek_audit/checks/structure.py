@@ -7,7 +7,17 @@ reported again as a gap. Two neighbours that changed places are one finding, so 
 
 from __future__ import annotations
 
-from odradek_audit.checks.facts import (
+from odradek_audit.catalogue import (
+    BATCH_UNREADABLE,
+    CRC_MISMATCH,
+    EPOCH_NOT_MONOTONIC,
+    OFFSET_GAP,
+    OFFSET_NOT_INCREASING,
+    RECORD_COUNT_MISMATCH,
+    TORN_TAIL,
+)
+from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.facts import (
     BAD_CRC,
     NO_EPOCH,
     TORN,
@@ -17,7 +27,6 @@ from odradek_audit.checks.facts import (
     ReplicaInputs,
     problems_before,
 )
-from odradek_audit.findings import FindingSink
 from odradek_audit.words import plural
 
 
@@ -38,7 +47,7 @@ def _report_problem(inputs: ReplicaInputs, table: BatchTable, row: int, facts: B
     file = f"{facts.segment:020d}.log"
     if facts.problem == BAD_CRC:
         sink.report(
-            "crc-mismatch",
+            CRC_MISMATCH,
             inputs.replica,
             f"replica {inputs.replica} holds a batch at offset {offset} of epoch {epoch} whose {facts.size} "
             "bytes do not have "
@@ -62,7 +71,7 @@ def _report_problem(inputs: ReplicaInputs, table: BatchTable, row: int, facts: B
             offset=offset,
         )
         return
-    check = "torn-tail" if facts.problem == TORN else "batch-unreadable"
+    check = TORN_TAIL if facts.problem == TORN else BATCH_UNREADABLE
     what = (
         "an incomplete batch where no crash can have left one" if facts.problem == TORN else "bytes that are no batch"
     )
@@ -140,26 +149,22 @@ def _swapped(table: BatchTable, row: int, previous_last: int) -> bool:
 def _report_not_increasing(
     inputs: ReplicaInputs, table: BatchTable, row: int, previous_last: int, sink: FindingSink
 ) -> None:
-    file = f"{table.segment[row]:020d}.log"
+    file = table.file(row)
     sink.report(
-        "offset-not-increasing",
+        OFFSET_NOT_INCREASING,
         inputs.replica,
         f"replica {inputs.replica} holds a batch at offset {table.base_offset[row]} of epoch {table.epoch[row]} where "
         f"{max(previous_last + 1, table.segment[row])} is the smallest that may follow ({file}, byte "
         f"{table.position[row]})",
-        offset=table.base_offset[row],
-        end_offset=table.last_offset[row] + 1,
-        epoch=table.epoch[row],
-        file=file,
-        position=table.position[row],
+        **table.place(row),
         previous_last_offset=previous_last,
     )
 
 
 def _report_gap(inputs: ReplicaInputs, table: BatchTable, row: int, previous_last: int, sink: FindingSink) -> None:
-    file = f"{table.segment[row]:020d}.log"
+    file = table.file(row)
     sink.report(
-        "offset-gap",
+        OFFSET_GAP,
         inputs.replica,
         f"replica {inputs.replica} has no records from offset {previous_last + 1} to "
         f"{table.base_offset[row] - 1}; the next "
@@ -176,11 +181,11 @@ def _report_misplaced(
     inputs: ReplicaInputs, table: BatchTable, row: int, previous_last: int, sink: FindingSink
 ) -> None:
     """One batch's offset is wrong and the next one's is right: the field lies outside of the CRC."""
-    file = f"{table.segment[row]:020d}.log"
+    file = table.file(row)
     expected, base = previous_last + 1, table.base_offset[row]
     span = table.last_offset[row] - base + 1
     sink.report(
-        "offset-gap" if base > expected else "offset-not-increasing",
+        OFFSET_GAP if base > expected else OFFSET_NOT_INCREASING,
         inputs.replica,
         f"replica {inputs.replica} holds a batch that says offset {base} of epoch {table.epoch[row]} where "
         f"{expected} should "
@@ -195,26 +200,22 @@ def _report_misplaced(
 
 
 def _report_epoch(inputs: ReplicaInputs, table: BatchTable, row: int, previous_epoch: int, sink: FindingSink) -> None:
-    file = f"{table.segment[row]:020d}.log"
+    file = table.file(row)
     sink.report(
-        "epoch-not-monotonic",
+        EPOCH_NOT_MONOTONIC,
         inputs.replica,
         f"replica {inputs.replica} holds a batch of epoch {table.epoch[row]} at offset "
         f"{table.base_offset[row]}, after one of "
         f"epoch {previous_epoch} ({file}, byte {table.position[row]})",
-        offset=table.base_offset[row],
-        end_offset=table.last_offset[row] + 1,
-        epoch=table.epoch[row],
-        file=file,
-        position=table.position[row],
+        **table.place(row),
         previous_epoch=previous_epoch,
     )
 
 
 def _report_swapped(inputs: ReplicaInputs, table: BatchTable, row: int, sink: FindingSink) -> None:
-    file = f"{table.segment[row]:020d}.log"
+    file = table.file(row)
     sink.report(
-        "offset-not-increasing",
+        OFFSET_NOT_INCREASING,
         inputs.replica,
         f"replica {inputs.replica} holds the batches at offsets {table.base_offset[row + 1]} and "
         f"{table.base_offset[row]} in the wrong order ({file}, byte {table.position[row]})",
@@ -229,17 +230,13 @@ def _report_swapped(inputs: ReplicaInputs, table: BatchTable, row: int, sink: Fi
 
 def _report_count(inputs: ReplicaInputs, table: BatchTable, row: int, sink: FindingSink) -> None:
     """A broker accepts a batch only when the two agree; after that, only the cleaner takes records out of it."""
-    file = f"{table.segment[row]:020d}.log"
+    file = table.file(row)
     base, last, count = table.base_offset[row], table.last_offset[row], table.record_count[row]
     sink.report(
-        "record-count-mismatch",
+        RECORD_COUNT_MISMATCH,
         inputs.replica,
         f"replica {inputs.replica} holds a batch of offsets {base} to {last} of epoch {table.epoch[row]} that says it "
         f"has {plural(count, 'record')} ({file}, byte {table.position[row]})",
-        offset=base,
-        end_offset=last + 1,
-        epoch=table.epoch[row],
-        file=file,
-        position=table.position[row],
+        **table.place(row),
         record_count=count,
     )

@@ -21,9 +21,10 @@ from odradek_proto.formats import (
 )
 from odradek_proto.records import ControlType, CorruptBatch, control_type, decode_records, read_header
 
-from odradek_audit.checks.facts import BatchTable, ReplicaInputs, SegmentFile, SegmentReader
+from odradek_audit.catalogue import FILE_CORRUPT, TRANSACTION_MISMATCH
 from odradek_audit.checks.unread import note_file
 from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.facts import BatchTable, ReplicaInputs, SegmentFile, SegmentReader
 
 TRANSACTIONAL_BIT, CONTROL_BIT = 0x10, 0x20
 LARGEST_INDEX = 64 * 1024 * 1024
@@ -65,7 +66,7 @@ def _markers(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader) ->
         if not attributes & CONTROL_BIT:
             open_since.setdefault(producer, table.base_offset[row])
             continue
-        file = f"{table.segment[row]:020d}.log"
+        file = table.file(row)
         data = reader.read(inputs.replica, file, table.position[row], table.size[row])
         kind = control_type(decode_records(data, read_header(data))[0])
         if kind in (ControlType.ABORT, ControlType.COMMIT):
@@ -85,7 +86,7 @@ def _entries(
         return None
     except (CorruptFile, OSError) as error:
         sink.report(
-            "file-corrupt",
+            FILE_CORRUPT,
             inputs.replica,
             f"replica {inputs.replica} has a file {file} that cannot be read: {error}",
             file=file,
@@ -136,7 +137,7 @@ def _report(
     row = bisect_left(table.last_offset, offset)
     file = segment.stem + TRANSACTION_INDEX_SUFFIX
     sink.report(
-        "transaction-mismatch",
+        TRANSACTION_MISMATCH,
         inputs.replica,
         f"replica {inputs.replica}: {file} {said}",
         offset=offset,

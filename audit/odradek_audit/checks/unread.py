@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from odradek_audit.checks.facts import REFUSED, BatchTable, PartitionInputs, ReplicaInputs
 from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.facts import REFUSED, BatchTable, PartitionInputs, ReplicaInputs
 
 NOT_COMPARED = "not-compared"
 

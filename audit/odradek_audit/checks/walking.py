@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from odradek_audit.checks.facts import BatchTable, PartitionInputs, ReplicaInputs
+from odradek_audit.inputs.facts import BatchTable, PartitionInputs, ReplicaInputs
 
 
 @dataclass
 class Compared:
-    """How much was compared between one replica and the authority."""
+    """How much was compared between one replica and the reference replica."""
 
     start: int
     end: int
@@ -24,7 +24,8 @@ class Compared:
 
 @dataclass
 class Stretch:
-    """Rows of both tables that differ: [row, end_row) of the replica, [other_row, other_end_row) of the authority."""
+    """Rows of both tables that differ: [row, end_row) of the replica, [other_row, other_end_row) of the reference
+    replica."""
 
     row: int
     other_row: int

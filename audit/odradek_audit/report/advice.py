@@ -10,29 +10,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from odradek_audit.checks.causes import FEW_BYTES
-from odradek_audit.checks.references import UNDECIDED
-from odradek_audit.exhibit import ACCUSED, REFERENCE, Exhibit
-from odradek_audit.findings import Finding
-from odradek_audit.layout import METADATA_TOPIC
-from odradek_audit.report.markup import Safe, join, name, plain, shown, tag
+from odradek_audit.catalogue import CHECKS, FEW_BYTES, UNDECIDED
+from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt
+from odradek_audit.findings import Finding, Kind
+from odradek_audit.inputs.layout import METADATA_TOPIC
+from odradek_audit.report.markup import Safe, join, name, shown, tag
+from odradek_audit.words import plain
 
 COMMAND_LIMIT = 600
-_DAMAGED = frozenset(
-    {
-        "crc-mismatch",
-        "batch-unreadable",
-        "torn-tail",
-        "record-count-mismatch",
-        "offset-gap",
-        "offset-not-increasing",
-        "epoch-not-monotonic",
-        "sequence-gap",
-    }
-)
-_DIFFERENT = frozenset({"log-matching", "epoch-fork"})
-_LOST = frozenset({"acknowledged-lost", "delivered-lost"})
-_TOLD = frozenset({"duplicated", "phantom", "failed-present", "reordered"})
 
 
 def advice(finding: Finding, directories: Mapping[str, str]) -> Safe:
@@ -55,7 +40,7 @@ def _command(*words: str) -> Safe:
 
 def _keep(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
     """Copies go outside of the log directory: a broker takes what lies in it for partitions."""
-    several = finding.check in _DIFFERENT | _LOST
+    several = CHECKS[finding.check].kind in (Kind.AGREEMENT, Kind.LOST)
     names = sorted(directories, key=lambda each: (each != finding.replica, each))
     wanted = names if several or finding.replica not in directories else [finding.replica]
     place = _place(finding, wanted[0], directories) if wanted else ""
@@ -73,7 +58,7 @@ def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
     """Commands that show the place."""
     steps = []
     place = _place(finding, finding.replica, directories)
-    other = _place(finding, finding.other_replica or _reference(finding.exhibit), directories)
+    other = _place(finding, finding.other_replica or _reference(finding.excerpt), directories)
     if place and finding.file.endswith(".log"):
         words = ("odradek", "log", "dump", "--records", f"{place}/{finding.file}")
         at = f" (the batch begins at position {finding.position})" if finding.position >= 0 else ""
@@ -89,27 +74,27 @@ def _look(finding: Finding, directories: Mapping[str, str]) -> list[Safe]:
     return steps
 
 
-def _reference(exhibit: Exhibit | None) -> str:
-    side = exhibit.side(REFERENCE) if exhibit is not None else None
+def _reference(excerpt: Excerpt | None) -> str:
+    side = excerpt.side(REFERENCE) if excerpt is not None else None
     return side.replica if side is not None else ""
 
 
 def _mend(finding: Finding) -> list[Safe]:
-    check = finding.check
-    if check in _DAMAGED or (check in _DIFFERENT and _looks_changed(finding)):
+    kind = CHECKS[finding.check].kind
+    if kind in (Kind.STRUCTURE, Kind.LOG) or (kind is Kind.AGREEMENT and _looks_changed(finding)):
         return [_disk(finding), *_replaced(finding)]
-    if check in _DIFFERENT:
+    if kind is Kind.AGREEMENT:
         return [_elections(finding), *_replaced(finding)]
-    if check in _LOST:
+    if kind is Kind.LOST:
         return _lost(finding)
-    if check in _TOLD:
+    if kind is Kind.TOLD:
         return [
             Safe(
                 "Make sure that the history is whole: every client that wrote to the topic must be in it. Then look "
                 "into that client's log at the time of the record. No replica needs to be replaced for this."
             )
         ]
-    if check == "identity-mismatch":
+    if kind is Kind.IDENTITY:
         return [
             Safe(
                 "Look at what was given under which name, and at what is mounted where. Do not start a broker on a "
@@ -128,14 +113,14 @@ def _mend(finding: Finding) -> list[Safe]:
 
 def _looks_changed(finding: Finding) -> bool:
     """Whether the bytes say that a copy was changed, and not that two brokers led."""
-    exhibit = finding.exhibit
-    if exhibit is None or not finding.evidence.get("same_epoch", finding.check == "epoch-fork"):
+    excerpt = finding.excerpt
+    if excerpt is None or not finding.evidence.get("same_epoch", finding.check == "epoch-fork"):
         return False
-    batches = [side.batch for side in (exhibit.side(ACCUSED), exhibit.side(REFERENCE)) if side is not None]
+    batches = [side.batch for side in (excerpt.side(ACCUSED), excerpt.side(REFERENCE)) if side is not None]
     known = [batch for batch in batches if batch is not None]
     if len(known) != 2:
         return False
-    return known[0].origin == known[1].origin or exhibit.differing_in_records <= FEW_BYTES
+    return known[0].origin == known[1].origin or excerpt.differing_in_records <= FEW_BYTES
 
 
 def _disk(finding: Finding) -> Safe:
@@ -237,14 +222,14 @@ def _lost(finding: Finding) -> list[Safe]:
     else:
         steps.append(Safe("No copy that was read has them: what is left is what the clients themselves kept."))
     steps.append(Safe("Write them again with their keys. They get new offsets, behind what is there."))
-    if _same_place_differs(finding.exhibit):
+    if _same_place_differs(finding.excerpt):
         steps.append(_disk(finding))
     else:
         steps.append(_elections(finding))
     return steps
 
 
-def _same_place_differs(exhibit: Exhibit | None) -> bool:
-    accused, other = (exhibit.side(role) if exhibit is not None else None for role in (ACCUSED, REFERENCE))
+def _same_place_differs(excerpt: Excerpt | None) -> bool:
+    accused, other = (excerpt.side(role) if excerpt is not None else None for role in (ACCUSED, REFERENCE))
     mine, theirs = (side.batch if side is not None else None for side in (accused, other))
     return mine is not None and theirs is not None and mine.line.epoch == theirs.line.epoch and mine.line != theirs.line

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek_audit.checks.facts import PartitionSummary
-from odradek_audit.report.markup import plain
+from odradek_audit.results import PartitionSummary
+from odradek_audit.words import plain
 
 
 def bound_origin(partition: PartitionSummary) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from odradek_audit.exhibit import ACCUSED, BatchView
-from odradek_audit.findings import CHECKS, Finding
+from odradek_audit.catalogue import CHECKS
+from odradek_audit.excerpt import ACCUSED, BatchView
+from odradek_audit.findings import Finding
 from odradek_audit.report.advice import advice
-from odradek_audit.report.exhibit_html import exhibit_html
-from odradek_audit.report.headlines import headline, place_of
-from odradek_audit.report.markup import SENTENCE_LIMIT, Safe, code, join, name, shown, tag
-from odradek_audit.report.runs import weight
+from odradek_audit.report.excerpt_html import excerpt_html
+from odradek_audit.report.headlines import headline
+from odradek_audit.report.markup import Safe, code, join, name, shown, tag
+from odradek_audit.words import SENTENCE_LIMIT
 
 FIRST = 6
 """Findings that are named right below the verdict."""
@@ -18,7 +19,7 @@ FIRST = 6
 
 def check_badge(finding: Finding) -> Safe:
     """The check's name; the title says what it means."""
-    title = CHECKS[finding.check].title if finding.check in CHECKS else None
+    title = CHECKS[finding.check].title
     return tag("span", finding.check, class_=f"check {finding.severity.value}", title=title)
 
 
@@ -37,7 +38,7 @@ def first_list(findings: Sequence[Finding], anchors: Mapping[int, str], total: i
         )
         for finding in findings[:FIRST]
     ]
-    left = total - sum(weight(finding) for finding in findings[:FIRST])
+    left = total - sum(finding.weight for finding in findings[:FIRST])
     if left:
         rows.append(tag("li", tag("a", f"and {left:,} more", href="#findings")))
     return tag("ul", *rows, class_="first", aria_label="The worst findings")
@@ -56,8 +57,8 @@ def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opene
         chosen = shown(finding.reference[:1].upper() + finding.reference[1:], SENTENCE_LIMIT)
         parts.append(tag("p", chosen, ".", class_="quiet"))
     steps = tag("details", tag("summary", "What to do"), advice(finding, directories), open=opened)
-    if finding.exhibit is not None:
-        parts.append(exhibit_html(finding.exhibit, steps, opened=opened))
+    if finding.excerpt is not None:
+        parts.append(excerpt_html(finding.excerpt, steps, opened=opened))
     else:
         parts.append(steps)
     parts.append(
@@ -68,7 +69,7 @@ def card(finding: Finding, anchor: str, directories: Mapping[str, str], *, opene
 
 def _facts(finding: Finding) -> list[Safe]:
     facts = []
-    if place_of(finding):
+    if finding.place:
         facts.append(_fact("partition", join([name(finding.topic), f"-{finding.partition}"])))
     if finding.replica:
         facts.append(_fact("replica", name(finding.replica)))
@@ -95,7 +96,7 @@ def _facts(finding: Finding) -> list[Safe]:
 
 
 def _accused_batch(finding: Finding) -> BatchView | None:
-    side = finding.exhibit.side(ACCUSED) if finding.exhibit is not None else None
+    side = finding.excerpt.side(ACCUSED) if finding.excerpt is not None else None
     return side.batch if side is not None else None
 
 
@@ -106,9 +107,9 @@ def _bytes(finding: Finding, batch: BatchView | None) -> list[Safe]:
     if batch is None or not finding.file.endswith(".log") or batch.line.position != finding.position:
         return [_fact("at", f"byte {finding.position:,} of the file")]
     facts = [_fact("batch begins at", f"byte {finding.position:,} of the file")]
-    difference = finding.exhibit.first_difference if finding.exhibit is not None else -1
+    difference = finding.excerpt.first_difference if finding.excerpt is not None else -1
     if difference >= 0:
-        part = "records" if finding.exhibit is not None and finding.exhibit.differing_in_records else "header"
+        part = "records" if finding.excerpt is not None and finding.excerpt.differing_in_records else "header"
         at = f"byte {finding.position + difference:,} of the file"
         facts.append(_fact(f"first difference in its {part}", f"{at}, {difference:,} of the batch"))
     return facts

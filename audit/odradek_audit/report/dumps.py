@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from odradek_audit.exhibit import BatchView, Bytes, Exhibit
+from odradek_audit.excerpt import BatchView, Bytes, Excerpt
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 
 BYTES_A_ROW = 8
 
 
-def dumps(exhibit: Exhibit) -> Safe:
+def dumps(excerpt: Excerpt) -> Safe:
     """The bytes of each replica's batch, with what is not the reference's marked."""
     columns = []
-    for side in exhibit.sides:
+    for side in excerpt.sides:
         if side.batch is None:
             continue
-        counterpart = exhibit.counterpart(side)
+        counterpart = excerpt.counterpart(side)
         other = counterpart.batch if counterpart is not None else None
         dump = join([_dump(window, other) for window in side.batch.windows], "\n   ⋮\n")
         title = tag("figcaption", "replica ", name(side.replica), f", from byte {side.batch.line.position:,}")
@@ -29,10 +29,10 @@ def dumps(exhibit: Exhibit) -> Safe:
     return join([note, tag("div", *columns, class_="columns")])
 
 
-def raw_files(exhibit: Exhibit) -> Safe:
+def raw_files(excerpt: Excerpt) -> Safe:
     """The bytes of a file beside the log, on each replica that has it."""
     columns = []
-    for side in exhibit.sides:
+    for side in excerpt.sides:
         if side.raw is not None:
             title = tag("figcaption", "replica ", name(side.replica), f", from byte {side.raw.start:,}")
             columns.append(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek_audit.checks.facts import Loss
-from odradek_audit.report.markup import count, plain
-from odradek_audit.words import plural
+from odradek_audit.results import Loss
+from odradek_audit.words import count, plain, plural
 
 NAMED_LOSSES = 3
 """Losses told one by one; the others are one number."""

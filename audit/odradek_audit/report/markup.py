@@ -8,17 +8,13 @@ code alone.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from html import escape
 
-from odradek_audit.words import plural
+from odradek_audit.words import SENTENCE_LIMIT, plain, plural
 
 NAME_LIMIT = 160
-SENTENCE_LIMIT = 900
-_VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories that a reader would not see, or that change how the rest is shown."""
 _VOID = frozenset({"meta", "link", "br"})
 
 
@@ -26,25 +22,6 @@ class Safe(str):
     """Markup that needs no escaping any more."""
 
     __slots__ = ()
-
-
-def plain(text: str, limit: int = SENTENCE_LIMIT) -> str:
-    """Text with invisible characters as escapes, cut to a length; still to be escaped."""
-    cut = text[:limit]
-    result = "".join(_visible(character) for character in cut)
-    left = len(text) - len(cut)
-    return f"{result}… ({left:,} more)" if left > 0 else result
-
-
-def _visible(character: str) -> str:
-    if " " <= character <= "~":
-        return character
-    if unicodedata.category(character) not in _VISIBLE_AS_ESCAPE:
-        return character
-    number = ord(character)
-    if number < 0x100:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def plain_bytes(content: bytes) -> str:
@@ -87,11 +64,6 @@ def name(text: str) -> Safe:
 
 def code(text: object) -> Safe:
     return tag("code", shown(text, NAME_LIMIT))
-
-
-def count(number: int) -> str:
-    """A number for people."""
-    return f"{number:,}"
 
 
 def instant(milliseconds: int) -> str:

@@ -14,17 +14,21 @@ from typing import Any
 from odradek_proto.formats import LOG_START_OFFSET_CHECKPOINT
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition
 
-from odradek_audit.checks.causes import with_cause
-from odradek_audit.checks.facts import Loss, PartitionSummary
-from odradek_audit.checks.identity import check_directories
+from odradek_audit.catalogue import ACKNOWLEDGED_LOST, CHECKS, FILE_CORRUPT
+from odradek_audit.checks.directories import (
+    absent_partitions,
+    absent_topics,
+    check_directories,
+    check_missing,
+    linked_partitions,
+)
 from odradek_audit.checks.losses import all_acknowledged, summed
-from odradek_audit.checks.partition import PartitionResult
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
-from odradek_audit.evidence_file import BrokerEvents, explain
-from odradek_audit.findings import Finding, Note, Severity, sorted_findings
-from odradek_audit.history import History, PartitionHistory
-from odradek_audit.layout import CLEANER_CHECKPOINT, METADATA_TOPIC, Layout
-from odradek_audit.missing import absent_partitions, absent_topics, check_missing, linked_partitions
+from odradek_audit.findings import Finding, Note, sorted_findings
+from odradek_audit.inputs.events import BrokerEvents, explain
+from odradek_audit.inputs.history import History, PartitionHistory
+from odradek_audit.inputs.layout import CLEANER_CHECKPOINT, METADATA_TOPIC, Layout
+from odradek_audit.results import Loss, PartitionResult, PartitionSummary
 from odradek_audit.words import plural
 
 FINDINGS_FILE = "findings.jsonl"
@@ -145,7 +149,9 @@ def finish(
         report.findings.extend(_lost_partition(events) for events in gone if _owed(events))
         report.losses.extend(loss for events in gone for loss in _losses(layout, events))
     report.events = {name: each.events for name, each in layout.directories.items() if each.events is not None}
-    report.findings = [finding if finding.cause else with_cause(finding) for finding in report.findings]
+    report.findings = [
+        finding if finding.cause else CHECKS[finding.check].explained(finding) for finding in report.findings
+    ]
     report.findings = explain(report.findings, report.events)
     report.inconclusive = _reasons(report, layout, history)
     return report
@@ -156,8 +162,8 @@ def _directory_findings(layout: Layout) -> list[Finding]:
     partition."""
     unreadable = [
         Finding(
-            "file-corrupt",
-            Severity.ERROR,
+            FILE_CORRUPT.name,
+            FILE_CORRUPT.severity,
             topic="",
             partition=-1,
             replica=name,
@@ -216,8 +222,8 @@ def _owed(events: PartitionHistory) -> int:
 def _lost_partition(events: PartitionHistory) -> Finding:
     count = _owed(events)
     return Finding(
-        "acknowledged-lost",
-        Severity.CRITICAL,
+        ACKNOWLEDGED_LOST.name,
+        ACKNOWLEDGED_LOST.severity,
         topic=events.topic,
         partition=events.partition,
         replica="",

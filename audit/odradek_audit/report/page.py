@@ -2,24 +2,28 @@
 
 In the order in which somebody reads who has a minute: the verdict and the worst findings; what was compared and what
 was not; then, partition by partition, the picture of its epochs, the evidence and what to do; the numbers; what was
-owed; the words.
+owed; the words. `page.html` has that order, `page.css` the looks.
 Bounded: some findings of each check are shown whole, more as a line, the rest as a number, with the files that have
 them all.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from importlib.resources import files
+from string import Template
 
+from odradek_audit.catalogue import gravity
 from odradek_audit.findings import Finding
 from odradek_audit.report.cards import card, first_list
-from odradek_audit.report.headlines import LOST, gravity, verdict_sentence, verdict_word
+from odradek_audit.report.headlines import LOST, verdict_sentence, verdict_word
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
-from odradek_audit.report.runs import merge_runs, weight
+from odradek_audit.report.runs import merge_runs
 from odradek_audit.report.sections import compared, guarantees, not_compared, notes, partition_numbers
-from odradek_audit.report.style import style_hash, style_sheet
 from odradek_audit.report.timeline import timeline
 from odradek_audit.report.words import words
 from odradek_audit.words import plural
@@ -33,60 +37,37 @@ LINES_PER_CHECK = 20
 TIMELINES = 40
 PARTITIONS = 400
 
+_TEMPLATES = files("odradek_audit.report")
 _SIGNS = {"fine": "✓", "findings": "✗", "inconclusive": "?"}
 
 
 def page(report: Report) -> str:
     """The whole document."""
-    policy = f"default-src 'none'; style-src '{style_hash()}'; img-src data:; base-uri 'none'; form-action 'none'"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=Safe(policy.replace("'", "&#39;"))),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="data:,"),
-        tag("title", f"{verdict_word(report)}: audit of {plural(len(report.replicas), 'replica')}"),
-        Safe(f"<style>{style_sheet()}</style>"),
-    )
-    return f"<!doctype html>\n{tag('html', head, _body(report), lang='en')}\n"
-
-
-def _body(report: Report) -> Safe:
     ordered = merge_runs(sorted(report.findings, key=gravity))
     shown_whole = _whole(ordered)
     anchors = {id(finding): f"finding-{number}" for number, finding in enumerate(shown_whole, start=1)}
-    main = tag(
-        "main",
-        _verdict(report),
-        first_list(shown_whole, anchors, sum(weight(finding) for finding in ordered)),
-        tag("h2", "What was compared", id="compared"),
-        compared(report),
-        tag("h3", "What was not"),
-        not_compared(report),
-        _findings(report, ordered, shown_whole, anchors),
-        tag("h2", "Every partition in numbers", id="numbers"),
-        partition_numbers(report, PARTITIONS),
-        notes(report),
-        guarantees(report),
-        words(report),
-        id="main",
-    )
+    style = _TEMPLATES.joinpath("page.css").read_text(encoding="utf-8")
     made = f"Made {report.made_at}, engine {report.engine}." if report.made_at else f"Engine {report.engine}."
-    footer = tag(
-        "footer",
-        f"{made} This file needs no network. Beside it: {FINDINGS_FILE} and {PARQUET_FILE} have every finding with "
-        f"its evidence, {SUMMARY_FILE} has all numbers. The pages audit.md and checks.md of odradek's documentation "
-        "explain each check.",
-    )
-    return tag(
-        "body",
-        tag("a", "To the findings", href="#findings", class_="skip"),
-        tag("header", tag("h1", "odradek audit of replicas' logs")),
-        main,
-        footer,
-    )
+    parts = {
+        "title": f"{verdict_word(report)}: audit of {plural(len(report.replicas), 'replica')}",
+        "style": Safe(style),
+        "style_hash": "sha256-" + base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        "verdict": _verdict(report),
+        "first": first_list(shown_whole, anchors, sum(finding.weight for finding in ordered)),
+        "compared": compared(report),
+        "not_compared": not_compared(report),
+        "findings": _findings(report, ordered, shown_whole, anchors),
+        "numbers": partition_numbers(report, PARTITIONS),
+        "notes": notes(report),
+        "guarantees": guarantees(report),
+        "words": words(report),
+        "made": made,
+        "findings_file": FINDINGS_FILE,
+        "parquet_file": PARQUET_FILE,
+        "summary_file": SUMMARY_FILE,
+    }
+    template = Template(_TEMPLATES.joinpath("page.html").read_text(encoding="utf-8"))
+    return template.substitute({name: shown(part) for name, part in parts.items()})
 
 
 def _verdict(report: Report) -> Safe:
@@ -129,7 +110,7 @@ def _findings(report: Report, ordered: list[Finding], whole: list[Finding], anch
             parts.append(timeline(summary, [(finding, anchors[id(finding)]) for finding in mine], legend=not number))
         for finding in mine:
             parts.append(card(finding, anchors[id(finding)], report.replicas, opened=opened > 0))
-            opened -= finding.exhibit is not None
+            opened -= finding.excerpt is not None
     parts.append(_rest(ordered, anchors))
     return join(parts)
 
@@ -142,7 +123,7 @@ def _rest(ordered: list[Finding], anchors: dict[int, str]) -> Safe:
             left.setdefault(finding.check, []).append(finding)
     if not left:
         return Safe("")
-    parts = [tag("h3", f"{plural(sum(weight(each) for some in left.values() for each in some), 'more finding')}")]
+    parts = [tag("h3", f"{plural(sum(each.weight for some in left.values() for each in some), 'more finding')}")]
     for check, findings in left.items():
         lines = [tag("li", shown(finding.sentence, 300)) for finding in findings[:LINES_PER_CHECK]]
         unsaid = len(findings) - len(lines)

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from odradek_audit.exhibit import Exhibit, Side
-from odradek_audit.findings import CHECKS, Finding
+from odradek_audit.catalogue import CHECKS
+from odradek_audit.excerpt import Excerpt, Side
+from odradek_audit.findings import Finding
 
 DDL = (
     "topic STRING, partition INT, check STRING, severity STRING, replica STRING, other_replica STRING, "
@@ -74,7 +75,7 @@ def arrow_schema() -> Any:
 def rows(findings: Iterable[Finding]) -> Iterator[tuple[Any, ...]]:
     """Findings as rows of the schema, in their order."""
     for finding in findings:
-        exhibit = finding.exhibit
+        excerpt = finding.excerpt
         yield (
             _text(finding.topic),
             _number(finding.partition),
@@ -90,11 +91,11 @@ def rows(findings: Iterable[Finding]) -> Iterator[tuple[Any, ...]]:
             _text(finding.sentence),
             _text(finding.cause) or None,
             _text(finding.reference) or None,
-            list(CHECKS[finding.check].rules) if finding.check in CHECKS else [],
+            list(CHECKS[finding.check].rules),
             json.dumps(finding.evidence, sort_keys=True),
-            _number(exhibit.first_difference) if exhibit is not None else None,
-            exhibit.differing_bytes if exhibit is not None else None,
-            _copies(exhibit),
+            _number(excerpt.first_difference) if excerpt is not None else None,
+            excerpt.differing_bytes if excerpt is not None else None,
+            _copies(excerpt),
         )
 
 
@@ -107,8 +108,8 @@ def _number(value: int) -> int | None:
     return value if value >= 0 else None
 
 
-def _copies(exhibit: Exhibit | None) -> list[tuple[Any, ...]]:
-    return [] if exhibit is None else [_copy(side) for side in exhibit.sides]
+def _copies(excerpt: Excerpt | None) -> list[tuple[Any, ...]]:
+    return [] if excerpt is None else [_copy(side) for side in excerpt.sides]
 
 
 def _copy(side: Side) -> tuple[Any, ...]:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from odradek_audit.exhibit import ACCUSED, OTHER, REFERENCE, Bytes, Exhibit, RecordView, Side
+from odradek_audit.excerpt import (
+    ACCUSED,
+    OTHER,
+    REFERENCE,
+    Bytes,
+    Excerpt,
+    RecordView,
+    Side,
+    batch_words,
+    wrong_offsets,
+)
 from odradek_audit.report.markup import Safe, instant, join, name, plain_bytes, shown, tag
 from odradek_audit.words import plural
 
@@ -10,10 +20,10 @@ _SHOWN_VALUE = 48
 """Bytes of a value that fit into a column before the first difference is looked for."""
 
 
-def heads(exhibit: Exhibit, corner: str) -> Safe:
+def heads(excerpt: Excerpt, corner: str) -> Safe:
     cells = [tag("th", corner, scope="col", class_="corner")]
-    for side in exhibit.sides:
-        sign, word = _standing(exhibit, side)
+    for side in excerpt.sides:
+        sign, word = _standing(excerpt, side)
         cells.append(
             tag(
                 "th",
@@ -26,7 +36,7 @@ def heads(exhibit: Exhibit, corner: str) -> Safe:
     return tag("thead", tag("tr", *cells))
 
 
-def _standing(exhibit: Exhibit, side: Side) -> tuple[str, str]:
+def _standing(excerpt: Excerpt, side: Side) -> tuple[str, str]:
     """A sign and a word for what a replica is at this place."""
     if side.role == ACCUSED:
         return "✗", "the finding is about this copy"
@@ -34,25 +44,25 @@ def _standing(exhibit: Exhibit, side: Side) -> tuple[str, str]:
         return "–", side.absent
     if side.role == REFERENCE:
         return "✓", "compared with this copy"
-    if side.replica in exhibit.agreeing:
+    if side.replica in excerpt.agreeing:
         return "=", "same bytes as the reference"
     return "≠", "differs from the reference"
 
 
-def records_table(exhibit: Exhibit) -> Safe:
+def records_table(excerpt: Excerpt) -> Safe:
     """A row for each offset that is shown, a column for each replica; a batch without records has one cell for all."""
-    offsets = sorted({record.offset for side in exhibit.sides if side.batch for record in side.batch.records})
-    wrong = wrong_offsets(exhibit)
-    if not wrong and not any(_silent(side) for side in exhibit.sides):
-        wrong = [exhibit.offset]
-    offsets = offsets or [exhibit.offset]
-    rows = [_record_row(exhibit, offset, offset in wrong, offsets) for offset in offsets]
-    return tag("table", heads(exhibit, "offset"), tag("tbody", *rows), class_="records")
+    offsets = sorted({record.offset for side in excerpt.sides if side.batch for record in side.batch.records})
+    wrong = wrong_offsets(excerpt)
+    if not wrong and not any(_silent(side) for side in excerpt.sides):
+        wrong = [excerpt.offset]
+    offsets = offsets or [excerpt.offset]
+    rows = [_record_row(excerpt, offset, offset in wrong, offsets) for offset in offsets]
+    return tag("table", heads(excerpt, "offset"), tag("tbody", *rows), class_="records")
 
 
-def left_out(exhibit: Exhibit) -> Safe:
+def left_out(excerpt: Excerpt) -> Safe:
     """How many records of the batch stand before and behind the ones that are shown, or nothing."""
-    side = next((side for side in exhibit.sides if side.batch is not None and side.batch.records), None)
+    side = next((side for side in excerpt.sides if side.batch is not None and side.batch.records), None)
     if side is None or side.batch is None:
         return Safe("")
     shown_offsets = [record.offset for record in side.batch.records]
@@ -72,32 +82,11 @@ def _span(first: int, last: int) -> str:
     return f"offset {first}" if first == last else f"offsets {first} to {last} ({last - first + 1:,} more)"
 
 
-def batch_words(side: Side, where: str = "") -> str:
-    """A batch as a noun: its records, where it is, its offsets; empty without one."""
-    if side.batch is None:
-        return ""
-    line = side.batch.line
-    place = f" (offsets {line.base_offset} to {line.last_offset})" if line.last_offset > line.base_offset else ""
-    return f"batch of {plural(side.batch.record_count, 'record')}{where}{place}"
-
-
-def wrong_offsets(exhibit: Exhibit) -> list[int]:
-    """Offsets whose record, as far as it is shown, is not the same on the accused replica and on the reference."""
-    accused, reference = exhibit.side(ACCUSED), exhibit.side(REFERENCE)
-    if accused is None or reference is None or accused.batch is None or reference.batch is None:
-        return []
-    mine = {record.offset: record.digest for record in accused.batch.records}
-    theirs = {record.offset: record.digest for record in reference.batch.records}
-    if not mine or not theirs:
-        return []
-    return sorted(offset for offset in mine | theirs if mine.get(offset) != theirs.get(offset))
-
-
-def _record_row(exhibit: Exhibit, offset: int, here: bool, offsets: list[int]) -> Safe:
+def _record_row(excerpt: Excerpt, offset: int, here: bool, offsets: list[int]) -> Safe:
     cells = [tag("th", f"{offset}", scope="row")]
-    for side in exhibit.sides:
+    for side in excerpt.sides:
         replica = f"replica {side.replica}"
-        counterpart = exhibit.counterpart(side)
+        counterpart = excerpt.counterpart(side)
         if _silent(side):
             if offset == offsets[0]:
                 cells.append(_silent_cell(side, len(offsets), replica))
@@ -108,7 +97,7 @@ def _record_row(exhibit: Exhibit, offset: int, here: bool, offsets: list[int]) -
         marked = differs and side.role != REFERENCE
         content = _record_cell(record, other if differs else None) if record is not None else _nothing(side)
         sign = tag("span", "≠ ", class_="sign", title="differs from the reference") if marked else Safe("")
-        same = "same" if side.role == OTHER and side.replica in exhibit.agreeing else None
+        same = "same" if side.role == OTHER and side.replica in excerpt.agreeing else None
         kind = "differs" if marked else "meant" if differs else same
         cells.append(tag("td", sign, content, class_=kind, data_replica=replica))
     return tag("tr", *cells, class_="here" if here else None)

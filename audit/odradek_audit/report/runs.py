@@ -8,11 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from odradek_audit.findings import Finding
-
-TOLD_TOGETHER = frozenset({"acknowledged-lost", "delivered-lost", "phantom", "failed-present", "duplicated"})
-MERGED = "told_together"
-"""The key in a merged finding's evidence: how many findings it stands for."""
+from odradek_audit.catalogue import CHECKS
+from odradek_audit.findings import MERGED, Finding
 
 
 def merge_runs(findings: Iterable[Finding]) -> list[Finding]:
@@ -21,7 +18,7 @@ def merge_runs(findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         last = merged[-1] if merged else None
         if last is not None and _follows(last, finding):
-            evidence = last.evidence | {MERGED: weight(last) + 1}
+            evidence = last.evidence | {MERGED: last.weight + 1}
             merged[-1] = replace(last, end_offset=finding.end_offset, evidence=evidence)
         else:
             merged.append(finding)
@@ -31,13 +28,8 @@ def merge_runs(findings: Iterable[Finding]) -> list[Finding]:
 def _follows(last: Finding, finding: Finding) -> bool:
     same = ("check", "topic", "partition", "replica", "other_replica")
     return (
-        finding.check in TOLD_TOGETHER
+        CHECKS[finding.check].told_in_runs
         and finding.offset == last.end_offset >= 0
         and all(getattr(last, name) == getattr(finding, name) for name in same)
         and last.evidence.get("held_by") == finding.evidence.get("held_by")
     )
-
-
-def weight(finding: Finding) -> int:
-    """How many findings stand behind one."""
-    return int(finding.evidence.get(MERGED, 1))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from odradek_audit.checks.facts import PartitionSummary, ReplicaSummary
 from odradek_audit.report.bounds import bound_origin
 from odradek_audit.report.guarantees import exceptions, rows_for
-from odradek_audit.report.markup import Safe, code, count, join, name, shown, size, tag
+from odradek_audit.report.markup import Safe, code, join, name, shown, size, tag
 from odradek_audit.report.model import Report
 from odradek_audit.report.words import HW, LEO
-from odradek_audit.words import plural
+from odradek_audit.results import PartitionSummary, ReplicaSummary
+from odradek_audit.words import count, plural
 
 SHOWN_NOTES = 40
 SHOWN_REASONS = 10
@@ -222,7 +222,7 @@ def _partition_rows(partition: PartitionSummary, findings: int) -> Safe:
             extent = f"offsets {partition.compared_from:,} to {partition.compared_to:,}"
             bound = tag("span", f"bound {partition.bound:,}: {bound_origin(partition)}", class_="origin")
             cells.append(tag("td", extent, bound, rowspan=span))
-        cells.append(tag("td", name(replica.replica), " ★" if replica.replica == partition.authority else ""))
+        cells.append(tag("td", name(replica.replica), " ★" if replica.replica == partition.reference_replica else ""))
         cells.extend(tag("td", value, class_="n") for value in _numbers(replica))
         rows.append(tag("tr", *cells))
     return tag("tbody", *rows)

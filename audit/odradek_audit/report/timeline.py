@@ -12,10 +12,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from odradek_audit.checks.facts import PartitionSummary, ReplicaSummary
 from odradek_audit.findings import Finding
 from odradek_audit.report.bounds import bound_origin
-from odradek_audit.report.markup import Safe, plain, tag
+from odradek_audit.report.markup import Safe, tag
+from odradek_audit.results import PartitionSummary, ReplicaSummary
+from odradek_audit.words import plain
 
 BAR = 22
 SHOWN_BANDS = 40
@@ -143,7 +144,7 @@ def _bands(replica: ReplicaSummary) -> list[tuple[int, int, int]]:
 def _lane(
     partition: PartitionSummary, replica: ReplicaSummary, scale: _Scale, top: int, taken: Sequence[float]
 ) -> Safe:
-    parts = _lane_name(replica, replica.replica == partition.authority, scale.room, top)
+    parts = _lane_name(replica, replica.replica == partition.reference_replica, scale.room, top)
     for epoch, start, end in _bands(replica):
         left, right = scale.x(start), scale.x(end)
         width = round(max(right - left, 1.5), 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_audit.findings import CHECKS
+from odradek_audit.catalogue import CHECKS
 from odradek_audit.report.markup import Safe, join, tag
 from odradek_audit.report.model import Report
 
@@ -40,7 +40,7 @@ def words(report: Report) -> Safe:
     """A list of terms: those of every page, the checks with a finding, and settings where they are shown."""
     entries = [*_ALWAYS]
     found = dict.fromkeys(finding.check for finding in report.findings)
-    entries += [(check, f"a check: {CHECKS[check].title}.") for check in found if check in CHECKS]
+    entries += [(check, f"a check: {CHECKS[check].title}.") for check in found]
     entries += _SETTINGS if report.configuration else ()
     entries.append(_ENGINE)
     listed = (join([tag("dt", term), tag("dd", meaning)]) for term, meaning in entries)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from odradek import Consumer, OdradekError
-from odradek_audit.history import Event
+from odradek_audit.inputs.history import Event
 from odradek_broker.local.cluster import ClusterError
 from odradek_proto.topics import TopicPartition
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from odradek_audit.history import ACK, ERROR, SEND, Event
+from odradek_audit.inputs.history import ACK, ERROR, SEND, Event
 
 SHOWN = 20  # examples of one anomaly that are kept; the count is always whole
 

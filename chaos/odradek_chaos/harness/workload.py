@@ -2,7 +2,7 @@
 
 A value says who wrote it and as which one to its partition (`w1/2/417`), so that a reader can tell what was
 lost, duplicated or reordered. The ledger writes each event down before the act that it speaks of (`send`) or as soon
-as it is known (`ack`, `error`), in the format of `odradek_audit.history`.
+as it is known (`ack`, `error`), in the format of `odradek_audit.inputs.history`.
 
 The same code runs in every world: it knows only the client and the clock port.
 """
@@ -19,7 +19,7 @@ from typing import TextIO
 from odradek import Producer
 from odradek.delivery import Delivery
 from odradek.errors import OdradekError
-from odradek_audit.history import ACK, DELIVER, ERROR, SEND, Event, encode_event
+from odradek_audit.inputs.history import ACK, DELIVER, ERROR, SEND, Event, encode_event
 from odradek_proto.transport.ports import Clock
 
 Acks = str | int

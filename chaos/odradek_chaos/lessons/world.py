@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odradek_audit.history import ACK, DELIVER, SEND, Event
+from odradek_audit.inputs.history import ACK, DELIVER, SEND, Event
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrAnswer, TruncationMode

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from odradek_audit.findings import CHECKS
+from odradek_audit.catalogue import CHECKS
 
 from odradek_chaos.worlds.simulated.checks.catalogue import CLASSES
 

@@ -9,7 +9,8 @@ from odradek_chaos.worlds.simulated.disk.inodes import Directory, Inode
 
 
 class ClusterDisk:
-    """`odradek_audit.disk.Disk` over simulated disks. It sees what a reader sees now, without injected faults."""
+    """`odradek_audit.inputs.disk.Disk` over simulated disks. It sees what a reader sees now, without injected
+    faults."""
 
     def __init__(self, machines: Mapping[str, SimDisk]) -> None:
         self.machines = machines

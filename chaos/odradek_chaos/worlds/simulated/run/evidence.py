@@ -5,8 +5,8 @@ Nothing happens any more when this is judged: writers have ended, faults are ove
 
 from __future__ import annotations
 
-from odradek_audit.history import DELIVER, History
-from odradek_audit.local import audit_disk
+from odradek_audit.engine.local import audit_disk
+from odradek_audit.inputs.history import DELIVER, History
 
 from odradek_chaos.harness.verify import verify
 from odradek_chaos.worlds.simulated.checks.at_rest import logs_at_rest

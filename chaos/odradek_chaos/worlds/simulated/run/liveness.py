@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_audit.history import ERROR
+from odradek_audit.inputs.history import ERROR
 
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world.quiescence import undecided

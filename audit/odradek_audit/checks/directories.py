@@ -1,0 +1,200 @@
+"""Partitions of which a replica has no directory: `checkpoint-order` where its own checkpoint counted records of them.
+
+`replication-offset-checkpoint` names the partitions that a broker hosts. Whoever deletes a replica in peace, because
+its topic went or because it was reassigned, leaves the entry out when the file is written next, after seconds or at the
+stop. So after a clean stop an entry without a directory is a loss; a broker that was killed, or runs, may have a stale
+one: that is a note. Where no replica has a directory of the topic, it is gone, and only a history can tell a deletion
+from a loss (`acknowledged-lost`). Of a topic that lives no partition can be deleted: one that nobody has any more is
+judged by the same rule.
+
+`identity-mismatch` of whole log directories (A8): do they belong to one cluster, and is each another broker's? A node
+id or directory id that two directories name is a copy of one of them, or a `meta.properties` in the wrong place. Blamed
+is the replica whose own name is not its node id, where replicas are named by node ids; else the later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from odradek_proto.formats import META_PROPERTIES, REPLICATION_OFFSET_CHECKPOINT, MetaProperties
+from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition
+
+from odradek_audit.catalogue import CHECKPOINT_ORDER, IDENTITY_MISMATCH
+from odradek_audit.checks.checkpoints import odd_ones
+from odradek_audit.findings import Finding, Note
+from odradek_audit.inputs.layout import METADATA_TOPIC, SET_ASIDE_SUFFIXES, Layout, LogDirectory
+from odradek_audit.words import plural
+
+NO_DIRECTORY, NO_TOPIC, LINKED, COUNTED = "no-directory", "no-topic", "linked", "counted-without-directory"
+NAMED = 5
+"""Partitions that one note names."""
+
+
+def check_missing(layout: Layout) -> tuple[list[Finding], list[Note]]:
+    """Records that a replica has counted and of which it has no directory: findings after a clean stop, else notes.
+
+    Looks at the topics of the layout alone, so at none that was left out, and at none that every replica lacks.
+    """
+    findings: list[Finding] = []
+    notes: list[Note] = []
+    present = {TopicPartition(each.topic, each.partition) for each in layout.partitions}
+    for partition in sorted(present | _vanished(layout, present)):
+        nowhere = partition not in present
+        given_up = layout.has_aside(partition, SET_ASIDE_SUFFIXES if nowhere else (DELETED_PARTITION_SUFFIX,))
+        for directory in layout.directories.values():
+            if not _has_counted(directory, partition):
+                continue
+            if directory.clean_shutdown and not given_up:
+                findings.append(_finding(directory, partition, nowhere=nowhere))
+            else:
+                notes.append(_note(directory, partition, nowhere=nowhere, given_up=given_up))
+    return findings, notes
+
+
+def _vanished(layout: Layout, present: set[TopicPartition]) -> set[TopicPartition]:
+    """Partitions without a directory anywhere that checkpoints name, of topics of which there are others."""
+    living = {partition.topic for partition in present}
+    named = {partition for directory in layout.directories.values() for partition in directory.high_watermarks}
+    return {partition for partition in named - present if partition.topic in living}
+
+
+def absent_partitions(layout: Layout) -> list[Note]:
+    """A note for each replica that lacks directories of partitions which another one has."""
+    places = [TopicPartition(each.topic, each.partition) for each in layout.partitions]
+    notes = []
+    for name, directory in layout.directories.items():
+        absent = [place for place in places if place not in directory.partitions and place not in directory.linked]
+        if absent:
+            partitions = plural(len(absent), "partition")
+            sentence = f"replica {name} has no directory of {partitions}, compared without it: {listed(absent)}"
+            notes.append(Note(NO_DIRECTORY, "", -1, name, sentence))
+    return notes
+
+
+def linked_partitions(layout: Layout, topics: Iterable[str] | None) -> list[Note]:
+    """A note for each partition behind a symbolic link; where no replica was read, nothing of it was compared."""
+    present = {TopicPartition(each.topic, each.partition) for each in layout.partitions}
+    wanted = None if topics is None else frozenset(topics)
+    notes = []
+    for name, directory in layout.directories.items():
+        for place in sorted(each for each in directory.linked if wanted is None or each.topic in wanted):
+            link = "a symbolic link in place of the directory, which the audit does not follow"
+            kind, result = (
+                (LINKED, "compared without it") if place in present else ("not-compared", "nothing was compared")
+            )
+            notes.append(
+                Note(kind, place.topic, place.partition, name, f"{place}: replica {name} has {link}: {result}")
+            )
+    return notes
+
+
+def absent_topics(layout: Layout, topics: Iterable[str]) -> list[Note]:
+    """A note for each topic that was asked for and of which no replica has a partition."""
+    present = {each.topic for each in layout.partitions}
+    present.update(each.topic for directory in layout.directories.values() for each in directory.linked)
+    said = "was asked for, and no replica that was read has a partition of it"
+    absent = [topic for topic in dict.fromkeys(topics) if topic not in present]
+    return [Note(NO_TOPIC, topic, -1, "", f"topic {topic} {said}") for topic in absent]
+
+
+def listed(places: Iterable[object]) -> str:
+    """The first of some partitions, and how many more there are."""
+    names = [str(place) for place in places]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _has_counted(directory: LogDirectory, partition: TopicPartition) -> bool:
+    """Whether a replica's checkpoint counts records, above its log start offset, of a partition that it has not."""
+    if partition in directory.partitions or partition in directory.linked or directory.has_aside(partition):
+        return False
+    if partition.topic == METADATA_TOPIC:
+        return False
+    return directory.high_watermarks.get(partition, 0) > _log_start(directory, partition)
+
+
+def _log_start(directory: LogDirectory, partition: TopicPartition) -> int:
+    return max(directory.log_starts.get(partition, 0), 0)
+
+
+def _said(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool) -> str:
+    others = ", nor has any other replica that was read, although its topic lives" if nowhere else ""
+    return (
+        f"{partition}: replica {directory.replica} has no directory of the partition{others}, and its "
+        f"{REPLICATION_OFFSET_CHECKPOINT} says the high watermark {directory.high_watermarks[partition]}"
+    )
+
+
+def _finding(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool) -> Finding:
+    evidence: dict[str, object] = {"no_directory": True, "claimed": directory.high_watermarks[partition]}
+    if nowhere:
+        evidence["nowhere"] = True
+    if partition in directory.recovery_points:
+        evidence["recovery_point"] = directory.recovery_points[partition]
+    return Finding(
+        CHECKPOINT_ORDER.name,
+        CHECKPOINT_ORDER.severity,
+        topic=partition.topic,
+        partition=partition.partition,
+        replica=directory.replica,
+        sentence=f"{_said(directory, partition, nowhere=nowhere)}: it stopped cleanly and has counted records that it "
+        "does not have",
+        offset=_log_start(directory, partition),
+        end_offset=directory.high_watermarks[partition],
+        file=REPLICATION_OFFSET_CHECKPOINT,
+        evidence=evidence,
+    )
+
+
+def _note(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool, given_up: bool) -> Note:
+    why = "it did not stop cleanly, so the entry may be stale"
+    if given_up:
+        why = "another broker has set its own aside" if nowhere else "another broker is deleting its own"
+    lost = "if it is a replica of the partition, the records are lost there"
+    if nowhere:
+        elsewhere = "the partition lies on brokers that were not read"
+        lost = f"unless the topic was deleted and made anew with fewer partitions, or {elsewhere}, the records are lost"
+    return Note(
+        COUNTED,
+        partition.topic,
+        partition.partition,
+        directory.replica,
+        f"{_said(directory, partition, nowhere=nowhere)}; {why}: {lost}",
+        _log_start(directory, partition),
+        directory.high_watermarks[partition],
+    )
+
+
+# --- Identity ---------------------------------------------------------------------------------------------------------
+
+
+def check_directories(metas: Mapping[str, MetaProperties | None]) -> list[Finding]:
+    """Findings over the `meta.properties` of all replicas, by replica name; they belong to no partition."""
+    known = {name: meta for name, meta in sorted(metas.items()) if meta is not None}
+    found = [
+        _identity_finding(replica, f"has the cluster id {value}, others have {usual}")
+        for replica, value, usual in odd_ones({name: meta.cluster_id for name, meta in known.items()})
+    ]
+    directories: dict[str, str] = {}
+    nodes: dict[int, str] = {}
+    for name in sorted(known, key=lambda name: (name != str(known[name].node_id), name)):
+        meta = known[name]
+        first = nodes.setdefault(meta.node_id, name)
+        twin = directories.setdefault(meta.directory_id, name) if meta.directory_id else name
+        if twin != name:
+            found.append(_identity_finding(name, f"has the directory id {meta.directory_id}, as replica {twin} has"))
+        elif first != name:
+            found.append(_identity_finding(name, f"has the node id {meta.node_id}, as replica {first} has"))
+    return found
+
+
+def _identity_finding(replica: str, what: str) -> Finding:
+    return Finding(
+        IDENTITY_MISMATCH.name,
+        IDENTITY_MISMATCH.severity,
+        topic="",
+        partition=-1,
+        replica=replica,
+        sentence=f"replica {replica} {what} ({META_PROPERTIES})",
+        file=META_PROPERTIES,
+    )

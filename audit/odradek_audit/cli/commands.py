@@ -1,0 +1,388 @@
+"""`odradek audit`: checks the log directories of a cluster's replicas against each other, and against what clients
+were told.
+
+Exit codes: 0 fine, 1 inconclusive or failed, 2 usage, 3 findings, 130 interrupted. Only this module knows typer; Spark
+is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek_audit.inputs.brokers import ADVICE, absent_brokers, brokers_at_work, brokers_file
+from odradek_audit.report import RESULT_FILES, Report
+from odradek_audit.words import plural
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from odradek_audit.cli.progress import ProgressBar
+    from odradek_audit.findings import Note
+    from odradek_audit.inputs.history import History
+
+app = typer.Typer(
+    name="audit",
+    help="Check replicas' log directories, of odradek or of Kafka, against each other and against a history.",
+    no_args_is_help=True,
+)
+
+EXIT_USAGE, EXIT_FAILED = 2, 1
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
+SHOWN_FINDINGS = 20
+MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn")
+SMALL_BYTES = 2 * 1024 * 1024 * 1024
+"""Below this the local engine has finished before Spark has started, so it is the default."""
+
+
+class Engine(StrEnum):
+    """What runs the checks."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+class Output(StrEnum):
+    """What is printed: for people, one JSON document, or one JSON object a finding."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+Histories = Annotated[
+    list[Path] | None,
+    typer.Option("--history", metavar="FILE", help="What clients were told, in JSON lines (docs/checks.md)."),
+]
+
+
+@app.callback()
+def audit() -> None:
+    """Check replicas' log directories, of odradek or of Kafka, against each other and against a history."""
+
+
+@app.command()
+def run(
+    replica: Annotated[
+        list[str] | None,
+        typer.Option("--replica", metavar="NAME=DIR", help="A broker's log directory; give it once for each replica."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="A cluster's data directory, with one directory for each broker.")
+    ] = None,
+    history: Histories = None,
+    engine: Annotated[Engine | None, typer.Option("--engine", help="Default: local up to 2 GiB, then spark.")] = None,
+    master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[*]",
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Processes of the local engine. Default: all cores.")
+    ] = None,
+    topics: Annotated[str | None, typer.Option("--topics", help="Only these, separated by commas.")] = None,
+    settled: Annotated[
+        bool, typer.Option("--settled", help="The cluster had time to recover: tails that wait for truncation count.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the findings, their numbers and report.html here.")
+    ] = None,
+    html: Annotated[bool, typer.Option("--html/--no-html", help="Write report.html into --out.")] = True,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting",
+            metavar="NAME=VALUE",
+            help="What the cluster ran with (acks, min.insync.replicas, odradek.fsync, unclean.leader.election.enable, "
+            "odradek.truncation.mode): the report says what was owed.",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
+    output: Annotated[Output, typer.Option("--output", help="What to print.")] = Output.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
+) -> None:
+    """Read copies of log directories and say, with evidence, where the replicas disagree.
+
+    Audit copies, or directories of stopped brokers: files that change while they are read contradict each other. Where
+    a broker holds the lock of its directory, a line on standard error and a note (in-use) say so.
+    Exit code 0: fine, 1: inconclusive (too little was compared), 2: usage, 3: findings, 130: interrupted.
+    """
+    from rich.console import Console
+
+    from odradek_audit.cli.progress import progress_bar
+
+    console, shown = Console(stderr=True), Output.JSON if as_json else output
+    replicas = _replicas(replica or [], data)
+    _check_out(out, overwrite, replicas, data)
+    configuration = _settings(setting or [])
+    wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
+    chosen = _chosen_engine(engine, master, replicas, wanted)
+    events = _history(history or [])
+    at_work = _brokers_at_work(replicas)
+    try:
+        with progress_bar(console, shown=shown is Output.TABLE) as bar:
+            if chosen is Engine.SPARK:
+                report = _run_spark(console, bar, replicas, events, wanted, settled, master, out)
+            else:
+                report = _run_local(bar, replicas, events, wanted, settled, jobs)
+    except KeyboardInterrupt:
+        _stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
+    report.notes = [*at_work, *(absent_brokers(data, replicas) if data is not None else []), *report.notes]
+    report.configuration = configuration
+    report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    if out is not None:
+        _write(report, out, html=html, parquet=chosen is Engine.LOCAL)
+    _print(report, shown, out)
+    raise typer.Exit(report.exit_code)
+
+
+def _write(report: Report, out: Path, *, html: bool, parquet: bool) -> None:
+    from odradek_audit.report.files import write_report
+
+    try:
+        write_report(report, out, html=html, parquet=parquet)
+    except OSError as error:
+        _stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
+
+
+def _stop(message: str, code: int = EXIT_USAGE) -> None:
+    typer.echo(f"odradek audit: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def _replicas(entries: Sequence[str], data: Path | None) -> dict[str, Path]:
+    from odradek_audit.inputs.disk import LocalDisk
+    from odradek_audit.inputs.layout import find_log_directories, parse_replicas
+
+    found: dict[str, str] = {}
+    if bool(entries) == (data is not None):
+        _stop("give either --replica NAME=DIR for each replica, or --data DIR for a whole cluster")
+    if data is not None:
+        try:
+            found = find_log_directories(LocalDisk(), str(data))
+        except OSError as error:
+            inside = f"{error.filename}: " if error.filename not in (None, str(data)) else ""
+            _stop(f"--data {data}: {inside}{error.strerror or error}")
+        if not found:
+            _stop(f"--data {data}: no directory in it is a broker's log directory (none has meta.properties)")
+    try:
+        found = found or parse_replicas(entries)
+    except ValueError as error:
+        _stop(f"--replica: {error}")
+    for name, path in found.items():
+        if not Path(path).is_dir():
+            _stop(f"replica {name}: {path} is no directory")
+        if "," in path or "=" in path:
+            _stop(f"replica {name}: a directory's path with ',' or '=' cannot be passed to Spark: {path}")
+    return {name: Path(path).resolve() for name, path in found.items()}
+
+
+def _brokers_at_work(replicas: dict[str, Path]) -> list[Note]:
+    """Say now who is writing where the audit will read; the notes belong into its result."""
+    notes = brokers_at_work(replicas)
+    if notes:
+        names = ", ".join(note.replica for note in notes)
+        typer.echo(f"odradek audit: running brokers use what is audited (replicas {names}): {ADVICE}", err=True)
+    return notes
+
+
+def _check_out(out: Path | None, overwrite: bool, replicas: dict[str, Path], data: Path | None) -> None:
+    """An audit writes nothing into its evidence, nor into another cluster's data, also not with --overwrite."""
+    if out is None:
+        return
+    place = out.resolve()
+    for evidence in replicas.values():
+        if place.is_relative_to(evidence):
+            _stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")
+    if data is not None and place == data.resolve():
+        _stop(f"--out {out} is what is audited; choose a directory of its own")
+    if (file := brokers_file(place)) is not None:
+        _stop(f"--out {out} is no place for results: brokers keep their data there ({file}); choose another directory")
+    if overwrite:
+        return
+    present = [name for name in RESULT_FILES if (out / name).exists()]
+    if present:
+        _stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
+
+
+def _settings(entries: Sequence[str]) -> dict[str, str]:
+    from odradek_audit.report.guarantees import parse_settings
+
+    try:
+        return parse_settings(entries)
+    except ValueError as error:
+        _stop(f"--setting {error}")
+    raise AssertionError("unreachable: _stop raises")
+
+
+def _history(paths: Sequence[Path]) -> History | None:
+    """One file: findings name its lines. Those of several clients may follow each other in it."""
+    from odradek_audit.inputs.history import CorruptHistory, History
+
+    if not paths:
+        return None
+    if len(paths) > 1:
+        given = shlex.join(map(str, paths))
+        _stop(
+            f"--history was given {len(paths)} times, and one file is read: `cat {given} > all.jsonl` makes one of them"
+        )
+    path = paths[0]
+    try:
+        return History.read(path)
+    except OSError as error:
+        _stop(f"--history {path}: {error.strerror or error}")
+    except CorruptHistory as error:
+        _stop(f"--history {path}: line {error.line}: {error.reason}")
+    return None
+
+
+def _chosen_engine(given: Engine | None, master: str, replicas: dict[str, Path], topics: list[str] | None) -> Engine:
+    """The engine that was given, or the one for this much data; with Spark, a master that can be one."""
+    chosen = given if given is not None else _default_engine(replicas, topics)
+    if chosen is Engine.SPARK and not MASTER.fullmatch(master):
+        _stop(f"--master {master}: give local, local[N], local[*], spark://HOST:PORT, yarn or k8s://ADDRESS")
+    return chosen
+
+
+def _default_engine(replicas: dict[str, Path], topics: list[str] | None) -> Engine:
+    from odradek_audit.engine.local import layout_bytes
+    from odradek_audit.inputs.disk import LocalDisk
+    from odradek_audit.inputs.layout import read_layout
+
+    size = layout_bytes(read_layout(LocalDisk(), {name: str(path) for name, path in replicas.items()}, topics))
+    return Engine.LOCAL if size <= SMALL_BYTES else Engine.SPARK
+
+
+def _run_local(
+    bar: ProgressBar,
+    replicas: dict[str, Path],
+    history: History | None,
+    topics: list[str] | None,
+    settled: bool,
+    jobs: int | None,
+) -> Report:
+    from odradek_audit.engine import local
+
+    return local.audit(replicas, history=history, topics=topics, settled=settled, progress=bar.show, jobs=jobs)
+
+
+def _run_spark(
+    console: Console,
+    bar: ProgressBar,
+    replicas: dict[str, Path],
+    history: History | None,
+    topics: list[str] | None,
+    settled: bool,
+    master: str,
+    out: Path | None,
+) -> Report:
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        _stop(
+            f"the Spark engine needs {' and '.join(missing)}: pip install 'odradek[audit]' (or use --engine "
+            "local, which "
+            "reports the same findings)"
+        )
+    from odradek_audit.spark import engine as spark
+    from odradek_audit.spark import launch
+    from odradek_audit.spark.java import NoJava, find_java
+
+    try:
+        java = find_java()
+    except NoJava as error:
+        _stop(str(error))
+    console.print(f"Spark runs on Java {java.version}, {java.source}", highlight=False)
+    try:
+        bar.say("starting Spark")
+        with launch.spark_session(master, java) as session:
+            report = spark.audit(session, replicas, history=history, topics=topics, settled=settled, progress=bar.show)
+            if out is not None:
+                spark.write_findings(session, report, out)
+            return report
+    except launch.SparkFailed as error:
+        _stop(str(error), EXIT_FAILED)
+    raise AssertionError("unreachable: _stop raises")
+
+
+def _print(report: Report, output: Output, out: Path | None) -> None:
+    if output is Output.JSON:
+        document = report.summary() | {"finding_list": [json.loads(finding.to_json()) for finding in report.findings]}
+        sys.stdout.write(json.dumps(document, ensure_ascii=True, indent=2) + "\n")
+    elif output is Output.JSONL:
+        sys.stdout.write("".join(finding.to_json() + "\n" for finding in report.findings))
+    else:
+        _print_table(report, out)
+
+
+def _print_table(report: Report, out: Path | None) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from odradek_audit.report.losses import loss_sentences
+
+    console = Console(highlight=False)
+    for sentence in loss_sentences(report.losses, len(report.replicas)):
+        console.print(f"[bold red]LOST[/]: {escape(sentence)}", soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    for title in ("partition", "replica", "log start", "HW", "LEO", "epoch", "batches", "records"):
+        table.add_column(title, justify="left" if title in ("partition", "replica") else "right", no_wrap=True)
+    for partition in report.partitions:
+        for replica in partition.replicas:
+            mark = "-" if replica.high_watermark is None else str(replica.high_watermark)
+            table.add_row(
+                f"{partition.topic}-{partition.partition}",
+                replica.replica + ("*" if replica.replica == partition.reference_replica else ""),
+                str(replica.log_start),
+                mark,
+                str(replica.log_end),
+                str(replica.last_epoch),
+                str(replica.batches),
+                str(replica.records),
+            )
+        for name in partition.unread:
+            table.add_row(f"{partition.topic}-{partition.partition}", name, *"??????")
+    console.print(table)
+    console.print("* the log that the others are compared with: newest epoch, then longest\n")
+    for note in report.notes[:SHOWN_FINDINGS]:
+        console.print(f"note: {escape(note.sentence)}", soft_wrap=True)
+    for finding in report.findings[:SHOWN_FINDINGS]:
+        console.print(f"[bold red]{finding.check}[/]: {escape(finding.sentence)}", soft_wrap=True)
+    if len(report.findings) > SHOWN_FINDINGS:
+        console.print(
+            f"... and {len(report.findings) - SHOWN_FINDINGS} more" + ("" if out else " (--out DIR keeps them all)")
+        )
+    for reason in report.inconclusive:
+        console.print(f"[yellow]inconclusive[/]: {escape(reason)}", soft_wrap=True)
+    console.print(
+        f"[bold]{_verdict(report)}[/] {plural(report.compared_records, 'record')} in "
+        f"{plural(report.compared_batches, 'batch', 'batches')} "
+        f"{'was' if report.compared_records == 1 else 'were'} compared "
+        f"({report.read_bytes / 1e6:.1f} MB read, engine {report.engine}, {report.seconds:.1f} s)",
+        soft_wrap=True,
+    )
+
+
+def _verdict(report: Report) -> str:
+    from odradek_audit.report.headlines import compared_on
+    from odradek_audit.report.losses import lost_records
+
+    lost = lost_records(report.losses)
+    if report.findings:
+        found = f"{plural(len(report.findings), 'finding')}."
+        return f"{found} {_gone(lost, 'every replica that was read')}." if lost else found
+    if report.inconclusive:
+        return "Inconclusive."
+    where = f" where they were compared, on {compared_on(report)}" if report.absent else ""
+    agree = f"The replicas agree{where}"
+    return f"{agree}, and {_gone(lost, 'every one of them')}." if lost else f"{agree}."
+
+
+def _gone(lost: int, whence: str) -> str:
+    return f"{plural(lost, 'acknowledged record is', 'acknowledged records are')} gone from {whence}"

@@ -1,0 +1,192 @@
+"""The local engine: the audit in plain Python, in this process or in several.
+
+`audit` reads directories of this machine, in two passes; `audit_disk` reads any disk and looks at every batch of every
+partition at once, so that the simulated world runs the same checks over its simulated disks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek_audit.engine.partition import HistoryOfPartition, check_partition
+from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
+from odradek_audit.engine.proof import PartProof, PartTask, prove_part
+from odradek_audit.engine.two_passes import Passes
+from odradek_audit.engine.workers import Run, processors, workers
+from odradek_audit.inputs.disk import Disk, LocalDisk, join
+from odradek_audit.inputs.facts import BatchFacts, BatchTable, PartitionInputs, ReplicaInputs
+from odradek_audit.inputs.history import History
+from odradek_audit.inputs.layout import METADATA_TOPIC, Layout, read_layout, reader_of
+from odradek_audit.inputs.scan import SegmentPart, scan_part, unread_part
+from odradek_audit.report import Report, finish
+from odradek_audit.results import PartitionResult
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an audit is: bytes of log read, of all that there are, and the partition at hand."""
+
+    done_bytes: int
+    total_bytes: int
+    partition: str
+
+
+ProgressCallback = Callable[[Progress], None]
+WORTH_PROCESSES = 64 * 1024 * 1024
+"""Below this one process has finished before others have begun."""
+
+
+def audit(
+    replicas: Mapping[str, Path],
+    *,
+    history: History | Path | None = None,
+    topics: Iterable[str] | None = None,
+    settled: bool = False,
+    progress: ProgressCallback | None = None,
+    jobs: int | None = 1,
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
+) -> Report:
+    """Audit log directories of this machine, by replica name.
+
+    `history` is what clients wrote down (`odradek_audit.inputs.history`); `topics` limits the audit; `settled` says
+    that the cluster had time to truncate what must be truncated; `jobs` is how many processes read: one is this one,
+    None as many as there are processors where that is worth it. Raises `CorruptHistory`, and `OSError` for a history
+    that cannot be read. A `KeyboardInterrupt` ends the processes that it started.
+    """
+    started = time.monotonic()
+    disk = LocalDisk()
+    events = History.read(history) if isinstance(history, Path) else history
+    wanted = None if topics is None else list(topics)
+    layout = read_layout(disk, {name: str(path) for name, path in replicas.items()}, wanted)
+    passes = Passes(
+        disk,
+        {(partition.topic, partition.partition): partition for partition in layout.partitions},
+        {(partition.topic, partition.partition): history_of(events, partition) for partition in layout.partitions},
+    )
+    total = layout_bytes(layout)
+    if jobs is None:
+        jobs = processors() if total > WORTH_PROCESSES else 1
+    with workers(jobs) as run:
+        results = _two_passes(passes, run, _Meter(total, progress), settled, split_bytes)
+    report = finish("local", layout, results, events, wanted, 0.0)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _two_passes(passes: Passes, run: Run, meter: _Meter, settled: bool, split_bytes: int) -> list[PartitionResult]:
+    groups = list(in_groups(part_tasks(passes.disk, passes.tried, split_bytes), split_bytes))
+    for proofs in run(prove_group, groups):
+        passes.add(proofs)
+        meter.add(sum(task.size for task, _ in proofs), proofs[-1][0].topic)
+    results, unproven = passes.conclude()
+    meter.total += sum(partition_bytes(passes.partitions[key]) for key in unproven if passes.histories[key] is None)
+    tasks = [(partition, passes.histories[key], settled) for key, partition in unproven.items()]
+    for result in run(check_closely, tasks):
+        key = (result.summary.topic, result.summary.partition)
+        results[key] = result
+        meter.add(partition_bytes(unproven[key]), result.summary.topic)
+    meter.end()
+    return list(results.values())
+
+
+def prove_group(group: Sequence[PartTask]) -> list[tuple[PartTask, PartProof]]:
+    """The first pass over some parts; runs in a worker."""
+    disk = LocalDisk()
+    return [(task, prove_part(disk, task)) for task in group]
+
+
+def check_closely(task: tuple[PartitionInputs, HistoryOfPartition | None, bool]) -> PartitionResult:
+    """The second pass over one partition; runs in a worker."""
+    partition, history, settled = task
+    disk = LocalDisk()
+    tables = {name: BatchTable(scan_replica(disk, inputs)) for name, inputs in partition.replicas.items()}
+    return check_partition(partition, tables, reader_of(disk, partition), history=history, settled=settled)
+
+
+class _Meter:
+    """Counts the bytes that are done and tells whoever wants to know."""
+
+    def __init__(self, total: int, progress: ProgressCallback | None) -> None:
+        self.total = total
+        self.done = 0
+        self.progress = progress
+
+    def add(self, size: int, name: str) -> None:
+        self.done = min(self.done + size, self.total)
+        if self.progress is not None:
+            self.progress(Progress(self.done, self.total, name))
+
+    def end(self) -> None:
+        self.add(self.total - self.done, "")
+
+
+def audit_disk(
+    disk: Disk,
+    replicas: Mapping[str, str],
+    *,
+    history: History | None = None,
+    topics: Iterable[str] | None = None,
+    settled: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Report:
+    """The same over any disk; looks at no clock."""
+    wanted = None if topics is None else list(topics)
+    layout = read_layout(disk, replicas, wanted)
+    results = list(_results(disk, layout, history, settled, progress))
+    return finish("local", layout, results, history, wanted, 0.0)
+
+
+def _results(
+    disk: Disk, layout: Layout, history: History | None, settled: bool, progress: ProgressCallback | None
+) -> Iterator[PartitionResult]:
+    total = layout_bytes(layout)
+    done = 0
+    for partition in layout.partitions:
+        tables: dict[str, BatchTable] = {}
+        for name, inputs in partition.replicas.items():
+            if progress is not None:
+                progress(Progress(done, total, partition.name))
+            tables[name] = BatchTable(scan_replica(disk, inputs))
+            done += sum(segment.size for segment in inputs.segments)
+        yield check_partition(
+            partition,
+            tables,
+            reader_of(disk, partition),
+            history=history_of(history, partition),
+            settled=settled,
+        )
+    if progress is not None:
+        progress(Progress(total, total, ""))
+
+
+def scan_replica(disk: Disk, inputs: ReplicaInputs) -> Iterator[BatchFacts]:
+    """All batches of a replica, segment by segment. A segment that cannot be read is unreadable bytes."""
+    for segment in inputs.segments:
+        path = join(inputs.directory, f"{segment.stem}.log")
+        part = SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)
+        try:
+            yield from scan_part(disk, part)
+        except OSError as error:
+            yield unread_part(part, error)
+
+
+def layout_bytes(layout: Layout) -> int:
+    """Bytes of all segments of all replicas."""
+    return sum(partition_bytes(partition) for partition in layout.partitions)
+
+
+def partition_bytes(partition: PartitionInputs) -> int:
+    """Bytes of all segments of a partition's replicas."""
+    return sum(segment.size for inputs in partition.replicas.values() for segment in inputs.segments)
+
+
+def history_of(history: History | None, partition: PartitionInputs) -> HistoryOfPartition | None:
+    """The part of a history that concerns one partition; None for the metadata log and for topics that it does not
+    name."""
+    if history is None or partition.topic == METADATA_TOPIC or partition.topic not in history.topics:
+        return None
+    events = history.of(partition.topic, partition.partition)
+    return HistoryOfPartition(events, history.sent_to(partition.topic, partition.partition))

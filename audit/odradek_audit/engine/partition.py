@@ -1,0 +1,187 @@
+"""All checks of one partition, in one pure function: both engines and the simulated world call this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from odradek_audit.catalogue import CHECKS
+from odradek_audit.checks.against_history import check_history
+from odradek_audit.checks.agreement import check_agreement
+from odradek_audit.checks.checkpoints import check_checkpoints, check_files, check_identity
+from odradek_audit.checks.epochs import check_epoch_cache, epochs_of_log
+from odradek_audit.checks.indexes import check_indexes
+from odradek_audit.checks.producers import check_sequences
+from odradek_audit.checks.references import damaged_replicas
+from odradek_audit.checks.snapshots import check_snapshots
+from odradek_audit.checks.structure import check_structure
+from odradek_audit.checks.transactions import check_transactions
+from odradek_audit.checks.unread import without_unread
+from odradek_audit.evidence.excerpts import attach_excerpts
+from odradek_audit.evidence.folding import fold
+from odradek_audit.findings import FindingSink, sorted_findings
+from odradek_audit.inputs.facts import (
+    BatchTable,
+    Bounds,
+    PartitionInputs,
+    ReplicaInputs,
+    SegmentReader,
+    choose_reference_replica,
+    log_end_offset,
+)
+from odradek_audit.inputs.history import PartitionHistory
+from odradek_audit.results import SHOWN_EPOCHS, Loss, PartitionResult, PartitionSummary, ReplicaSummary
+
+
+@dataclass(frozen=True)
+class HistoryOfPartition:
+    """The history's events of one partition, and how often each value was sent where it could reach it."""
+
+    events: PartitionHistory
+    sent: Mapping[bytes, int]
+
+
+def check_partition(
+    partition: PartitionInputs,
+    tables: Mapping[str, BatchTable],
+    reader: SegmentReader,
+    *,
+    history: HistoryOfPartition | None = None,
+    settled: bool = False,
+) -> PartitionResult:
+    """Run every check over one partition.
+
+    `tables` holds the batches of each replica of `partition.replicas`. `reader` gives bytes again: for indexes, for the
+    first record that differs and, with a history, for the reference replica's records. `settled` says that the cluster
+    had time to truncate what must be truncated. Raises nothing because of what the bytes say; an `OSError` becomes a
+    note.
+    """
+    sink = FindingSink(partition.topic, partition.partition)
+    for name in sorted(partition.replicas):
+        check_files(partition.replicas[name], sink)
+    partition, unread = without_unread(partition, tables, sink)
+    if not partition.replicas:
+        return _nothing_read(partition, unread, sink)
+    for name in sorted(partition.replicas):
+        check_checkpoints(partition.replicas[name], tables[name], sink)
+    given, partition = partition, _believed(partition, tables)
+    for name in sorted(partition.replicas):
+        _check_replica(partition, partition.replicas[name], tables[name], reader, sink)
+    check_identity(partition, sink)
+    reference_replica = reference_replica_of(partition, tables, damaged_replicas(sink))
+    bounds = Bounds(history.events.acknowledged_end, history.events.delivered_end) if history else Bounds()
+    bound = bound_of(partition, bounds)
+    compared = check_agreement(partition, tables, reference_replica, bound, reader, sink, settled=settled)
+    checked: dict[str, int] = {}
+    losses: list[Loss] = []
+    if history is not None:
+        try:
+            checked, losses = check_history(
+                partition, tables, reference_replica, history.events, history.sent, reader, sink, given=given
+            )
+        except OSError as error:
+            sink.note("not-compared", reference_replica, f"the history was not compared: {error}")
+    if len(partition.replicas) < 2 and not unread:
+        sink.note(
+            "one-replica", reference_replica, f"only replica {reference_replica} was given, so nothing was compared"
+        )
+    summary = PartitionSummary(
+        topic=partition.topic,
+        partition=partition.partition,
+        bound=bound,
+        compared_from=min((entry.start for entry in compared), default=0),
+        compared_to=max((entry.end for entry in compared), default=0),
+        compared_batches=sum(entry.batches for entry in compared),
+        compared_records=sum(entry.records for entry in compared),
+        reference_replica=reference_replica,
+        replicas=[summary_of(given.replicas[name], tables[name]) for name in sorted(given.replicas)],
+        history=checked,
+        suppressed=dict(sorted(sink.suppressed.items())),
+        losses=losses,
+        unread=unread,
+    )
+    findings = attach_excerpts(partition, tables, reader, sorted_findings(fold(sink.findings)), reference_replica)
+    return PartitionResult([CHECKS[finding.check].explained(finding) for finding in findings], sink.notes, summary)
+
+
+def _nothing_read(partition: PartitionInputs, unread: list[str], sink: FindingSink) -> PartitionResult:
+    """The result where no replica's log can be read."""
+    summary = PartitionSummary(partition.topic, partition.partition, 0, 0, 0, 0, 0, "", unread=unread)
+    return PartitionResult(
+        [CHECKS[finding.check].explained(finding) for finding in sorted_findings(sink.findings)], sink.notes, summary
+    )
+
+
+def _check_replica(
+    partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink
+) -> None:
+    check_structure(partition, inputs, table, sink)
+    check_epoch_cache(inputs, table, sink)
+    check_indexes(inputs, table, reader, sink)
+    check_transactions(inputs, table, reader, sink)
+    if not partition.compacted and not inputs.cleaned_to:
+        check_sequences(inputs, table, sink)
+        check_snapshots(inputs, table, reader, sink)
+
+
+def _believed(partition: PartitionInputs, tables: Mapping[str, BatchTable]) -> PartitionInputs:
+    """Without checkpoints that cannot be true: they are a finding, and what is compared must not hang on them."""
+    replicas = dict(partition.replicas)
+    for name, inputs in partition.replicas.items():
+        log_end = log_end_offset(inputs, tables[name])
+        if (inputs.log_start_checkpoint or 0) > log_end:
+            inputs = replace(inputs, log_start_checkpoint=None)
+        if (inputs.high_watermark or 0) > log_end:
+            inputs = replace(inputs, high_watermark=log_end)
+        replicas[name] = inputs
+    return replace(partition, replicas=replicas)
+
+
+def reference_replica_of(partition: PartitionInputs, tables: Mapping[str, BatchTable], damaged: frozenset[str]) -> str:
+    return choose_reference_replica(
+        [
+            (
+                name,
+                _newest_epoch(partition.replicas[name], tables[name]),
+                log_end_offset(partition.replicas[name], tables[name]),
+            )
+            for name in sorted(partition.replicas)
+        ],
+        damaged,
+    )
+
+
+def _newest_epoch(inputs: ReplicaInputs, table: BatchTable) -> int:
+    """The newest epoch that a replica knows: its last batch's, or an entry of its epoch file at the end of its log.
+
+    Entries that contradict the log do not count: a damaged file must not make its replica the one to follow.
+    """
+    in_log = max(table.epoch, default=-1)
+    log_end = log_end_offset(inputs, table)
+    at_end = [entry.epoch for entry in inputs.epochs or () if entry.start_offset == log_end]
+    return max([in_log, *at_end])
+
+
+def bound_of(partition: PartitionInputs, bounds: Bounds) -> int:
+    """Below which offset the replicas owe each other equality."""
+    marks = [entry.high_watermark or 0 for entry in partition.replicas.values()]
+    return max([*marks, bounds.acknowledged_end, bounds.delivered_end])
+
+
+def summary_of(inputs: ReplicaInputs, table: BatchTable) -> ReplicaSummary:
+    """What was read of one replica."""
+    return ReplicaSummary(
+        replica=inputs.replica,
+        log_start=inputs.log_start,
+        log_end=log_end_offset(inputs, table),
+        high_watermark=inputs.high_watermark,
+        recovery_point=inputs.recovery_point,
+        last_epoch=table.epoch[-1] if len(table) else -1,
+        batches=len(table),
+        records=table.records(),
+        bytes=sum(table.size),
+        segments=len(inputs.segments),
+        unread_bytes=sum(problem.facts.size for problem in table.problems),
+        epochs=[list(entry) for entry in epochs_of_log(table, inputs.log_start)[-SHOWN_EPOCHS:]],
+        epoch_file=None if inputs.epochs is None else [list(entry) for entry in inputs.epochs[-SHOWN_EPOCHS:]],
+    )

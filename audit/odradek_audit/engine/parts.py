@@ -1,0 +1,124 @@
+"""Cuts segments into parts that different workers can read: at the entries of the offset index, or along the headers.
+
+A boundary is only taken where a whole batch with a right CRC begins, so that an index that lies changes nothing of
+what is read: the parts of a segment give together exactly the batches that one reader would give.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+
+from odradek_proto.records import HEADER_SIZE, CorruptBatch, read_header
+
+from odradek_audit.engine.proof import PartTask
+from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.facts import PartitionInputs, ReplicaInputs, SegmentFile
+from odradek_audit.inputs.scan import SegmentPart, starts_batch
+
+DEFAULT_SPLIT_BYTES = 64 * 1024 * 1024
+SMALLEST_SPLIT_BYTES = 4096
+INDEX_ENTRY = struct.Struct(">ii")
+SMALLEST_TASK_BYTES = 4 * 1024 * 1024
+"""A task costs about as much as reading this twice: smaller parts are put together."""
+TRIES = 8
+"""Index entries that are tried for one boundary before the headers are walked instead."""
+
+
+def split_segment(
+    disk: Disk, inputs: ReplicaInputs, segment: SegmentFile, split_bytes: int = DEFAULT_SPLIT_BYTES
+) -> list[SegmentPart]:
+    """Parts of about `split_bytes` each that cover a segment's file without overlap. Raises `OSError`."""
+    assert split_bytes >= SMALLEST_SPLIT_BYTES, split_bytes
+    path = join(inputs.directory, f"{segment.stem}.log")
+    whole = SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)
+    if segment.size <= split_bytes + split_bytes // 2:
+        return [whole]
+    positions = _index_positions(disk, inputs, segment)
+    boundaries = [0]
+    while segment.size - boundaries[-1] > split_bytes + split_bytes // 2:
+        boundary = _boundary(disk, whole, positions, boundaries[-1], boundaries[-1] + split_bytes)
+        if boundary is None:
+            break
+        boundaries.append(boundary)
+    ends = [*boundaries[1:], segment.size]
+    return [
+        SegmentPart(path, segment.base_offset, segment.size, start, end)
+        for start, end in zip(boundaries, ends, strict=True)
+    ]
+
+
+def _index_positions(disk: Disk, inputs: ReplicaInputs, segment: SegmentFile) -> list[int]:
+    if not segment.has_index:
+        return []
+    path = join(inputs.directory, f"{segment.stem}.index")
+    try:
+        data = disk.read(path, 0, disk.size(path))
+    except OSError:
+        return []
+    usable = len(data) - len(data) % INDEX_ENTRY.size
+    return sorted({position for _, position in INDEX_ENTRY.iter_unpack(data[:usable]) if 0 < position < segment.size})
+
+
+def _boundary(disk: Disk, whole: SegmentPart, positions: list[int], previous: int, target: int) -> int | None:
+    """The first place at or behind `target` where a batch begins, as far as index or headers can tell."""
+    place = bisect_left(positions, target)
+    for candidate in positions[place : place + TRIES]:
+        if starts_batch(disk, whole.path, whole.base_offset, whole.file_size, candidate):
+            return candidate
+    position = previous
+    while position < target:
+        try:
+            position += read_header(disk.read(whole.path, position, HEADER_SIZE)).size
+        except CorruptBatch:
+            return None
+    if position < whole.file_size and starts_batch(disk, whole.path, whole.base_offset, whole.file_size, position):
+        return position
+    return None
+
+
+def part_tasks(
+    disk: Disk, partitions: Iterable[PartitionInputs], split_bytes: int = DEFAULT_SPLIT_BYTES
+) -> Iterator[PartTask]:
+    """Every part of every segment of all replicas of some partitions. Segments that cannot be read are one part, whose
+    reader will say so."""
+    for partition in partitions:
+        for name in sorted(partition.replicas):
+            inputs = partition.replicas[name]
+            for segment, following in zip_longest(inputs.segments, inputs.segments[1:]):
+                stop = following.base_offset if following is not None else 1 << 62
+                inside = tuple(offset for offset in inputs.snapshots if segment.base_offset < offset < stop)
+                try:
+                    parts = split_segment(disk, inputs, segment, split_bytes)
+                except OSError:
+                    path = join(inputs.directory, f"{segment.stem}.log")
+                    parts = [SegmentPart(path, segment.base_offset, segment.size, 0, segment.size)]
+                for part in parts:
+                    yield PartTask(
+                        partition.topic,
+                        partition.partition,
+                        name,
+                        inputs.directory,
+                        part,
+                        inputs.log_start,
+                        segment.has_index,
+                        segment.has_time_index,
+                        inside,
+                    )
+
+
+def in_groups(tasks: Iterable[PartTask], split_bytes: int = DEFAULT_SPLIT_BYTES) -> Iterator[list[PartTask]]:
+    """Parts put together until they are worth a task of their own."""
+    enough = max(split_bytes, SMALLEST_TASK_BYTES)
+    group: list[PartTask] = []
+    size = 0
+    for task in tasks:
+        group.append(task)
+        size += task.size
+        if size >= enough:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

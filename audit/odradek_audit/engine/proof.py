@@ -1,0 +1,384 @@
+"""Reads a part of a segment once and condenses it: the proof that every check of its batches would be silent.
+
+Most parts of most clusters are sound. For those nothing is kept of a batch but its share in a hash: 28 bytes for 1,024
+offsets, instead of 70 bytes for each batch. Where anything at all is out of the ordinary, the part is a `doubt`, and
+the checks in `checks` look at that partition batch by batch; they alone say what is wrong. `verdict` puts the proofs of
+a partition together.
+
+Rules of this module. It proves or it doubts; it never reports. What it proves must be exactly what the checks demand:
+structure, sequence numbers, both indexes. It may doubt whatever is rare: transactions, compacted logs, torn tails. It
+believes nothing that the file says before the CRC does.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek_proto.checksum import crc32c
+from odradek_proto.headers import CONTROL, CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
+
+from odradek_audit.checks.indexes import LARGEST_INDEX, OFFSET_ENTRY, TIME_ENTRY
+from odradek_audit.checks.producers import PRODUCER_EXPIRY_MS, SEQUENCES
+from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.facts import NO_PRODUCER, BatchFacts
+from odradek_audit.inputs.scan import CHUNK_BYTES, MAX_BATCH_BYTES, SegmentPart
+
+BLOCK_OFFSETS = 1024
+"""Offsets that share one hash."""
+LAST_BASE = 1 << 62
+MASK = (1 << 64) - 1
+NEVER = 1 << 63
+"""Larger than every offset, position and time: nothing more is awaited."""
+
+
+class PartTask(NamedTuple):
+    """A part of a segment of one replica, and what of the files around it a proof needs."""
+
+    topic: str
+    partition: int
+    replica: str
+    directory: str
+    part: SegmentPart
+    log_start: int
+    has_index: bool
+    has_time_index: bool
+    snapshots: tuple[int, ...] = ()
+    """Offsets inside of the segment of which there is a producer snapshot: a broker was stopped there."""
+
+    @property
+    def size(self) -> int:
+        return self.part.end - self.part.start
+
+
+class ProducerSpan(NamedTuple):
+    """What a part holds of one producer: how its first batch begins and its last one ends."""
+
+    first_epoch: int
+    first_sequence: int
+    first_timestamp: int
+    epoch: int
+    sequence: int
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+@dataclass
+class PartProof:
+    """A part that is sound by itself, condensed; or the `doubt` why that is not certain.
+
+    The block columns have one row for each block of offsets in which a batch of this part begins: the offset and
+    position of the first such batch, the sum of the hashes of all, and how many they are.
+    """
+
+    doubt: str = ""
+    batches: int = 0
+    first_offset: int = -1
+    next_offset: int = -1
+    max_timestamp: int = -1
+    last_epoch: int = -1
+    skeleton: list[BatchFacts] = field(default_factory=list)
+    """The first batch, the last, the first of each leader epoch, and the one that holds the log start."""
+    producers: dict[int, ProducerSpan] = field(default_factory=dict)
+    snapshot_producers: dict[int, dict[int, ProducerSpan]] = field(default_factory=dict)
+    """The same as far as the offset of a snapshot."""
+    first_time: int = NEVER
+    last_time: int = -1
+    """Timestamps of the first and the last time index entry that points into the part."""
+    block_offsets: array[int] = field(default_factory=lambda: array("q"))
+    block_positions: array[int] = field(default_factory=lambda: array("q"))
+    block_hashes: array[int] = field(default_factory=lambda: array("Q"))
+    block_batches: array[int] = field(default_factory=lambda: array("I"))
+
+
+class Doubt(Exception):
+    """Something that a proof cannot deal with."""
+
+
+class _Entries:
+    """The entries of an index file that belong to one part, as pairs; `key` and `value` are one entry ahead of what was
+    dealt with."""
+
+    def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self.pairs = pairs
+        self.place = 0
+
+    def at(self, place: int) -> tuple[int, int]:
+        return self.pairs[place] if place < len(self.pairs) else (NEVER, NEVER)
+
+
+def prove_part(disk: Disk, task: PartTask) -> PartProof:
+    """Condense one part, or say why it must be looked at batch by batch. Raises nothing because of what files hold."""
+    try:
+        return _Prover(disk, task).run()
+    except Doubt as doubt:
+        return PartProof(doubt=str(doubt))
+    except OSError as error:
+        return PartProof(doubt=f"{task.part.path}: {error}")
+
+
+class _Prover:
+    """One walk over a part."""
+
+    def __init__(self, disk: Disk, task: PartTask) -> None:
+        self.disk = disk
+        self.task = task
+        self.part = task.part
+        self.proof = PartProof()
+        self.offsets = _Entries(())
+        self.offset_place = self.position_place = 0
+        self.times = _Entries(())
+        self.so_far = -1
+        self.snapshots: list[int] = []
+        self.last: BatchFacts | None = None
+
+    def run(self) -> PartProof:
+        proof = self.proof
+        self._read_offset_index()
+        position = self.part.start
+        while position < self.part.end:
+            data = self.disk.read(self.part.path, position, min(CHUNK_BYTES, self.part.file_size - position))
+            used = self._walk(data, position)
+            if not used:
+                used = self._walk_long(data, position)
+            position += used
+        if position != self.part.end:
+            raise Doubt(f"{self.part.path}: no batch ends at byte {self.part.end}")
+        if self.last is not None and proof.skeleton[-1:] != [self.last]:
+            proof.skeleton.append(self.last)
+        if self.offsets.at(self.position_place)[1] != NEVER or self.offsets.at(self.offset_place)[0] != NEVER:
+            raise Doubt(f"{self.part.path}: index entries that lead elsewhere")
+        self._finish_times()
+        return proof
+
+    def _walk_long(self, data: bytes, position: int) -> int:
+        """A batch that is longer than a chunk."""
+        if len(data) < LENGTH_END:
+            raise Doubt(f"{self.part.path}: an incomplete batch at byte {position}")
+        size = LENGTH_END + int.from_bytes(data[8:12], "big", signed=True)
+        if not HEADER_SIZE <= size <= min(MAX_BATCH_BYTES, self.part.file_size - position):
+            raise Doubt(f"{self.part.path}: no whole batch at byte {position}")
+        used = self._walk(self.disk.read(self.part.path, position, size), position)
+        if not used:
+            raise Doubt(f"{self.part.path}: no whole batch at byte {position}")
+        return used
+
+    def _walk(self, data: bytes, start: int) -> int:
+        """The whole batches in `data`, which begins at byte `start` of the file; returns the bytes that they take.
+
+        This loop runs once for each batch of the cluster, so it keeps everything in locals and calls nothing twice.
+        """
+        proof, part, view = self.proof, self.part, memoryview(data)
+        unpack, length, limit = HEADER.unpack_from, len(data), part.end - start
+        expected, last_epoch, so_far = proof.next_offset, proof.last_epoch, self.so_far
+        wanted_position, wanted_offset = self.offsets.at(self.position_place)[1], self.offsets.at(self.offset_place)[0]
+        wanted_time = self.times.at(self.times.place)[0]
+        wanted_snapshot = self._next_snapshot()
+        block_end, block_hash, block_batches = 0, 0, 0
+        if proof.block_offsets:
+            block_end = (proof.block_offsets[-1] // BLOCK_OFFSETS + 1) * BLOCK_OFFSETS
+            block_hash, block_batches = proof.block_hashes.pop(), proof.block_batches.pop()
+        at, last_at, before = 0, -1, proof.batches
+        while at < limit and at + HEADER_SIZE <= length:
+            (base, size, epoch, magic, crc, attributes, delta, _, timestamp, producer, _, _, count) = unpack(data, at)
+            size += LENGTH_END
+            if at + size > length:
+                break
+            if expected < 0:
+                expected = self._begin(base, start + at)
+                wanted_time, wanted_snapshot = self.times.at(0)[0], self._next_snapshot()
+            if (
+                base != expected
+                or magic != MAGIC
+                or epoch < last_epoch
+                or delta < 0
+                or count != delta + 1
+                or size < HEADER_SIZE
+                or crc32c(view[at + CRC_START : at + size]) != crc
+            ):
+                raise Doubt(f"{part.path}: not a plain batch at byte {start + at}")
+            if base >= wanted_snapshot:
+                wanted_snapshot = self._snapshot_reached(base)
+            expected = base + count
+            if start + at >= wanted_position:
+                wanted_position = self._position_reached(start + at)
+            if expected > wanted_offset:
+                wanted_offset = self._offset_reached(expected - 1)
+            if expected - 1 > wanted_time:
+                wanted_time = self._time_reached(expected - 1, so_far)
+            if timestamp > so_far:
+                so_far = timestamp
+            if base >= block_end:
+                if block_batches:
+                    proof.block_hashes.append(block_hash & MASK)
+                    proof.block_batches.append(block_batches)
+                proof.block_offsets.append(base)
+                proof.block_positions.append(start + at)
+                block_end, block_hash, block_batches = (base // BLOCK_OFFSETS + 1) * BLOCK_OFFSETS, 0, 0
+            block_hash += hash((base, expected, epoch, crc, size))
+            block_batches += 1
+            if epoch > last_epoch or base <= self.task.log_start < expected:
+                proof.skeleton.append(_facts(part, start + at, data, at))
+                last_epoch = epoch
+            if producer != NO_PRODUCER or attributes & CONTROL:
+                self._producer(data, at)
+            proof.batches += 1
+            last_at = at
+            at += size
+        if block_batches:
+            proof.block_hashes.append(block_hash & MASK)
+            proof.block_batches.append(block_batches)
+        proof.next_offset, proof.last_epoch, self.so_far, proof.max_timestamp = expected, last_epoch, so_far, so_far
+        if proof.batches > before:
+            self.last = _facts(part, start + last_at, data, last_at)
+        return at
+
+    def _begin(self, base: int, position: int) -> int:
+        """The first batch: only now is known which offsets the part holds, and so which time index entries."""
+        if not self.part.base_offset <= base < LAST_BASE:
+            raise Doubt(f"{self.part.path}: offset {base} at byte {position}")
+        self.proof.first_offset = base
+        self._read_time_index(base)
+        self.snapshots = [offset for offset in self.task.snapshots if offset >= base]
+        return base
+
+    # --- Offset index: an entry's position begins a batch, and its offset is the last of this batch or of a later one.
+
+    def _read_offset_index(self) -> None:
+        part = self.part
+        if not self.task.has_index:
+            return
+        entries = self._entries(".index", OFFSET_ENTRY)
+        begin = bisect_left(entries, part.start, key=lambda entry: entry[1])
+        end = bisect_left(entries, part.end, key=lambda entry: entry[1])
+        if (part.start == 0 and begin) or (part.end == part.file_size and end != len(entries)):
+            raise Doubt(f"{part.path}: index entries outside of the file")
+        previous = entries[begin - 1] if begin else (-1, -1)
+        for entry in entries[begin:end]:
+            if entry[0] <= previous[0] or entry[1] <= previous[1]:
+                raise Doubt(f"{part.path}: index entries that do not rise")
+            previous = entry
+        self.offsets = _Entries([(part.base_offset + relative, position) for relative, position in entries[begin:end]])
+
+    def _position_reached(self, position: int) -> int:
+        if self.offsets.at(self.position_place)[1] != position:
+            raise Doubt(f"{self.part.path}: an index entry that points into a batch")
+        self.position_place += 1
+        return self.offsets.at(self.position_place)[1]
+
+    def _offset_reached(self, last_offset: int) -> int:
+        if self.offsets.at(self.offset_place)[0] != last_offset or self.offset_place >= self.position_place:
+            raise Doubt(f"{self.part.path}: an index entry that points behind its offset, or to no batch's last one")
+        self.offset_place += 1
+        return self.offsets.at(self.offset_place)[0]
+
+    # --- Time index: no record up to an entry's offset is younger than the entry says.
+
+    def _read_time_index(self, first_offset: int) -> None:
+        part = self.part
+        if not self.task.has_time_index:
+            return
+        entries = self._entries(".timeindex", TIME_ENTRY)
+        begin = bisect_left(entries, first_offset - part.base_offset, key=lambda entry: entry[1])
+        if part.start == 0 and begin:
+            raise Doubt(f"{part.path}: time index entries below the segment")
+        previous = entries[begin - 1] if begin else (-1, -1)
+        for entry in entries[begin:]:
+            if entry[0] < previous[0] or entry[1] < previous[1]:
+                raise Doubt(f"{part.path}: time index entries that do not rise")
+            previous = entry
+        self.times = _Entries([(part.base_offset + relative, time) for time, relative in entries[begin:]])
+
+    def _time_reached(self, last_offset: int, so_far: int) -> int:
+        """A batch ends behind the next entries' offsets: what came before it must not be younger than they say."""
+        while (entry := self.times.at(self.times.place))[0] < last_offset:
+            self._time_entry(entry[1], so_far)
+        return entry[0]
+
+    def _time_entry(self, timestamp: int, so_far: int) -> None:
+        if so_far > timestamp:
+            raise Doubt(f"{self.part.path}: a time index entry that is too old")
+        self.times.place += 1
+        self.proof.first_time = min(self.proof.first_time, timestamp)
+        self.proof.last_time = timestamp
+
+    def _finish_times(self) -> None:
+        while (entry := self.times.at(self.times.place))[0] < self.proof.next_offset:
+            self._time_entry(entry[1], self.so_far)
+        if entry[0] != NEVER and self.part.end == self.part.file_size:
+            raise Doubt(f"{self.part.path}: time index entries behind the segment's end")
+
+    def _entries(self, suffix: str, layout: struct.Struct) -> list[tuple[int, int]]:
+        path = join(self.task.directory, f"{self.part.base_offset:020d}{suffix}")
+        data = self.disk.read(path, 0, min(LARGEST_INDEX, self.disk.size(path)))
+        if len(data) % layout.size:
+            raise Doubt(f"{path}: half an entry")
+        used = len(data.rstrip(b"\0"))
+        return list(layout.iter_unpack(data[: used + -used % layout.size]))
+
+    # --- Producers
+
+    def _next_snapshot(self) -> int:
+        return self.snapshots[0] if self.snapshots else NEVER
+
+    def _snapshot_reached(self, base: int) -> int:
+        if self.snapshots[0] != base:
+            raise Doubt(f"{self.part.path}: a producer snapshot inside of a batch")
+        self.proof.snapshot_producers[self.snapshots.pop(0)] = dict(self.proof.producers)
+        return self._next_snapshot()
+
+    def _producer(self, data: bytes, at: int) -> None:
+        header = HEADER.unpack_from(data, at)
+        base, leader_epoch, attributes, timestamp, producer, epoch, first, count = (
+            header[place] for place in (0, 2, 5, 8, 9, 10, 11, 12)
+        )
+        if attributes & (CONTROL | TRANSACTIONAL) and producer != NO_PRODUCER:
+            raise Doubt(f"{self.part.path}: transactions")
+        if producer == NO_PRODUCER or first < 0:
+            return
+        span = ProducerSpan(
+            epoch,
+            first,
+            timestamp,
+            epoch,
+            (first + count - 1) % SEQUENCES,
+            timestamp,
+            base + count - 1,
+            leader_epoch,
+        )
+        known = self.proof.producers.get(producer)
+        self.proof.producers[producer] = span if known is None else join_spans(known, span)
+
+
+def join_spans(before: ProducerSpan, behind: ProducerSpan) -> ProducerSpan:
+    """Two stretches of one producer's batches as one. Raises `Doubt` when they do not follow."""
+    known = before.epoch == behind.first_epoch and behind.first_timestamp - before.timestamp < PRODUCER_EXPIRY_MS
+    if known and behind.first_sequence != (before.sequence + 1) % SEQUENCES:
+        raise Doubt("a producer's sequence numbers that do not follow")
+    return ProducerSpan(*before[:3], *behind[3:])
+
+
+def _facts(part: SegmentPart, position: int, data: bytes, at: int) -> BatchFacts:
+    (base, length, epoch, _, crc, attributes, delta, _, timestamp, producer, producer_epoch, sequence, count) = (
+        HEADER.unpack_from(data, at)
+    )
+    return BatchFacts(
+        part.base_offset,
+        position,
+        LENGTH_END + length,
+        base,
+        base + delta,
+        epoch,
+        crc,
+        attributes,
+        timestamp,
+        producer,
+        producer_epoch,
+        sequence,
+        count,
+    )

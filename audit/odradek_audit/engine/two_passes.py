@@ -1,0 +1,65 @@
+"""The order of an audit, for both engines: try to prove every partition sound, then look closely at the others.
+
+First pass: every part of every segment is read once and condensed (`proof`), on whatever processes there are; the
+driver puts the proofs of each partition together (`verdict`). Second pass: partitions that are in doubt are read again
+into tables of their batches, and `check_partition` looks at those. So memory hangs on the damage and not on the size.
+With a history, partitions that it names go to the second pass at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from odradek_audit.engine.partition import HistoryOfPartition
+from odradek_audit.engine.proof import Doubt, PartProof, PartTask
+from odradek_audit.engine.verdict import may_be_proven, prove_partition
+from odradek_audit.inputs.disk import Disk
+from odradek_audit.inputs.facts import PartitionInputs
+from odradek_audit.results import PartitionResult
+
+Key = tuple[str, int]
+
+
+@dataclass
+class Passes:
+    """Which partitions are proven and which are in doubt, as far as an audit has come."""
+
+    disk: Disk
+    partitions: Mapping[Key, PartitionInputs]
+    histories: Mapping[Key, HistoryOfPartition | None]
+    proofs: dict[Key, list[tuple[PartTask, PartProof]]] = field(default_factory=dict)
+
+    @property
+    def tried(self) -> list[PartitionInputs]:
+        """Partitions for the first pass."""
+        return [
+            partition
+            for key, partition in self.partitions.items()
+            if self.histories.get(key) is None and may_be_proven(partition)
+        ]
+
+    def add(self, proofs: Iterable[tuple[PartTask, PartProof]]) -> None:
+        """Results of the first pass, in any order."""
+        for task, proof in proofs:
+            self.proofs.setdefault((task.topic, task.partition), []).append((task, proof))
+
+    def conclude(self) -> tuple[dict[Key, PartitionResult], dict[Key, PartitionInputs]]:
+        """After the first pass: results of what is proven, and the partitions for the second pass."""
+        proven: dict[Key, PartitionResult] = {}
+        unproven = dict(self.partitions)
+        for partition in self.tried:
+            key = (partition.topic, partition.partition)
+            by_replica: dict[str, list[tuple[PartTask, PartProof]]] = {}
+            for task, proof in sorted(self.proofs.pop(key, ()), key=_place):
+                by_replica.setdefault(task.replica, []).append((task, proof))
+            try:
+                proven[key] = prove_partition(self.disk, partition, by_replica)
+            except Doubt:
+                continue
+            del unproven[key]
+        return proven, unproven
+
+
+def _place(entry: tuple[PartTask, PartProof]) -> tuple[int, int]:
+    return entry[0].part.base_offset, entry[0].part.start

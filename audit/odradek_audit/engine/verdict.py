@@ -1,0 +1,302 @@
+"""Puts the proofs of a partition's parts together: are all replicas sound, and do they agree?
+
+`prove_partition` gives the result that `check_partition` would give, without findings and without notes but the one on
+single replicas, or raises `Doubt`. Replicas are compared by the hashes of their blocks of 1,024 offsets; where the
+common range begins or ends inside of a block, the few headers there are read again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from odradek_proto.headers import HEADER, HEADER_SIZE, LENGTH_END
+
+from odradek_audit.checks.checkpoints import check_checkpoints, check_identity
+from odradek_audit.checks.epochs import check_epoch_cache
+from odradek_audit.checks.snapshots import ProducerState, judge_snapshot
+from odradek_audit.engine.partition import bound_of, reference_replica_of, summary_of
+from odradek_audit.engine.proof import BLOCK_OFFSETS, MASK, NEVER, Doubt, PartProof, PartTask, ProducerSpan, join_spans
+from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.disk import Disk, join
+from odradek_audit.inputs.facts import BatchTable, Bounds, PartitionInputs, ReplicaInputs
+from odradek_audit.inputs.facts import log_end_offset as log_end_of
+from odradek_audit.inputs.layout import reader_of
+from odradek_audit.results import PartitionResult, PartitionSummary
+
+READ_BYTES = 256 * 1024
+
+
+@dataclass
+class _Replica:
+    """The proofs of one replica's parts as one."""
+
+    inputs: ReplicaInputs
+    table: BatchTable = field(default_factory=BatchTable)
+    """The skeleton: enough for every check that looks at ends and epochs only."""
+    batches: int = 0
+    bytes: int = 0
+    first_offset: int = -1
+    next_offset: int = -1
+    blocks: array[int] = field(default_factory=lambda: array("q"))
+    hashes: array[int] = field(default_factory=lambda: array("Q"))
+    counts: array[int] = field(default_factory=lambda: array("I"))
+    places: list[tuple[int, int, int]] = field(default_factory=list)
+    """Offset, segment and position of the first batch of each block."""
+    producers: dict[int, ProducerSpan] = field(default_factory=dict)
+
+    @property
+    def log_end(self) -> int:
+        return log_end_of(self.inputs, self.table)
+
+
+def may_be_proven(partition: PartitionInputs) -> bool:
+    """Whether it is worth trying: not where gaps are allowed, nor where a finding is certain."""
+    if partition.compacted:
+        return False
+    return not any(inputs.cleaned_to or inputs.problems or inputs.refused for inputs in partition.replicas.values())
+
+
+def prove_partition(
+    disk: Disk, partition: PartitionInputs, proofs: Mapping[str, Sequence[tuple[PartTask, PartProof]]]
+) -> PartitionResult:
+    """The result for a partition all of whose replicas are sound and agree. Raises `Doubt` when that is not certain.
+
+    `proofs` has the parts of each replica in the order of segments and positions.
+    """
+    sink = FindingSink(partition.topic, partition.partition)
+    try:
+        sides = {
+            name: _joined(disk, partition, inputs, proofs.get(name, ()), sink)
+            for name, inputs in sorted(partition.replicas.items())
+        }
+        check_identity(partition, sink)
+        if sink.findings:
+            raise Doubt(sink.findings[0].sentence)
+        tables = {name: side.table for name, side in sides.items()}
+        reference_replica = reference_replica_of(partition, tables, frozenset())
+        compared = [
+            _compare(disk, side, sides[reference_replica]) for name, side in sides.items() if name != reference_replica
+        ]
+    except OSError as error:
+        raise Doubt(str(error)) from error
+    if sink.findings or sink.notes:
+        raise Doubt("something to report")
+    if len(partition.replicas) < 2:
+        sink.note(
+            "one-replica", reference_replica, f"only replica {reference_replica} was given, so nothing was compared"
+        )
+    summary = PartitionSummary(
+        topic=partition.topic,
+        partition=partition.partition,
+        bound=bound_of(partition, Bounds()),
+        compared_from=min((entry.start for entry in compared), default=0),
+        compared_to=max((entry.end for entry in compared), default=0),
+        compared_batches=sum(entry.batches for entry in compared),
+        compared_records=sum(entry.records for entry in compared),
+        reference_replica=reference_replica,
+        replicas=[
+            replace(
+                summary_of(side.inputs, side.table),
+                batches=side.batches,
+                records=side.next_offset - side.first_offset,
+                bytes=side.bytes,
+            )
+            for side in sides.values()
+        ],
+    )
+    return PartitionResult([], sink.notes, summary)
+
+
+# --- One replica ------------------------------------------------------------------------------------------------------
+
+
+def _joined(
+    disk: Disk,
+    partition: PartitionInputs,
+    inputs: ReplicaInputs,
+    proofs: Sequence[tuple[PartTask, PartProof]],
+    sink: FindingSink,
+) -> _Replica:
+    side = _Replica(inputs)
+    waiting = list(inputs.snapshots)
+    states: dict[int, dict[int, ProducerState]] = {}
+    segment, largest, last_time = -1, -1, -1
+    for task, proof in proofs:
+        if proof.doubt:
+            raise Doubt(proof.doubt)
+        if task.part.base_offset != segment:
+            if last_time > largest:
+                raise Doubt("a time index entry that is younger than every record")
+            segment, largest, last_time = task.part.base_offset, -1, -1
+            _note_states(side, segment, waiting, states)
+        if largest > proof.first_time or (proof.first_time != NEVER and proof.first_time < last_time):
+            raise Doubt("time index entries that are too old")
+        largest, last_time = max(largest, proof.max_timestamp), max(last_time, proof.last_time)
+        for offset, spans in proof.snapshot_producers.items():
+            waiting.remove(offset)
+            states[offset] = _states(_joined_producers(side.producers, spans))
+        _append(side, task, proof)
+    if last_time > largest:
+        raise Doubt("a time index entry that is younger than every record")
+    if side.batches and side.next_offset != side.log_end:
+        raise Doubt("the log's last segment begins behind its last batch")
+    _note_states(side, side.log_end, waiting, states)
+    if any(offset <= side.log_end for offset in waiting):
+        raise Doubt("a producer snapshot inside of a segment")
+    check_checkpoints(inputs, side.table, sink)
+    check_epoch_cache(inputs, side.table, sink)
+    reader = reader_of(disk, partition)
+    for offset, known in states.items():
+        judge_snapshot(inputs, offset, known, side.table, reader, sink)
+    return side
+
+
+def _note_states(side: _Replica, offset: int, waiting: list[int], states: dict[int, dict[int, ProducerState]]) -> None:
+    """What is known of the producers where a segment begins, if there is a snapshot of just that offset."""
+    if offset in waiting and (side.next_offset in (-1, offset)):
+        waiting.remove(offset)
+        states[offset] = _states(side.producers)
+
+
+def _states(spans: Mapping[int, ProducerSpan]) -> dict[int, ProducerState]:
+    return {
+        producer: ProducerState(span.epoch, span.sequence, span.offset, span.leader_epoch)
+        for producer, span in spans.items()
+    }
+
+
+def _joined_producers(
+    before: Mapping[int, ProducerSpan], behind: Mapping[int, ProducerSpan]
+) -> dict[int, ProducerSpan]:
+    joined = dict(before)
+    for producer, span in behind.items():
+        joined[producer] = join_spans(joined[producer], span) if producer in joined else span
+    return joined
+
+
+def _append(side: _Replica, task: PartTask, proof: PartProof) -> None:
+    """Go on with the next part, which must follow on the last one."""
+    if not proof.batches:
+        return
+    expected = side.next_offset if side.batches else side.inputs.segments[0].base_offset
+    if proof.first_offset != expected:
+        raise Doubt(f"{task.part.path}: offset {proof.first_offset} where {expected} should follow")
+    if side.batches and _first_epoch(proof) < side.table.epoch[-1]:
+        raise Doubt(f"{task.part.path}: the leader epoch falls")
+    side.table.extend(proof.skeleton)
+    side.first_offset = side.first_offset if side.batches else proof.first_offset
+    side.next_offset = proof.next_offset
+    side.batches += proof.batches
+    side.bytes += task.size
+    _append_blocks(side, task, proof)
+    side.producers = _joined_producers(side.producers, proof.producers)
+
+
+def _first_epoch(proof: PartProof) -> int:
+    return proof.skeleton[0].epoch
+
+
+def _append_blocks(side: _Replica, task: PartTask, proof: PartProof) -> None:
+    columns = zip(proof.block_offsets, proof.block_positions, proof.block_hashes, proof.block_batches, strict=True)
+    for offset, position, hashed, batches in columns:
+        block = offset // BLOCK_OFFSETS
+        if side.blocks and side.blocks[-1] == block:
+            side.hashes[-1] = (side.hashes[-1] + hashed) & MASK
+            side.counts[-1] += batches
+            continue
+        side.blocks.append(block)
+        side.hashes.append(hashed)
+        side.counts.append(batches)
+        side.places.append((offset, task.part.base_offset, position))
+
+
+# --- Two replicas -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Compared:
+    start: int
+    end: int
+    batches: int = 0
+    records: int = 0
+
+
+def _compare(disk: Disk, side: _Replica, leader: _Replica) -> _Compared:
+    """Are all batches equal from the larger log start to the smaller log end?"""
+    start = max(side.inputs.log_start, leader.inputs.log_start)
+    end = min(side.log_end, leader.log_end)
+    compared = _Compared(min(start, end), end)
+    if start >= end:
+        return compared
+    cut_start = not side.first_offset == leader.first_offset == start
+    cut_end = not side.next_offset == leader.next_offset == end
+    low = (start // BLOCK_OFFSETS + 1) * BLOCK_OFFSETS if cut_start else start // BLOCK_OFFSETS * BLOCK_OFFSETS
+    high = end // BLOCK_OFFSETS * BLOCK_OFFSETS if cut_end else -(-end // BLOCK_OFFSETS) * BLOCK_OFFSETS
+    first = start
+    if low >= high:
+        batches, first = _compare_rows(disk, side, leader, start, end)
+        compared.batches = batches
+    else:
+        if cut_start:
+            compared.batches, first = _compare_rows(disk, side, leader, start, low)
+        compared.batches += _compare_blocks(side, leader, low // BLOCK_OFFSETS, high // BLOCK_OFFSETS)
+        if cut_end and high < end:
+            compared.batches += _compare_rows(disk, side, leader, high, end, begun=True)[0]
+    compared.records = end - first
+    return compared
+
+
+def _compare_blocks(side: _Replica, leader: _Replica, low: int, high: int) -> int:
+    mine, theirs = _rows(side, low, high), _rows(leader, low, high)
+    if (
+        side.blocks[mine] != leader.blocks[theirs]
+        or side.hashes[mine] != leader.hashes[theirs]
+        or side.counts[mine] != leader.counts[theirs]
+    ):
+        raise Doubt(f"replicas {side.inputs.replica} and {leader.inputs.replica} differ")
+    return sum(side.counts[mine])
+
+
+def _rows(side: _Replica, low: int, high: int) -> slice:
+    return slice(bisect_left(side.blocks, low), bisect_left(side.blocks, high))
+
+
+def _compare_rows(
+    disk: Disk, side: _Replica, leader: _Replica, low: int, high: int, *, begun: bool = False
+) -> tuple[int, int]:
+    """Compare batch by batch those that reach into [low, high), or with `begun` those that begin there; returns how
+    many and the offset of the first."""
+    mine, theirs = (list(_batches(disk, each, low, high, begun)) for each in (side, leader))
+    if mine != theirs:
+        raise Doubt(f"replicas {side.inputs.replica} and {leader.inputs.replica} differ from {low} to {high}")
+    return len(mine), mine[0][0] if mine else low
+
+
+def _batches(disk: Disk, side: _Replica, low: int, high: int, begun: bool) -> Iterator[tuple[int, ...]]:
+    """What headers say of the batches in a range. Raises `Doubt` when the file is not as it was any more."""
+    place = max(bisect_right(side.places, (low, NEVER, NEVER)) - 1, 0)
+    if not side.places:
+        return
+    expected, first_segment, position = side.places[place]
+    for segment in side.inputs.segments:
+        if segment.base_offset < first_segment:
+            continue
+        start = position if segment.base_offset == first_segment else 0
+        data, begin = b"", start
+        while start < segment.size:
+            if start + HEADER_SIZE > begin + len(data):
+                data, begin = disk.read(join(side.inputs.directory, f"{segment.stem}.log"), start, READ_BYTES), start
+            if len(data) < HEADER_SIZE:
+                raise Doubt(f"{segment.stem}.log has shrunk")
+            base, length, epoch, _, crc, _, delta, *_ = HEADER.unpack_from(data, start - begin)
+            if base != expected or length < 0:
+                raise Doubt(f"{segment.stem}.log has changed")
+            if base >= high:
+                return
+            expected = base + delta + 1
+            if base >= low or (expected > low and not begun):
+                yield base, expected, epoch, crc, length
+            start += LENGTH_END + length

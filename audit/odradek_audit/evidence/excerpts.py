@@ -1,0 +1,211 @@
+"""Collects what a finding shows: the batches of all replicas around its offset, their fields, records and bytes.
+
+Runs at the end of a partition's checks, where the bytes can be read, and changes no finding but for its excerpt.
+Bounded in three ways: some findings of each check and partition, some replicas of each finding, some bytes of each
+batch. Whatever the bytes are, nothing is raised: a batch that cannot be read or decoded says so.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from odradek_audit.evidence.batch_views import (
+    ROW,
+    FoundBatch,
+    batch_line,
+    batch_view,
+    first_difference,
+    payload_start,
+    same_bytes,
+)
+from odradek_audit.excerpt import ACCUSED, OTHER, REFERENCE, BatchLine, Bytes, Excerpt, Side
+from odradek_audit.findings import Finding, Severity
+from odradek_audit.inputs.facts import BatchFacts, BatchTable, PartitionInputs, SegmentReader, log_end_offset
+
+EXHIBITS_PER_CHECK = 3
+EXHIBITS_PER_PARTITION = 12
+SIDES = 5
+"""Replicas shown side by side: the accused, its reference, and some others."""
+NEIGHBOURS = 2
+LARGEST_READ = 4 * 1024 * 1024
+"""A larger batch is shown without records: an excerpt must not cost what an audit costs."""
+RAW_WINDOW = 128
+
+
+def attach_excerpts(
+    partition: PartitionInputs,
+    tables: Mapping[str, BatchTable],
+    reader: SegmentReader,
+    findings: Sequence[Finding],
+    reference_replica: str,
+) -> list[Finding]:
+    """The same findings, the gravest of each check with an excerpt."""
+    taken: Counter[str] = Counter()
+    chosen: set[int] = set()
+    by_gravity = sorted(range(len(findings)), key=lambda place: findings[place].severity is not Severity.CRITICAL)
+    for place in by_gravity:
+        check = findings[place].check
+        if len(chosen) < EXHIBITS_PER_PARTITION and taken[check] < EXHIBITS_PER_CHECK:
+            taken[check] += 1
+            chosen.add(place)
+    return [
+        replace(finding, excerpt=_excerpt(partition, tables, reader, finding, reference_replica))
+        if place in chosen
+        else finding
+        for place, finding in enumerate(findings)
+    ]
+
+
+def _excerpt(
+    partition: PartitionInputs,
+    tables: Mapping[str, BatchTable],
+    reader: SegmentReader,
+    finding: Finding,
+    reference_replica: str,
+) -> Excerpt | None:
+    if finding.replica not in partition.replicas or (finding.offset < 0 and not finding.file):
+        return None
+    names = [finding.replica, *(name for name in sorted(partition.replicas) if name != finding.replica)]
+    found = {name: _find(partition, tables[name], reader, finding, name) for name in names}
+    reference = _reference(finding, found, reference_replica)
+    names = sorted(names, key=lambda name: (name != finding.replica, name != reference, name))[:SIDES]
+    accused, other = found[finding.replica], found.get(reference)
+    difference = first_difference(accused, other)
+    start = payload_start(difference.first)
+    sides = []
+    for name in names:
+        role = ACCUSED if name == finding.replica else REFERENCE if name == reference else OTHER
+        against = other if name != reference else accused
+        sides.append(_side(tables[name], found[name], role, finding, start, against, reader))
+    agreeing = [name for name in sorted(found) if name == reference or same_bytes(found[name], other)]
+    return Excerpt(
+        offset=finding.offset,
+        first_difference=difference.first,
+        differing_bytes=difference.total,
+        agreeing=tuple(agreeing),
+        sides=tuple(sides),
+        differing_in_records=difference.in_records,
+    )
+
+
+def _reference(finding: Finding, found: Mapping[str, FoundBatch], reference_replica: str) -> str:
+    """The replica to compare with: the finding's own; else one with a sound batch there, the reference replica
+    first."""
+    if finding.other_replica in found:
+        return finding.other_replica
+    sound = [name for name, entry in found.items() if entry.facts is not None and not entry.facts.problem]
+    candidates = [
+        name for name in sorted(sound, key=lambda name: (name != reference_replica, name)) if name != finding.replica
+    ]
+    return candidates[0] if candidates else ""
+
+
+def _find(
+    partition: PartitionInputs, table: BatchTable, reader: SegmentReader, finding: Finding, name: str
+) -> FoundBatch:
+    """The batch of a replica at the finding's place: by file and byte on the accused one, by offset on the others."""
+    facts, row = None, -1
+    if name == finding.replica and finding.file.endswith(".log") and finding.position >= 0:
+        facts, row = _at_position(table, int(finding.file.removesuffix(".log")), finding.position)
+    if facts is None and finding.offset >= 0:
+        facts, row = _at_offset(table, finding.offset)
+    if facts is None:
+        return FoundBatch(name, None, row, _why_absent(partition, table, finding.offset, name) if row >= 0 else "")
+    try:
+        length = min(facts.size, LARGEST_READ)
+        data = reader.read(name, f"{facts.segment:020d}.log", facts.position, length)
+    except OSError as error:
+        return FoundBatch(name, facts, row, f"it cannot be read: {error.strerror or error}")
+    return FoundBatch(name, facts, row, "", data, len(data) == facts.size)
+
+
+def _at_position(table: BatchTable, segment: int, position: int) -> tuple[BatchFacts | None, int]:
+    row = table.row_at(segment, position)
+    if row is not None:
+        return _facts(table, row), row
+    for problem in table.problems:
+        if problem.facts.segment == segment and problem.facts.position == position:
+            return problem.facts, problem.row
+    return None, -1
+
+
+def _at_offset(table: BatchTable, offset: int) -> tuple[BatchFacts | None, int]:
+    row = bisect_left(table.last_offset, offset)
+    if row < len(table) and table.base_offset[row] <= offset:
+        return _facts(table, row), row
+    for problem in table.problems:
+        facts = problem.facts
+        if problem.row == row or facts.base_offset <= offset <= facts.last_offset:
+            return facts, problem.row
+    return None, row
+
+
+def _facts(table: BatchTable, row: int) -> BatchFacts:
+    return BatchFacts(
+        table.segment[row],
+        table.position[row],
+        table.size[row],
+        table.base_offset[row],
+        table.last_offset[row],
+        table.epoch[row],
+        table.crc[row],
+        table.attributes[row],
+        table.max_timestamp[row],
+        table.producer_id[row],
+        table.producer_epoch[row],
+        table.base_sequence[row],
+        table.record_count[row],
+    )
+
+
+def _why_absent(partition: PartitionInputs, table: BatchTable, offset: int, name: str) -> str:
+    inputs = partition.replicas[name]
+    end = log_end_offset(inputs, table)
+    if offset >= end:
+        return f"the log ends at {end}"
+    if offset < inputs.log_start:
+        return f"the log begins at {inputs.log_start}"
+    return f"no batch holds offset {offset}"
+
+
+def _side(
+    table: BatchTable,
+    found: FoundBatch,
+    role: str,
+    finding: Finding,
+    start: int,
+    against: FoundBatch | None,
+    reader: SegmentReader,
+) -> Side:
+    facts = found.facts
+    file = f"{facts.segment:020d}.log" if facts is not None else ""
+    batch = None if facts is None or found.absent else batch_view(found, facts, start, finding.offset, against)
+    lines = _neighbours(table, found)
+    return Side(found.replica, role, file, found.absent, lines, batch, _raw(finding, found.replica, reader))
+
+
+def _neighbours(table: BatchTable, found: FoundBatch) -> tuple[BatchLine, ...]:
+    if found.row < 0:
+        return ()
+    before = range(max(0, found.row - NEIGHBOURS), min(found.row, len(table)))
+    own = found.facts is not None and not found.facts.problem
+    behind_start = found.row + own
+    behind = range(behind_start, min(len(table), behind_start + NEIGHBOURS))
+    middle = [batch_line(found.facts)] if found.facts is not None else []
+    rows = [batch_line(_facts(table, row)) for row in before]
+    return (*rows, *middle, *(batch_line(_facts(table, row)) for row in behind))
+
+
+def _raw(finding: Finding, replica: str, reader: SegmentReader) -> Bytes | None:
+    """Bytes of the file that the finding names, where that is no log and lies in the partition's directory."""
+    if not finding.file or finding.file.endswith(".log") or "/" in finding.file or finding.file.startswith("."):
+        return None
+    start = max(0, finding.position - RAW_WINDOW // 2) // ROW * ROW
+    try:
+        data = reader.read(replica, finding.file, start, RAW_WINDOW)
+    except OSError:
+        return None
+    return Bytes(start, start + len(data), data.hex())

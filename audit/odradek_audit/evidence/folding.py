@@ -1,0 +1,137 @@
+"""One damage, one finding: takes out findings that only follow from another one of the same replica.
+
+A batch with a changed epoch differs from the other replicas' batch, a lost segment leaves a hole in a producer's
+sequence, index entries that point into it, and an epoch that begins too late. Each is true, and tells nothing that the
+cause does not tell. What is taken out stands in the cause's evidence as `consequences`.
+
+What is wrong with many entries of one index, or of one leader epoch file, is told once, with their number.
+
+Rules of this module. Only a finding about one replica's own log can be a cause, and only where its offsets (or its
+file, for indexes) cover what would be taken out: a difference from another replica that goes on beyond the damaged
+batches stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from odradek_audit.catalogue import CHECKS
+from odradek_audit.findings import Finding, Kind
+from odradek_audit.words import plural
+
+CONSEQUENCES_KEPT = 10
+
+
+def fold(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings of one partition without consequences, in the order given."""
+    kept = list(findings)
+    for explains in (_goes_on, _of_own_log, _of_agreement):
+        kept = _without(kept, explains)
+    return _once_a_file(kept)
+
+
+def _once_a_file(findings: list[Finding]) -> list[Finding]:
+    """An index whose log was changed is wrong in every entry: the first finding of a file, and how many follow it."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        if CHECKS[finding.check].once_a_file:
+            groups.setdefault((finding.check, finding.replica, finding.file), []).append(finding)
+    first = {key: min(group, key=lambda each: (each.position, each.offset)) for key, group in groups.items()}
+    kept = []
+    for finding in findings:
+        key = (finding.check, finding.replica, finding.file)
+        if key not in first:
+            kept.append(finding)
+        elif finding is first[key]:
+            kept.append(_with_more(finding, len(groups[key]) - 1))
+    return kept
+
+
+def _with_more(finding: Finding, more: int) -> Finding:
+    if not more:
+        return finding
+    entries = plural(more, "more entry", "more entries")
+    return replace(
+        finding,
+        sentence=f"{finding.sentence}; and {entries} of this file",
+        evidence={**finding.evidence, "more_entries": more},
+    )
+
+
+def _without(findings: list[Finding], explains: Callable[[Finding, Finding], bool]) -> list[Finding]:
+    causes = [(place, finding) for place, finding in enumerate(findings) if CHECKS[finding.check].in_the_log]
+    taken: dict[int, list[Finding]] = {}
+    kept = []
+    for place, finding in enumerate(findings):
+        found = next((at for at, cause in causes if at != place and explains(cause, finding)), None)
+        if found is None:
+            kept.append((place, finding))
+        else:
+            taken.setdefault(found, []).append(finding)
+    return [_with_consequences(finding, taken.get(place, ())) for place, finding in kept]
+
+
+def _with_consequences(cause: Finding, consequences: Sequence[Finding]) -> Finding:
+    if not consequences:
+        return cause
+    told = [*cause.evidence.get("consequences", ())]
+    told += [{"check": each.check, "replica": each.replica, "offset": each.offset} for each in consequences]
+    references = [each.reference for each in consequences if each.reference and each.replica == cause.replica]
+    return replace(
+        cause,
+        reference=cause.reference or next(iter(references), ""),
+        evidence={**cause.evidence, "consequences": told[:CONSEQUENCES_KEPT]},
+    )
+
+
+def _end(finding: Finding) -> int:
+    return max(finding.end_offset, finding.offset + 1)
+
+
+def _touches(cause: Finding, begin: int, end: int) -> bool:
+    """Whether a cause's offsets lie in [begin, end], the ends included: a hole ends where the next batch begins."""
+    return cause.offset <= end and _end(cause) >= begin
+
+
+def _goes_on(cause: Finding, finding: Finding) -> bool:
+    """Bytes that are no batch, right behind a batch with a wrong CRC: the damage goes on, or the length is wrong."""
+    if cause.replica != finding.replica or (cause.check, finding.check) not in (
+        ("crc-mismatch", "batch-unreadable"),
+        ("crc-mismatch", "torn-tail"),
+    ):
+        return False
+    end = cause.position + int(cause.evidence.get("size", 0))
+    return cause.file == finding.file and cause.position < finding.position <= end
+
+
+def _of_own_log(cause: Finding, finding: Finding) -> bool:
+    """What the replica's other files, and its producers, seem to do wrong when a part of its log is damaged."""
+    if cause.replica != finding.replica:
+        return False
+    if finding.check == "producer-snapshot-mismatch":
+        return cause.offset < int(finding.evidence["snapshot_offset"])
+    if CHECKS[cause.check].kind is not Kind.STRUCTURE:
+        return False
+    if finding.check == "epoch-cache-mismatch":
+        recorded = int(finding.evidence.get("recorded_start", -1))
+        begin = finding.offset if recorded < 0 else min(recorded, finding.offset)
+        return _touches(cause, begin, max(recorded, finding.offset))
+    if finding.check == "index-unsound":
+        return finding.file.partition(".")[0] == cause.file.partition(".")[0] or _touches(
+            cause, finding.offset, finding.offset
+        )
+    if finding.check == "sequence-gap":
+        return _touches(cause, int(finding.evidence.get("previous_offset", finding.offset)), _end(finding))
+    if finding.check == "checkpoint-order":
+        return _touches(cause, finding.offset, finding.offset)
+    return finding.check == "transaction-mismatch" and cause.offset <= finding.offset
+
+
+def _of_agreement(cause: Finding, finding: Finding) -> bool:
+    """A difference between two replicas where one of them has a damaged batch, and nothing else differs."""
+    if finding.check not in ("log-matching", "epoch-fork"):
+        return False
+    if cause.replica not in (finding.replica, finding.other_replica):
+        return False
+    return cause.offset <= finding.offset and finding.end_offset <= _end(cause)

@@ -1,0 +1,221 @@
+"""From a segment's bytes to digests of its batches, whatever the bytes are.
+
+Rules of this module. It never raises because of what a file holds, never reads more than `CHUNK_BYTES` plus one
+batch at a time, and never believes a length before the CRC does. Where bytes are no batch it looks for the next
+place where a whole batch with a right CRC begins, and reports the stretch between. So the
+result does not depend on where a reader started, as long as it started at a batch: parts of a segment can be read
+by different workers and give together what one reader gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, read_header, verify_crc
+
+from odradek_audit.inputs.disk import Disk
+from odradek_audit.inputs.facts import BAD_CRC, REFUSED, TORN, UNREADABLE, BatchFacts
+from odradek_audit.words import plural
+
+CHUNK_BYTES = 4 * 1024 * 1024
+MAX_BATCH_BYTES = 128 * 1024 * 1024
+"""A longer claim is not believed. Kafka's max.message.bytes is 1 MiB by default; nobody sets it to more than this."""
+SEARCH_BYTES = 64 * 1024 * 1024
+"""CRC work that one search for the next batch may cost: hostile bytes must not make it quadratic."""
+LOG_OVERHEAD = 12
+"""Base offset and length: what must be there before a batch's size is known."""
+
+
+@dataclass(frozen=True)
+class SegmentPart:
+    """Bytes [start, end) of a segment's file; both are places where a batch begins, or the end of the file."""
+
+    path: str
+    base_offset: int
+    file_size: int
+    start: int
+    end: int
+
+
+class _Window:
+    """A moving view of a file: one chunk in memory, refilled when a batch does not fit into the rest."""
+
+    def __init__(self, disk: Disk, path: str, size: int) -> None:
+        self.disk = disk
+        self.path = path
+        self.size = size
+        self.start = 0
+        self.data = b""
+
+    def local(self, position: int, length: int) -> int:
+        """Make [position, position + length) available if the file has it; returns its place in `data`."""
+        offset = position - self.start
+        if offset < 0 or offset + length > len(self.data):
+            self.data = self.disk.read(self.path, position, max(length, min(CHUNK_BYTES, self.size - position)))
+            self.start = position
+            return 0
+        return offset
+
+    def has(self, position: int, length: int) -> bool:
+        return position - self.start + length <= len(self.data)
+
+
+def scan_part(disk: Disk, part: SegmentPart) -> Iterator[BatchFacts]:
+    """Digests of the batches that begin in [start, end), and of the stretches that are none.
+
+    A file that shrinks while it is read ends where it ends now. Raises `OSError` only.
+    """
+    window = _Window(disk, part.path, part.file_size)
+    position = part.start
+    while position < part.end:
+        facts = _facts_at(window, part, position)
+        if facts.problem == BAD_CRC:
+            yield facts
+            position = _after_bad_crc(window, part, facts)
+            continue
+        if facts.problem:
+            following = _find_batch(window, part, position + 1, part.end)
+            stop = following if following >= 0 else part.end
+            problem = UNREADABLE if following >= 0 or part.end < part.file_size else facts.problem
+            yield facts._replace(size=stop - position, problem=problem)
+            position = stop
+            continue
+        yield facts
+        position += facts.size
+
+
+def unread_part(part: SegmentPart, error: OSError) -> BatchFacts:
+    """A part that could not be read. Without permission nobody knows what stands there; all else is damage."""
+    problem, detail = UNREADABLE, str(error)
+    if isinstance(error, PermissionError):
+        problem, detail = REFUSED, error.strerror or detail
+    return BatchFacts(part.base_offset, part.start, part.end - part.start, problem=problem, detail=detail)
+
+
+def _facts_at(window: _Window, part: SegmentPart, position: int) -> BatchFacts:
+    header, problem, detail = _header_at(window, part, position)
+    if header is None:
+        claimed = _claimed_offset(window, part, position)
+        return BatchFacts(part.base_offset, position, 0, base_offset=claimed, problem=problem, detail=detail)
+    local = window.local(position, header.size)
+    if not window.has(position, header.size):
+        return BatchFacts(part.base_offset, position, 0, header.base_offset, problem=TORN, detail="the file has shrunk")
+    crc_ok = verify_crc(window.data, header, local)
+    return BatchFacts(
+        part.base_offset,
+        position,
+        header.size,
+        header.base_offset,
+        header.last_offset,
+        header.leader_epoch,
+        header.crc,
+        header.attributes,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+        "" if crc_ok else BAD_CRC,
+    )
+
+
+def _header_at(window: _Window, part: SegmentPart, position: int) -> tuple[BatchHeader | None, str, str]:
+    """The header, or what is wrong: (None, TORN or UNREADABLE, detail)."""
+    left = part.file_size - position
+    local = window.local(position, min(HEADER_SIZE, left))
+    if left >= LOG_OVERHEAD:
+        size = LOG_OVERHEAD + int.from_bytes(window.data[local + 8 : local + 12], "big", signed=True)
+        if size < HEADER_SIZE and not _zeros_ahead(window.data, local):
+            return None, UNREADABLE, f"it claims a size of {plural(size, 'byte')}"
+        if size > left:
+            return None, TORN, f"it claims {plural(size, 'byte')} and the file has {left} more"
+    if left < HEADER_SIZE or _zeros_ahead(window.data, local):
+        return None, TORN, f"{plural(left, 'byte is', 'bytes are')} left"
+    try:
+        header = read_header(window.data, local)
+    except CorruptBatch as error:
+        return None, UNREADABLE, error.reason
+    detail = _implausible(header)
+    return (None, UNREADABLE, detail) if detail else (header, "", "")
+
+
+def _implausible(header: BatchHeader) -> str:
+    """What cannot be in a batch that was ever accepted; empty when all is well."""
+    if header.magic != 2:
+        return f"its magic is {header.magic}"
+    if header.size > MAX_BATCH_BYTES:
+        return f"it claims {plural(header.size, 'byte')}"
+    if header.base_offset < 0 or header.last_offset_delta < 0:
+        return f"it claims offsets {header.base_offset} to {header.last_offset}"
+    if header.base_offset + header.last_offset_delta >= 1 << 62:
+        return f"it claims the offset {header.base_offset}"
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        return f"it claims {plural(header.record_count, 'record')} in {plural(header.last_offset_delta + 1, 'offset')}"
+    return ""
+
+
+def _zeros_ahead(data: bytes, local: int) -> bool:
+    """Whether the next bytes are zeros, as in a file that grew before its bytes were written."""
+    return not any(data[local : local + HEADER_SIZE])
+
+
+def _claimed_offset(window: _Window, part: SegmentPart, position: int) -> int:
+    if part.file_size - position < 8:
+        return -1
+    local = window.local(position, 8)
+    claimed = int.from_bytes(window.data[local : local + 8], "big", signed=True)
+    return claimed if part.base_offset <= claimed < part.base_offset + (1 << 31) else -1
+
+
+def _after_bad_crc(window: _Window, part: SegmentPart, facts: BatchFacts) -> int:
+    """Where to go on after a batch whose CRC is wrong.
+
+    At a batch inside it, for then its length is wrong; else behind it, whatever stands there.
+    """
+    behind = facts.position + facts.size
+    inside = _find_batch(window, part, facts.position + 1, min(behind, part.end))
+    return inside if inside >= 0 else behind
+
+
+def _find_batch(window: _Window, part: SegmentPart, position: int, end: int) -> int:
+    """The first place in [position, end) where a whole batch with a right CRC begins; -1 when there is none.
+
+    A candidate has a sane high half of the base offset and magic 2 at its place; the CRC decides.
+    """
+    budget = SEARCH_BYTES
+    high = part.base_offset >> 32  # a segment spans less than 2^31 offsets, so one more is possible
+    first, second = (re.escape((high + step).to_bytes(4, "big")) for step in (0, 1))
+    pattern = re.compile(b"(?=(?:%b|%b).{12}\x02)" % (first, second), re.DOTALL)
+    while position < end:
+        local = window.local(position, min(CHUNK_BYTES, part.file_size - position))
+        data, start = window.data, window.start
+        found = pattern.search(data, local)
+        if found is None:
+            if start + len(data) >= min(end + HEADER_SIZE, part.file_size):
+                return -1
+            position = start + len(data) - HEADER_SIZE
+            continue
+        position = start + found.start()
+        if position >= end:
+            return -1
+        header, _, _ = _header_at(window, part, position)
+        if header is not None and header.size <= budget:
+            budget -= header.size
+            if _is_batch(window, part, position):
+                return position
+        position += 1
+    return -1
+
+
+def _is_batch(window: _Window, part: SegmentPart, position: int) -> bool:
+    facts = _facts_at(window, part, position)
+    return not facts.problem and facts.base_offset >= part.base_offset
+
+
+def starts_batch(disk: Disk, path: str, base_offset: int, file_size: int, position: int) -> bool:
+    """Whether a whole batch with a right CRC begins at a byte of a segment."""
+    part = SegmentPart(path, base_offset, file_size, 0, file_size)
+    window = _Window(disk, path, file_size)
+    return position < file_size and _is_batch(window, part, position)

@@ -1,0 +1,212 @@
+"""The Spark engine: the same checks, with the reading spread over segments and parts of segments.
+
+Two passes (`two_passes`). The workers condense parts of segments, and the driver puts the proofs of each partition
+together. Of partitions in doubt the workers read every batch again, Spark brings the tables of each together in the
+order of its replicas' files, and `check_partition` runs on a worker for one partition after the other. What comes back
+to the driver is proofs, findings and summaries. The history travels as a broadcast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odradek_audit.engine.local import Progress, ProgressCallback, history_of, layout_bytes, prove_group
+from odradek_audit.engine.partition import HistoryOfPartition, check_partition
+from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
+from odradek_audit.engine.proof import PartProof, PartTask
+from odradek_audit.engine.two_passes import Key, Passes
+from odradek_audit.findings import Finding, Note
+from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.inputs.facts import BatchFacts, BatchTable, PartitionInputs
+from odradek_audit.inputs.history import History
+from odradek_audit.inputs.layout import read_layout, reader_of
+from odradek_audit.inputs.scan import SegmentPart, scan_part, unread_part
+from odradek_audit.report import PARQUET_FILE, Report, finish
+from odradek_audit.report.files import remove
+from odradek_audit.report.parquet import DDL, rows
+from odradek_audit.results import Loss, PartitionResult, PartitionSummary, ReplicaSummary
+from odradek_audit.spark.launch import polled
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import SparkSession
+
+ROWS_PER_PIECE = 8192
+Packed = tuple[str, int, int, bytes]
+"""Replica, segment and position of a stretch of batches, and the packed table of them."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker needs to check one partition closely, besides its batches."""
+
+    inputs: PartitionInputs
+    history: HistoryOfPartition | None
+    settled: bool
+
+
+def audit(
+    spark: SparkSession,
+    replicas: Mapping[str, Path],
+    *,
+    history: History | Path | None = None,
+    topics: Iterable[str] | None = None,
+    settled: bool = False,
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    progress: ProgressCallback | None = None,
+) -> Report:
+    """Audit log directories that the driver and all workers can read under the same path.
+
+    Arguments and result are those of `odradek_audit.engine.local.audit`. Raises `CorruptHistory`, and `OSError` for a
+    history that cannot be read.
+    """
+    started = time.monotonic()
+    events = History.read(history) if isinstance(history, Path) else history
+    wanted = None if topics is None else list(topics)
+    disk = LocalDisk()
+    layout = read_layout(disk, {name: str(path) for name, path in replicas.items()}, wanted)
+    passes = Passes(
+        disk,
+        {(partition.topic, partition.partition): partition for partition in layout.partitions},
+        {(partition.topic, partition.partition): history_of(events, partition) for partition in layout.partitions},
+    )
+    context = spark.sparkContext
+    done = context.accumulator(0)
+    with _told(done, layout_bytes(layout), progress):
+        passes.add(_first_pass(context, passes.tried, split_bytes, done))
+        results, unproven = passes.conclude()
+        tasks = {key: Task(inputs, passes.histories[key], settled) for key, inputs in unproven.items()}
+        results.update(_second_pass(context, tasks, split_bytes, done))
+    for key, task in tasks.items():
+        if key not in results:  # no replica has a single byte: nothing to distribute
+            results[key] = run_task(task, {})
+    report = finish("spark", layout, results.values(), events, wanted, 0.0)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _told(
+    done: Accumulator[int], total: int, progress: ProgressCallback | None
+) -> contextlib.AbstractContextManager[None]:
+    if progress is None:
+        return contextlib.nullcontext()
+    return polled(lambda: min(done.value, total), lambda value: progress(Progress(value, total, "")))
+
+
+def _first_pass(
+    context: SparkContext, partitions: Iterable[PartitionInputs], split_bytes: int, done: Accumulator[int]
+) -> list[tuple[PartTask, PartProof]]:
+    """Condense every part. An RDD and no data frame: what comes back is small, and planning a query with a Python data
+    source costs more than reading a gigabyte."""
+    groups = list(in_groups(part_tasks(LocalDisk(), partitions, split_bytes), split_bytes))
+    if not groups:
+        return []
+
+    def prove(group: list[PartTask]) -> list[tuple[PartTask, PartProof]]:
+        proofs = prove_group(group)
+        done.add(sum(task.size for task in group))
+        return proofs
+
+    return context.parallelize(groups, len(groups)).flatMap(prove).collect()
+
+
+def _second_pass(
+    context: SparkContext, tasks: Mapping[Key, Task], split_bytes: int, done: Accumulator[int]
+) -> dict[Key, PartitionResult]:
+    """Read the partitions in doubt into tables of their batches, bring those of a partition together, check them."""
+    groups = list(
+        in_groups(part_tasks(LocalDisk(), [task.inputs for task in tasks.values()], split_bytes), split_bytes)
+    )
+    if not groups:
+        return {}
+    broadcast = context.broadcast(dict(tasks))
+
+    def scan(group: list[PartTask]) -> Iterator[tuple[Key, Packed]]:
+        for task in group:
+            yield from pack_part(task)
+            done.add(task.size)
+
+    def check(grouped: tuple[Key, Iterable[Packed]]) -> tuple[Key, str]:
+        key, pieces = grouped
+        return key, result_to_json(run_task(broadcast.value[key], unpacked(pieces)))
+
+    wide = max(1, min(len(tasks), 4 * context.defaultParallelism))
+    packed = context.parallelize(groups, len(groups)).flatMap(scan)
+    return {key: result_from_json(text) for key, text in packed.groupByKey(wide).map(check).collect()}
+
+
+def pack_part(task: PartTask) -> Iterator[tuple[Key, Packed]]:
+    """The batches of a part as packed tables of some thousand, by their partition."""
+    key, part = (task.topic, task.partition), task.part
+    position, table = part.start, BatchTable()
+    for facts in readable(part):
+        if len(table) + len(table.problems) >= ROWS_PER_PIECE:
+            yield key, (task.replica, part.base_offset, position, table.pack())
+            position, table = facts.position, BatchTable()
+        table.extend((facts,))
+    yield key, (task.replica, part.base_offset, position, table.pack())
+
+
+def readable(part: SegmentPart) -> Iterator[BatchFacts]:
+    """The batches of a part; a file that is gone is a stretch that cannot be read."""
+    try:
+        yield from scan_part(LocalDisk(), part)
+    except OSError as error:
+        yield unread_part(part, error)
+
+
+def unpacked(pieces: Iterable[Packed]) -> dict[str, BatchTable]:
+    """Tables by replica, out of their pieces in any order."""
+    tables: dict[str, BatchTable] = {}
+    for replica, _, _, packed in sorted(pieces, key=lambda piece: piece[:3]):
+        tables.setdefault(replica, BatchTable()).extend_packed(packed)
+    return tables
+
+
+def write_findings(spark: SparkSession, report: Report, directory: Path) -> None:
+    """Write `findings.parquet`, a directory with one part, in the schema of `report.parquet`. Raises `OSError`.
+
+    Spark's workers must see `directory` under the same path as the driver, which writes the other files.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    remove(directory / PARQUET_FILE)
+    frame = spark.createDataFrame(list(rows(report.findings)), DDL)
+    frame.coalesce(1).write.parquet(f"file:{(directory / PARQUET_FILE).resolve()}")
+
+
+def run_task(task: Task, tables: Mapping[str, BatchTable]) -> PartitionResult:
+    """Check one partition whose batches are at hand; a replica without a table has an empty log."""
+    tables = {name: tables.get(name, BatchTable()) for name in task.inputs.replicas}
+    reader = reader_of(LocalDisk(), task.inputs)
+    return check_partition(task.inputs, tables, reader, history=task.history, settled=task.settled)
+
+
+def result_to_json(result: PartitionResult) -> str:
+    """A result as text, for the way from a worker to the driver."""
+    return json.dumps(
+        {
+            "findings": [asdict(finding) for finding in result.findings],
+            "notes": [asdict(note) for note in result.notes],
+            "summary": asdict(result.summary),
+        }
+    )
+
+
+def result_from_json(text: str) -> PartitionResult:
+    """Undo `result_to_json`."""
+    raw: dict[str, Any] = json.loads(text)
+    summary = raw["summary"]
+    summary["replicas"] = [ReplicaSummary(**replica) for replica in summary["replicas"]]
+    summary["losses"] = [Loss(**loss) for loss in summary["losses"]]
+    return PartitionResult(
+        [Finding.from_json(json.dumps(finding)) for finding in raw["findings"]],
+        [Note(**note) for note in raw["notes"]],
+        PartitionSummary(**summary),
+    )

@@ -1,0 +1,196 @@
+"""The views of the `kafka-log` data source: their columns, and how batches become Arrow rows.
+
+Every view yields `pyarrow.RecordBatch`es of a few thousand rows, flushed by bytes too, since one Arrow column of
+bytes holds at most 2 GiB. Column names are those of Spark's own Kafka source where it has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from odradek_proto.records import BatchHeader, CodecUnavailable, CorruptBatch, decode_records, read_header
+
+from odradek_audit.inputs.disk import Disk
+from odradek_audit.inputs.facts import BAD_CRC, BatchFacts
+
+ROWS_PER_BATCH = 8192
+BYTES_PER_BATCH = 32 * 1024 * 1024
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_PLACE = "replica STRING, topic STRING, partition INT"
+
+SCHEMAS = {
+    "records": (
+        "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+        "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, replica STRING, leader_epoch INT, base_offset BIGINT, "
+        "batch_crc BIGINT, producer_id BIGINT, producer_epoch INT, sequence INT, is_control BOOLEAN, "
+        "is_transactional BOOLEAN, codec STRING, file STRING, position BIGINT, crc_ok BOOLEAN"
+    ),
+    "batches": (
+        f"{_PLACE}, segment BIGINT, position BIGINT, size BIGINT, base_offset BIGINT, last_offset BIGINT, epoch INT, "
+        "crc BIGINT, attributes INT, max_timestamp BIGINT, producer_id BIGINT, producer_epoch INT, base_sequence INT, "
+        "record_count INT, problem STRING, detail STRING, crc_ok BOOLEAN"
+    ),
+    "segments": f"{_PLACE}, base_offset BIGINT, file STRING, size BIGINT, has_index BOOLEAN, has_time_index BOOLEAN",
+    "epochs": f"{_PLACE}, epoch INT, start_offset BIGINT",
+    "checkpoints": (
+        f"{_PLACE}, log_start BIGINT, high_watermark BIGINT, recovery_point BIGINT, cleaned_to BIGINT, "
+        "clean_shutdown BOOLEAN, topic_id STRING, cluster_id STRING"
+    ),
+}
+
+_BATCH_TYPES: list[tuple[str, pa.DataType]] = [
+    ("replica", pa.string()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("segment", pa.int64()),
+    ("position", pa.int64()),
+    ("size", pa.int64()),
+    ("base_offset", pa.int64()),
+    ("last_offset", pa.int64()),
+    ("epoch", pa.int32()),
+    ("crc", pa.int64()),
+    ("attributes", pa.int32()),
+    ("max_timestamp", pa.int64()),
+    ("producer_id", pa.int64()),
+    ("producer_epoch", pa.int32()),
+    ("base_sequence", pa.int32()),
+    ("record_count", pa.int32()),
+    ("problem", pa.string()),
+    ("detail", pa.string()),
+    ("crc_ok", pa.bool_()),
+]
+BATCH_COLUMNS = tuple(name for name, _ in _BATCH_TYPES)
+BATCH_SCHEMA = pa.schema(_BATCH_TYPES)
+
+RECORD_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("replica", pa.string()),
+        ("leader_epoch", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("batch_crc", pa.int64()),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int32()),
+        ("sequence", pa.int32()),
+        ("is_control", pa.bool_()),
+        ("is_transactional", pa.bool_()),
+        ("codec", pa.string()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("crc_ok", pa.bool_()),
+    ]
+)
+
+
+def batch_rows(replica: str, topic: str, partition: int, facts: Iterable[BatchFacts]) -> Iterator[pa.RecordBatch]:
+    """Digests as Arrow rows of the `batches` view."""
+    rows: list[BatchFacts] = []
+    for fact in facts:
+        rows.append(fact)
+        if len(rows) >= ROWS_PER_BATCH:
+            yield _batch_arrow(replica, topic, partition, rows)
+            rows = []
+    if rows:
+        yield _batch_arrow(replica, topic, partition, rows)
+
+
+def _batch_arrow(replica: str, topic: str, partition: int, rows: list[BatchFacts]) -> pa.RecordBatch:
+    count = len(rows)
+    columns: list[Any] = [[replica] * count, [topic] * count, [partition] * count]
+    columns.extend(zip(*rows, strict=True))
+    columns.append([row.problem == "" for row in rows])
+    arrays = [pa.array(values, type=field.type) for values, field in zip(columns, BATCH_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=BATCH_SCHEMA)
+
+
+class CorruptLog(ValueError):
+    """A log holds bytes that are no batch, and the reader was asked to stop at such."""
+
+
+def record_rows(
+    disk: Disk, path: str, replica: str, topic: str, partition: int, facts: Iterable[BatchFacts], on_corrupt: str
+) -> Iterator[pa.RecordBatch]:
+    """Records of readable batches as Arrow rows; a batch with a wrong CRC is decoded as far as it can be.
+
+    `on_corrupt`: "fail" raises `CorruptLog`, "stop" ends the part, "record" goes on behind what cannot be read.
+    """
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for fact in facts:
+        if fact.problem and on_corrupt == "fail":
+            raise CorruptLog(f"{path}, byte {fact.position}: {fact.problem} {fact.detail}".rstrip())
+        if fact.problem and on_corrupt == "stop":
+            break
+        if fact.problem and fact.problem != BAD_CRC:
+            continue
+        try:
+            data = disk.read(path, fact.position, fact.size)
+            header = read_header(data)
+            rows.extend(_rows_of_batch(data, header, replica, topic, partition, path, fact))
+        except (CorruptBatch, CodecUnavailable) as error:
+            if on_corrupt == "fail":
+                raise CorruptLog(f"{path}, byte {fact.position}: {error}") from error
+            continue
+        size += fact.size
+        if len(rows) >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
+            yield _record_arrow(rows)
+            rows, size = [], 0
+    if rows:
+        yield _record_arrow(rows)
+
+
+def _rows_of_batch(
+    data: bytes, header: BatchHeader, replica: str, topic: str, partition: int, path: str, fact: BatchFacts
+) -> Iterator[tuple[Any, ...]]:
+    codec = CODECS[header.codec]
+    file = path.rpartition("/")[2]
+    kind = int(header.timestamp_type_log_append)
+    for record in decode_records(data, header):
+        sequence = -1
+        if header.base_sequence >= 0:
+            sequence = (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
+        yield (
+            record.key,
+            record.value,
+            topic,
+            partition,
+            record.offset,
+            _microseconds(record.timestamp),
+            kind,
+            [{"key": name, "value": content} for name, content in record.headers],
+            replica,
+            header.leader_epoch,
+            header.base_offset,
+            header.crc,
+            header.producer_id,
+            header.producer_epoch,
+            sequence,
+            header.is_control,
+            header.is_transactional,
+            codec,
+            file,
+            fact.position,
+            fact.problem == "",
+        )
+
+
+def _microseconds(timestamp: int) -> int | None:
+    """Spark's timestamps are microseconds in 64 bits; what does not fit, or is none, is null."""
+    return timestamp * 1000 if 0 <= timestamp < 1 << 52 else None
+
+
+def _record_arrow(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    arrays = [
+        pa.array(values, type=field.type) for values, field in zip(zip(*rows, strict=True), RECORD_SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)

@@ -1,0 +1,218 @@
+"""Damage to the files beside a log: checkpoints, leader epochs, indexes, snapshots, identities."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from odradek_proto.formats import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    OFFSET_INDEX_ENTRY_SIZE,
+    OFFSET_INDEX_SUFFIX,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    TIME_INDEX_ENTRY_SIZE,
+    TIME_INDEX_SUFFIX,
+    MetaProperties,
+    decode_leader_epochs,
+    decode_meta_properties,
+    decode_producer_snapshot,
+    decode_transaction_index,
+    encode_leader_epochs,
+    encode_meta_properties,
+    encode_partition_metadata,
+    encode_producer_snapshot,
+    encode_transaction_index,
+)
+from odradek_proto.values import replace
+
+from tests.audit.corruption.places import (
+    NothingToDamage,
+    Planted,
+    checkpointed,
+    log_end_of,
+    places_of,
+    set_checkpoint,
+    stopped_cleanly,
+)
+
+TOO_FAR = 1000
+OTHER_CLUSTER = "YW5vdGhlci1jbHVzdGVyLQ"
+
+
+def raise_recovery_point(directory: Path) -> Planted:
+    """The recovery point runs ahead of the log (R-238)."""
+    return _raise(directory, "raise-recovery-point", RECOVERY_POINT_CHECKPOINT)
+
+
+def raise_high_watermark(directory: Path) -> Planted:
+    """The high watermark's checkpoint runs ahead of the log."""
+    return _raise(directory, "raise-high-watermark", REPLICATION_OFFSET_CHECKPOINT)
+
+
+def raise_log_start(directory: Path) -> Planted:
+    """The log start's checkpoint lies behind the log's end."""
+    return _raise(directory, "raise-log-start", LOG_START_OFFSET_CHECKPOINT)
+
+
+def remove_directory(directory: Path) -> Planted:
+    """The partition's directory is gone, although the broker stopped cleanly and has counted its records."""
+    if not stopped_cleanly(directory):
+        raise NothingToDamage(f"{directory.parent} was not closed cleanly, so its checkpoint may be stale")
+    start = checkpointed(directory, LOG_START_OFFSET_CHECKPOINT) or 0
+    if (checkpointed(directory, REPLICATION_OFFSET_CHECKPOINT) or 0) <= start:
+        raise NothingToDamage(f"{directory.name} has not counted a record for its high watermark")
+    shutil.rmtree(directory)
+    return Planted("remove-directory", "checkpoint-order", start, -1, REPLICATION_OFFSET_CHECKPOINT)
+
+
+def _raise(directory: Path, kind: str, name: str) -> Planted:
+    end, epoch = log_end_of(directory)
+    set_checkpoint(directory, name, end + TOO_FAR)
+    return Planted(kind, "checkpoint-order", end, epoch, name)
+
+
+def shift_epoch(directory: Path) -> Planted:
+    """The leader epoch file says that the newest epoch began one record later."""
+    path = directory / LEADER_EPOCH_CHECKPOINT
+    entries = decode_leader_epochs(path.read_bytes())
+    if not entries:
+        raise NothingToDamage(f"{path} has no entry")
+    epoch, start = entries[-1]
+    path.write_bytes(encode_leader_epochs([*entries[:-1], (epoch, start + 1)]))
+    return Planted("shift-epoch", "epoch-cache-mismatch", start, epoch, path.name)
+
+
+def forget_epoch(directory: Path) -> Planted:
+    """The leader epoch file has lost its newest line, although the log has records of that epoch."""
+    path = directory / LEADER_EPOCH_CHECKPOINT
+    entries = decode_leader_epochs(path.read_bytes())
+    _, newest = log_end_of(directory)
+    if not entries or entries[-1].epoch != newest:
+        raise NothingToDamage(f"{path} does not end with the log's newest epoch")
+    path.write_bytes(encode_leader_epochs(entries[:-1]))
+    return Planted("forget-epoch", "epoch-cache-mismatch", entries[-1].start_offset, newest, path.name)
+
+
+def misplace_index_entry(directory: Path, rng: random.Random) -> Planted:
+    """An entry of an offset index points into the middle of a batch."""
+    path, number = _index_entry(directory, OFFSET_INDEX_SUFFIX, OFFSET_INDEX_ENTRY_SIZE, rng)
+    data = bytearray(path.read_bytes())
+    start = number * OFFSET_INDEX_ENTRY_SIZE
+    offset = int(path.stem) + int.from_bytes(data[start : start + 4], "big")
+    position = int.from_bytes(data[start + 4 : start + 8], "big") + 1
+    data[start + 4 : start + 8] = position.to_bytes(4, "big")
+    path.write_bytes(data)
+    return Planted("misplace-index-entry", "index-unsound", offset, _epoch_of(directory, offset), path.name)
+
+
+def age_time_entry(directory: Path, rng: random.Random) -> Planted:
+    """An entry of a time index says that everything so far is a day older than it is."""
+    path, number = _index_entry(directory, TIME_INDEX_SUFFIX, TIME_INDEX_ENTRY_SIZE, rng)
+    data = bytearray(path.read_bytes())
+    start = number * TIME_INDEX_ENTRY_SIZE
+    timestamp = int.from_bytes(data[start : start + 8], "big") - 86_400_000
+    data[start : start + 8] = timestamp.to_bytes(8, "big")
+    offset = int(path.stem) + int.from_bytes(data[start + 8 : start + 12], "big")
+    path.write_bytes(data)
+    return Planted("age-time-entry", "index-unsound", offset, _epoch_of(directory, offset), path.name)
+
+
+def garble_epoch_file(directory: Path) -> Planted:
+    """The leader epoch file claims more entries than it has."""
+    path = directory / LEADER_EPOCH_CHECKPOINT
+    path.write_bytes(b"0\n7\n0 0\n")
+    return Planted("garble-epoch-file", "file-corrupt", -1, -1, path.name)
+
+
+def change_topic_id(directory: Path, rng: random.Random) -> Planted:
+    """The partition's directory belongs to a topic of the same name that was created at another time."""
+    path = directory / PARTITION_METADATA
+    path.write_bytes(encode_partition_metadata(bytes([0x42]) + rng.randbytes(15)))
+    return Planted("change-topic-id", "identity-mismatch", -1, -1, path.name)
+
+
+def change_cluster_id(directory: Path) -> Planted:
+    """The log directory belongs to another cluster."""
+    return _change_meta(directory, "change-cluster-id", lambda meta: replace(meta, cluster_id=OTHER_CLUSTER))
+
+
+def copy_identity(directory: Path, rng: random.Random) -> Planted:
+    """The log directory has the `meta.properties` of another broker, whose directory lies beside it."""
+    own = directory.parent
+    others = [path.parent for path in sorted(own.parent.glob(f"*/{META_PROPERTIES}")) if path.parent != own]
+    if not others:
+        raise NothingToDamage(f"beside {own} there is no other broker's directory")
+    other = decode_meta_properties((rng.choice(others) / META_PROPERTIES).read_bytes())
+    return _change_meta(directory, "copy-identity", lambda meta: other)
+
+
+def _change_meta(directory: Path, kind: str, change: Callable[[MetaProperties], MetaProperties]) -> Planted:
+    path = directory.parent / META_PROPERTIES
+    path.write_bytes(encode_meta_properties(change(decode_meta_properties(path.read_bytes()))))
+    return Planted(kind, "identity-mismatch", -1, -1, path.name)
+
+
+def flip_snapshot(directory: Path, rng: random.Random) -> Planted:
+    """A bit of a producer snapshot changes."""
+    path = _snapshot(directory, rng)
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(2, len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+    return Planted("flip-snapshot", "file-corrupt", -1, -1, path.name)
+
+
+def change_snapshot(directory: Path, rng: random.Random) -> Planted:
+    """A producer snapshot says that a producer has sent one record more than it has, and its CRC is right."""
+    path = _snapshot(directory, rng)
+    entries = decode_producer_snapshot(path.read_bytes())
+    number = rng.choice([place for place, entry in enumerate(entries) if entry.last_sequence >= 0])
+    entry = entries[number]
+    entries[number] = entry._replace(last_sequence=entry.last_sequence + 1)
+    path.write_bytes(encode_producer_snapshot(entries))
+    epoch = _epoch_of(directory, entry.last_offset)
+    return Planted("change-snapshot", "producer-snapshot-mismatch", entry.last_offset, epoch, path.name)
+
+
+def _snapshot(directory: Path, rng: random.Random) -> Path:
+    """A snapshot with a producer in it; after an unclean stop not the newest, which a start would throw away."""
+    end, _ = log_end_of(directory)
+    paths = [path for path in sorted(directory.glob("*.snapshot")) if int(path.stem) <= end]
+    paths = paths if stopped_cleanly(directory) else paths[:-1]
+    known = [path for path in paths if decode_producer_snapshot(path.read_bytes())]
+    if not known:
+        raise NothingToDamage(f"{directory.name} has no producer snapshot that a start would believe")
+    return rng.choice(known)
+
+
+def forget_aborted(directory: Path, rng: random.Random) -> Planted:
+    """The transaction index has lost its last aborted transaction."""
+    paths = [path for path in sorted(directory.glob("*.txnindex")) if path.stat().st_size]
+    if not paths or not stopped_cleanly(directory):
+        raise NothingToDamage(f"{directory.name} has no aborted transaction in an index that is complete")
+    path = rng.choice(paths)
+    entries = decode_transaction_index(path.read_bytes())
+    path.write_bytes(encode_transaction_index(entries[:-1]))
+    offset = entries[-1].last_offset
+    return Planted("forget-aborted", "transaction-mismatch", offset, _epoch_of(directory, offset), path.name)
+
+
+def _index_entry(directory: Path, suffix: str, size: int, rng: random.Random) -> tuple[Path, int]:
+    places = [
+        (path, number)
+        for path in sorted(directory.glob(f"*{suffix}"))
+        for number in range(len(path.read_bytes().rstrip(b"\0")) // size)
+    ]
+    if not places:
+        raise NothingToDamage(f"{directory.name} has no entry in any {suffix} file")
+    return rng.choice(places)
+
+
+def _epoch_of(directory: Path, offset: int) -> int:
+    headers = [place.header for place in places_of(directory)]
+    return next(entry.leader_epoch for entry in headers if entry.base_offset <= offset <= entry.last_offset)

@@ -1,0 +1,182 @@
+"""Damage that no CRC shows: batches that are whole, and not what they should be."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from crc32c import crc32c
+from odradek_proto.formats import (
+    LEADER_EPOCH_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    TRANSACTION_INDEX_SUFFIX,
+    decode_leader_epochs,
+    encode_leader_epochs,
+)
+from odradek_proto.records import (
+    HEADER_SIZE,
+    Codec,
+    ControlType,
+    CorruptBatch,
+    control_type,
+    coordinator_epoch,
+    decode_records,
+    encode_control_batch,
+    end_transaction_value,
+    read_header,
+)
+
+from tests.audit.corruption.places import (
+    CRC_FIELD,
+    CRC_START,
+    EPOCH_FIELD,
+    NothingToDamage,
+    Place,
+    Planted,
+    checkpointed,
+    drop_indexes,
+    drop_snapshots,
+    inner_place,
+    log_end_of,
+    places_of,
+    rewrite_batch,
+    set_checkpoint,
+    stopped_cleanly,
+)
+
+PRODUCER_FIELDS = slice(43, 57)  # producer id, producer epoch, base sequence
+SEQUENCE_FIELD = slice(53, 57)
+COUNT_FIELD = slice(57, 61)
+JUMP = 100
+
+
+def change_record(directory: Path, rng: random.Random, check: str = "log-matching") -> Planted:
+    """The last byte of a batch's last value changes and the CRC is made right: only another replica can tell."""
+    place = inner_place(directory, rng)
+
+    def change(batch: bytearray) -> None:
+        batch[-2] ^= 0x01  # behind the value stands the number of headers, one byte
+
+    rewrite_batch(place, change)
+    header = place.header
+    return Planted("change-record", check, header.last_offset, header.leader_epoch, place.segment.name)
+
+
+def change_record_count(directory: Path, rng: random.Random) -> Planted:
+    """A header says one record less than it has offsets, and its CRC is right."""
+    place = inner_place(directory, rng, lambda place: place.header.record_count > 1, " of several records")
+
+    def change(batch: bytearray) -> None:
+        batch[COUNT_FIELD] = (place.header.record_count - 1).to_bytes(4, "big")
+
+    rewrite_batch(place, change)
+    header = place.header
+    return Planted(
+        "change-record-count", "record-count-mismatch", header.base_offset, header.leader_epoch, place.segment.name
+    )
+
+
+def break_sequence(directory: Path, rng: random.Random) -> Planted:
+    """A producer's batch has a later sequence than should follow, and its CRC is right."""
+    first: dict[int, int] = {}
+    for entry in places_of(directory):
+        first.setdefault(entry.header.producer_id, entry.header.base_offset)
+
+    def fits(place: Place) -> bool:
+        header = place.header
+        return header.base_sequence >= 0 and first[header.producer_id] < header.base_offset
+
+    place = inner_place(directory, rng, fits, " of a producer that came before")
+
+    def change(batch: bytearray) -> None:
+        batch[SEQUENCE_FIELD] = (place.header.base_sequence + JUMP).to_bytes(4, "big")
+
+    rewrite_batch(place, change)
+    header = place.header
+    return Planted("break-sequence", "sequence-gap", header.base_offset, header.leader_epoch, place.segment.name)
+
+
+def garble_payload(directory: Path, rng: random.Random) -> Planted:
+    """Bytes inside of a compressed batch change so that it cannot be decompressed, and its CRC is made right."""
+    place = inner_place(directory, rng, lambda place: place.header.codec is not Codec.NONE, " that is compressed")
+
+    def change(batch: bytearray) -> None:
+        for start in range(HEADER_SIZE, len(batch)):
+            batch[start : start + 4] = bytes(byte ^ 0xFF for byte in batch[start : start + 4])
+            try:
+                decode_records(bytes(batch), read_header(bytes(batch)))
+            except CorruptBatch:
+                return
+        raise NothingToDamage(f"the batch at {place.header.base_offset} decompresses whatever is in it")
+
+    rewrite_batch(place, change)
+    header = place.header
+    return Planted("garble-payload", "log-matching", header.base_offset, header.leader_epoch, place.segment.name)
+
+
+def turn_marker(directory: Path, rng: random.Random) -> Planted:
+    """An aborted transaction's marker says commit."""
+    aborts = [place for place in places_of(directory) if place.header.is_control and _ends(place) == ControlType.ABORT]
+    if not aborts or not list(directory.glob("*.txnindex")) or not stopped_cleanly(directory):
+        raise NothingToDamage(f"{directory.name} has no aborted transaction with an index that is complete")
+    place = rng.choice(aborts)
+    (record,) = decode_records(place.data, place.header)
+
+    def change(batch: bytearray) -> None:
+        batch[:] = encode_control_batch(
+            ControlType.COMMIT,
+            end_transaction_value(coordinator_epoch(record)),
+            timestamp=record.timestamp,
+            base_offset=place.header.base_offset,
+            leader_epoch=place.header.leader_epoch,
+            producer_id=place.header.producer_id,
+            producer_epoch=place.header.producer_epoch,
+        )
+
+    rewrite_batch(place, change)
+    file = place.segment.with_suffix(TRANSACTION_INDEX_SUFFIX).name
+    return Planted("turn-marker", "transaction-mismatch", place.header.base_offset, place.header.leader_epoch, file)
+
+
+def _ends(place: Place) -> int:
+    return control_type(decode_records(place.data, place.header)[0])
+
+
+def miss_truncation(directory: Path) -> Planted:
+    """The log goes on in an old epoch where the newest one begins, and the replica counts that as replicated."""
+    start, epoch = stale_tail(directory)
+    end, _ = log_end_of(directory)
+    set_checkpoint(directory, REPLICATION_OFFSET_CHECKPOINT, end)
+    file = places_of(directory)[-1].segment.name
+    return Planted("miss-truncation", "log-matching", start, epoch, file)
+
+
+def stale_tail(directory: Path) -> tuple[int, int]:
+    """Put a batch of the epoch before in the place of the newest epoch's; returns its offset and epoch.
+
+    The checkpoints count nothing of it.
+    """
+    places = places_of(directory)
+    newest = max(place.header.leader_epoch for place in places)
+    older = [place for place in places if place.header.leader_epoch < newest]
+    sources = [place for place in older if not place.header.is_control]
+    if not sources:
+        raise NothingToDamage(f"{directory.name} has one leader epoch only")
+    source, last = sources[-1], older[-1]
+    start, epoch = last.header.next_offset, last.header.leader_epoch
+    batch = bytearray(source.data)
+    batch[:8], batch[EPOCH_FIELD] = start.to_bytes(8, "big"), epoch.to_bytes(4, "big", signed=True)
+    batch[PRODUCER_FIELDS] = b"\xff" * 14
+    batch[CRC_FIELD] = crc32c(bytes(batch[CRC_START:])).to_bytes(4, "big")
+    for segment in {place.segment for place in places if place.segment > last.segment}:
+        for path in directory.glob(f"{segment.stem}.*"):
+            path.unlink()
+    last.segment.write_bytes(last.segment.read_bytes()[: last.end] + bytes(batch))
+    drop_indexes(last.segment)
+    drop_snapshots(directory, start)
+    path = directory / LEADER_EPOCH_CHECKPOINT
+    path.write_bytes(encode_leader_epochs([e for e in decode_leader_epochs(path.read_bytes()) if e.epoch < newest]))
+    for name in (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
+        set_checkpoint(directory, name, min(start, checkpointed(directory, name) or 0))
+    return start, epoch
