@@ -75,15 +75,11 @@ CIRCLES = (  # of files that import each other
     },
 )
 MUTUAL = (  # folders that import each other
-    ("audit/odradek_audit", "audit/odradek_audit/checks"),
-    ("audit/odradek_audit", "audit/odradek_audit/report"),
     ("broker/odradek_broker/metrics", "broker/odradek_broker/process"),
     ("client/odradek", "client/odradek/core"),
     ("client/odradek/cli", "client/odradek/cli/checkup"),
 )
 CROWDED = (  # folders with more than `MOST_FILES`
-    "audit/odradek_audit",
-    "audit/odradek_audit/checks",
     "broker/odradek_broker/storage",
     "client/odradek",
     "client/odradek/cli",
