@@ -11,7 +11,7 @@ import pytest
 from odradek_broker.metrics.families import SLICE, OneFamily, counters, gauges, page, sliced
 from odradek_broker.metrics.times import RequestTimes, histogram, quantile_of
 from odradek_broker.runtime.counters import BOUNDS_S, Counters, Durations, Traffic, measured
-from odradek_broker.runtime.replicas.truncation_losses import Promises
+from odradek_broker.runtime.replicas.truncation_losses import TruncationLosses
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
@@ -165,19 +165,19 @@ def test_lost_records_by_what_was_promised(
     acknowledged_to: int, high_watermark: int, cut_from: int, cut_to: int, expected: tuple[int, int, int]
 ) -> None:
     """This broker led from 10 to 30; what lies below the high watermark was promised by somebody."""
-    promises = Promises()
-    promises.leadership_ended(LED_FROM, LED_TO, min(high_watermark, 10))
-    promises.acknowledged_to = max(promises.acknowledged_to, acknowledged_to)
-    lost = promises.truncated(cut_from, cut_to, high_watermark)
+    losses = TruncationLosses()
+    losses.leadership_ended(LED_FROM, LED_TO, min(high_watermark, 10))
+    losses.acknowledged_to = max(losses.acknowledged_to, acknowledged_to)
+    lost = losses.truncated(cut_from, cut_to, high_watermark)
     assert lost == expected
     assert sum(lost) == cut_from - cut_to
 
 
 def test_leaderships_in_a_row_are_one() -> None:
     """Whoever leads twice with nothing in between wrote all of it; a gap makes the earlier part unknown."""
-    promises = Promises()
-    promises.leadership_ended(0, 10, 0)
-    promises.leadership_ended(10, 20, 0)
-    assert promises.truncated(20, 5, 0) == (0, 15, 0)
-    promises.leadership_ended(8, 12, 0)  # after the cut to 5, three records came from another leader
-    assert promises.truncated(12, 0, 0) == (0, 4, 8)
+    losses = TruncationLosses()
+    losses.leadership_ended(0, 10, 0)
+    losses.leadership_ended(10, 20, 0)
+    assert losses.truncated(20, 5, 0) == (0, 15, 0)
+    losses.leadership_ended(8, 12, 0)  # after the cut to 5, three records came from another leader
+    assert losses.truncated(12, 0, 0) == (0, 4, 8)

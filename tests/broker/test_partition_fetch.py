@@ -135,7 +135,7 @@ def test_same_epoch_keeps_positions_and_new_epoch_keeps_them_too() -> None:
     append(partition, 5)
     partition.fetch_by_follower(fetch(1, 4), 0)
     partition.update(registration(isr=[0, 1], partition_epoch=1), 50)
-    remote = partition.remote_replica(1)
+    remote = partition.replicas.by_id.get(1)
     assert remote is not None
     assert (remote.log_end_offset, remote.last_fetch_ms) == (4, 0)
     partition.update(registration(isr=[0, 1], leader_epoch=1, partition_epoch=2), 60)

@@ -13,7 +13,6 @@ from odradek_broker.core.partition.messages import (
     PartitionFailed,
     RequestReady,
     RestartLog,
-    Transition,
     Truncate,
     TruncationMode,
     WriteEpochs,
@@ -212,13 +211,3 @@ def test_full_disk_is_asked_again() -> None:
     assert (request.fetch_offset, request.last_fetched_epoch) == (2, 4)
     effects = partition.on_fetch_answer(answer(request, [header(2, leader_epoch=5)]), FIRST_DELAY_MS)
     assert WriteEpochs((EpochEntry(4, 0), EpochEntry(5, 2))) in effects
-
-
-def test_storage_error_fails_the_partition() -> None:
-    """An order that the disk refused: this partition stops (R-86)."""
-    partition = started()
-    partition.on_fetch_answer(answer(ask(partition), [header(0, leader_epoch=5)]), 0)
-    effects = partition.on_storage_error("disk full", 0)
-    assert of_kind(effects, PartitionFailed) == [PartitionFailed("disk full")]
-    assert isinstance(effects[0], Transition)
-    assert partition.next_request(10**6) is None

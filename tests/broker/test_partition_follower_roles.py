@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.core.partition.follower_asking import Phase
+from odradek_broker.core.partition.follower import Phase
 from odradek_broker.core.partition.messages import (
     AppendBatches,
     EpochRequest,

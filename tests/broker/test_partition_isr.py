@@ -340,7 +340,7 @@ def test_metadata_with_the_epoch_of_the_answer_still_say_who_the_replicas_are() 
     partition.on_isr_answer(proposal, accepted(proposal), 0)
     partition.update(registration(replicas=[0, 2], isr=[0, 2], partition_epoch=1), 0)
     assert (partition.isr, partition.maximal_isr) == ((0, 2), (0, 2))
-    assert partition.remote_replica(1) is None
+    assert partition.replicas.by_id.get(1) is None
 
 
 def test_a_replica_that_is_not_registered_is_not_proposed() -> None:

@@ -214,7 +214,7 @@ def test_a_fetch_for_another_topic_of_the_same_name_is_refused(topic_id: bytes, 
         assert (item.size > 0) == (expected is ErrorCode.NONE)
         leader = replica.leader
         assert leader is not None
-        remote = leader.remote_replica(THREE)
+        remote = leader.replicas.by_id.get(THREE)
         assert remote is not None
         assert (remote.log_end_offset == 0) == (expected is ErrorCode.NONE)
 

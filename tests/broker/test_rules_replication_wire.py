@@ -105,7 +105,7 @@ def test_a_leader_hears_and_says_all_that_counts() -> None:
         )
         leader = replica(world).leader
         assert leader is not None
-        remote = leader.remote_replica(ONE)
+        remote = leader.replicas.by_id.get(ONE)
         assert remote is not None
         old = told(world, session, incarnation=100, offset=2, last=3)
         assert (ErrorCode(old.error_code), remote.log_end_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

@@ -101,7 +101,7 @@ def fetch(
 
 def position(partition: LeaderPartition, replica_id: int) -> int:
     """What the leader knows of a follower's log end offset."""
-    remote = partition.remote_replica(replica_id)
+    remote = partition.replicas.by_id.get(replica_id)
     assert remote is not None, replica_id
     return remote.log_end_offset
 

@@ -222,9 +222,9 @@ class Replica:
                     self.log.write_epochs(entries)
                 case AppendBatches(headers):
                     self._append(headers)
-                case Truncate(offset, _):
+                case Truncate(offset):
                     self._carry_out(self.follower.on_truncated(self.log.truncate(offset), self._now_ms))
-                case RestartLog(offset, _):
+                case RestartLog(offset):
                     self.log.restart_at(offset)
                     self._carry_out(self.follower.on_restarted(offset, self._now_ms))
                 case AdvanceLogStart(offset):

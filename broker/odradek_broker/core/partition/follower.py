@@ -13,35 +13,95 @@ the rim carries them out and reports, and the step goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader
 
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
 from odradek_broker.core.partition import fencing
-from odradek_broker.core.partition.follower_asking import Phase
-from odradek_broker.core.partition.follower_truncation import TruncatingFollower
+from odradek_broker.core.partition.backoff import Backoff
+from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import (
     NO_EPOCH,
     AdvanceLogStart,
     AppendBatches,
     Effect,
+    EpochRequest,
     FetchAnswer,
     FetchDecision,
     FetchRequest,
+    FollowerRequest,
     HighWatermarkAdvanced,
+    OffsetsRequest,
+    PartitionFailed,
+    PartitionSettings,
+    ReplicaLog,
     RequestReady,
+    RestartLog,
     Transition,
+    Truncate,
     WriteEpochs,
 )
+from odradek_broker.core.partition.policy import ReplicaPolicy
 from odradek_broker.core.partition.received import Verdict, judge_batches
+from odradek_broker.core.partition.truncation import cut_for
 
 
-class FollowerPartition(TruncatingFollower):
+class Phase(Enum):
+    """What a follower asks next."""
+
+    TRUNCATING = auto()  # where the newest epoch ends (R-73)
+    FETCHING = auto()  # records
+    OUT_OF_RANGE = auto()  # where the leader's log begins and ends (R-84)
+
+
+class FollowerPartition:
     """This broker follows `leader` in `leader_epoch`; `failed` says why it has stopped until new metadata come."""
 
-    # --- Role ------------------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        log: ReplicaLog,
+        *,
+        broker_id: int,
+        registration: PartitionRegistration,
+        settings: PartitionSettings,
+        policy: ReplicaPolicy,
+        now_ms: int,
+        previous_leader: int = NO_LEADER,
+    ) -> None:
+        """`previous_leader` is the leader held so far, -1 at process start (L-1). Nothing happens before `start`."""
+        self.log = log
+        self.broker_id = broker_id
+        self.settings = settings
+        self.policy = policy
+        self.failed: str | None = None
+        self.phase = Phase.FETCHING
+        self._previous_leader = previous_leader
+        self._in_flight: FollowerRequest | None = None
+        self._backoff = Backoff()
+        self._answer: FetchAnswer | None = None  # the one whose batches are being written
+        self._on_disk_phase: Phase | None = None  # a cut or a restart is being carried out; this phase comes after it
+        self._take(registration)
+
+    def _take(self, registration: PartitionRegistration) -> None:
+        assert registration.leader != self.broker_id, (registration, self.broker_id)
+        self.leader = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        self.partition_epoch = registration.partition_epoch
+
+    @property
+    def held_leader(self) -> int:
+        """Whom this replica has last known to lead; the next follower's `previous_leader` (L-1)."""
+        return self._previous_leader if self.leader == NO_LEADER else self.leader
+
+    @property
+    def in_flight(self) -> FollowerRequest | None:
+        """The request that is out."""
+        return self._in_flight
+
+    # --- Role --------------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Effect]:
         """Become a follower (R-103): with epochs go on at the log's end (R-70, R-71), without cut first (L-1, R-73)."""
@@ -84,7 +144,92 @@ class FollowerPartition(TruncatingFollower):
         self._backoff.reset()
         return self.start(now_ms)
 
-    # --- Records ---------------------------------------------------------------------------------------------------
+    # --- Asking ------------------------------------------------------------------------------------------------------
+
+    def next_request(self, now_ms: int) -> FollowerRequest | None:
+        """What to ask the leader now; it counts as in flight from here on.
+
+        None: one is in flight, the partition is delayed or failed, there is no leader, the disk is busy, or (with
+        odradek.fsync=before-ack) the log is not flushed to its end, and a position would promise what can be lost.
+        """
+        if self._backoff.is_delayed(now_ms) or not self._can_ask():
+            return None
+        log = self.log
+        epoch = self.leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
+        request: FollowerRequest
+        if self.phase is Phase.FETCHING:
+            last_epoch = log.epochs.latest_epoch if self.policy.sends_last_fetched_epoch else NO_EPOCH
+            request = FetchRequest(
+                log.topic_partition,
+                log.topic_id,
+                log.log_end_offset,
+                epoch,
+                last_epoch,
+                log.log_start_offset,
+                self.settings.replica_fetch_max_bytes,
+            )
+        elif self.phase is Phase.TRUNCATING:
+            request = EpochRequest(log.topic_partition, epoch, log.epochs.latest_epoch)
+        else:
+            request = OffsetsRequest(log.topic_partition, epoch)
+        self._in_flight = request
+        return request
+
+    def _can_ask(self) -> bool:
+        log = self.log
+        return (
+            self._in_flight is None
+            and self._answer is None
+            and self._on_disk_phase is None
+            and self.failed is None
+            and self.leader != NO_LEADER
+            and not (self.settings.flush_before_ack and log.flushed_offset < log.log_end_offset)
+        )
+
+    def next_deadline_ms(self) -> int | None:
+        """When a delayed partition wants to be asked again (R-90)."""
+        return self._backoff.until_ms if self._can_ask() else None
+
+    def _ready(self, now_ms: int) -> list[Effect]:
+        return [RequestReady()] if self._can_ask() and not self._backoff.is_delayed(now_ms) else []
+
+    # --- Waiting and stopping ----------------------------------------------------------------------------------------
+
+    def on_transport_error(self, now_ms: int) -> list[Effect]:
+        """The request in flight is lost, or could not be sent (R-90)."""
+        self._in_flight = None
+        if self.failed is None:
+            self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
+        return []
+
+    def on_corrupt_answer(self, now_ms: int) -> list[Effect]:
+        """An answer held a batch that is corrupt or out of place: nothing of it is appended, ask again later (R-86).
+
+        Also for an `AppendBatches` that the rim could not carry out and that left nothing behind, as on a full disk;
+        the epochs that it would have brought are forgotten.
+        """
+        self._in_flight = None
+        if self._answer is not None:
+            self._answer = None
+            self.log.epochs.truncate_from_end(self.log.log_end_offset)
+        self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
+        return []
+
+    def _fail(self, reason: str, rule: str) -> list[Effect]:
+        self.failed = reason
+        self._in_flight = None
+        self._answer = None
+        self._on_disk_phase = None
+        facts = {"reason": reason, "leader": self.leader, "leader_epoch": self.leader_epoch}
+        return [Transition("replica_failed", rule, facts), PartitionFailed(reason)]
+
+    def refusal(self, current_leader_epoch: int) -> ErrorCode:
+        """What any request is told that only the leader may answer; the epoch is compared first (R-110)."""
+        epoch = current_leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
+        error = fencing.check_leader_epoch(epoch, self.leader_epoch)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if error == ErrorCode.NONE else error
+
+    # --- Records -----------------------------------------------------------------------------------------------------
 
     def on_fetch_answer(self, answer: FetchAnswer, now_ms: int) -> list[Effect]:
         """The leader answered a fetch (R-79 to R-86). One that does not fit the request in flight is dropped (R-80)."""
@@ -183,7 +328,92 @@ class FollowerPartition(TruncatingFollower):
         log.flushed_offset = max(log.flushed_offset, min(offset, log.log_end_offset))
         return [RequestReady()] if self.settings.flush_before_ack and self._can_ask() else []
 
-    # --- Out of range ----------------------------------------------------------------------------------------------
+    # --- Divergence --------------------------------------------------------------------------------------------------
+
+    def _on_divergence(self, end: EpochEntry, now_ms: int) -> list[Effect]:
+        """The leader found our log to differ: cut, and fetch again at once (R-79). Bounds stay as they are (R-28)."""
+        return self._cut_by(end, "R-79", now_ms)
+
+    def on_epoch_answer(self, request: EpochRequest, error: ErrorCode, end: EpochEntry, now_ms: int) -> list[Effect]:
+        """The leader answered OffsetsForLeaderEpoch (R-73 to R-78)."""
+        if request != self._in_flight:
+            return []
+        self._in_flight = None
+        if error != ErrorCode.NONE:
+            return self._on_error(error, now_ms)
+        self._backoff.reset()
+        return self._cut_by(end, "R-75", now_ms)
+
+    def _cut_by(self, end: EpochEntry, rule: str, now_ms: int) -> list[Effect]:
+        log = self.log
+        cut = cut_for(end, log.epochs, log.log_end_offset, log.high_watermark)
+        asks_again = self.policy.asks_for_epoch_end and not cut.complete
+        facts = {"answer_epoch": end.epoch, "answer_end": end.offset, "complete": cut.complete}
+        return self._cut(cut.offset, Phase.TRUNCATING if asks_again else Phase.FETCHING, rule, facts, now_ms)
+
+    def _cut(self, offset: int, then: Phase, rule: str, facts: Mapping[str, object], now_ms: int) -> list[Effect]:
+        """Truncate to `offset`, and go on with a phase.
+
+        At the log's end no record goes, but an epoch that never got one does: it would be asked for again and again
+        (R-65, KAFKA-10706). When nothing at all could go, the partition waits a little instead of asking in circles.
+        """
+        log = self.log
+        end = log.log_end_offset
+        if offset < end:
+            facts = {
+                "from": end,
+                "to": offset,
+                "high_watermark": log.high_watermark,
+                "leader": self.leader,
+                "leader_epoch": self.leader_epoch,
+                "last_epoch": log.epochs.latest_epoch,
+                **facts,
+            }
+            self._on_disk_phase = then
+            return [Transition("truncated", rule, facts), Truncate(offset, rule, self.leader, self.leader_epoch)]
+        dropped = log.epochs.truncate_from_end(end)
+        if not dropped and rule == "R-79":
+            self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
+        effects: list[Effect] = [WriteEpochs(log.epochs.entries)] if dropped else []
+        return effects + self._enter(then, now_ms)
+
+    def on_truncated(self, log_end_offset: int, now_ms: int) -> list[Effect]:
+        """A `Truncate` was carried out, producer state included; storage may have cut lower than asked (R-230).
+
+        With odradek.fsync=before-ack the cut is on the disk by now.
+        """
+        then, self._on_disk_phase = self._on_disk_phase, None
+        log = self.log
+        assert then is not None, log_end_offset
+        assert log_end_offset <= log.log_end_offset, (log_end_offset, log.log_end_offset)
+        log.log_end_offset = log_end_offset
+        log.flushed_offset = min(log.flushed_offset, log_end_offset)
+        log.log_start_offset = min(log.log_start_offset, log_end_offset)
+        log.high_watermark = min(log.high_watermark, log_end_offset)
+        effects: list[Effect] = []
+        if log.epochs.truncate_from_end(log_end_offset):
+            effects.append(WriteEpochs(log.epochs.entries))
+        return effects + self._enter(then, now_ms)
+
+    def _enter(self, phase: Phase, now_ms: int) -> list[Effect]:
+        """Go on with a phase. Without any epoch there is nothing to ask for: cut at the high watermark (R-73)."""
+        self.phase = phase
+        if phase is Phase.TRUNCATING and self.log.epochs.latest_epoch == NO_EPOCH:
+            return self._cut(self.log.high_watermark, Phase.FETCHING, "R-73", {}, now_ms)
+        return self._ready(now_ms)
+
+    def _on_error(self, error: ErrorCode, now_ms: int) -> list[Effect]:
+        """The leader refused (R-78, R-83, R-90, R-91)."""
+        if error is ErrorCode.FENCED_LEADER_EPOCH:
+            facts = {"error": error.name, "leader": self.leader, "leader_epoch": self.leader_epoch}
+            fenced = Transition("fenced", "R-91", facts)
+            return [fenced, *self._fail(f"leader {self.leader} knows an epoch above {self.leader_epoch}", "R-91")]
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE and self.phase is not Phase.OUT_OF_RANGE:
+            return self._enter(Phase.OUT_OF_RANGE, now_ms)
+        self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
+        return []
+
+    # --- Out of range ------------------------------------------------------------------------------------------------
 
     def on_restarted(self, offset: int, now_ms: int) -> list[Effect]:
         """A `RestartLog` was carried out: the log is empty and begins at `offset` (R-231)."""
@@ -197,7 +427,30 @@ class FollowerPartition(TruncatingFollower):
             return effects + self._append(self._answer)
         return effects + self._enter(then, now_ms)
 
-    # --- Consumers -------------------------------------------------------------------------------------------------
+    def on_offsets_answer(
+        self, request: OffsetsRequest, error: ErrorCode, log_start_offset: int, log_end_offset: int, now_ms: int
+    ) -> list[Effect]:
+        """The leader said where its log begins and ends (R-84): cut at its end, or start anew at its start."""
+        if request != self._in_flight:
+            return []
+        self._in_flight = None
+        if error != ErrorCode.NONE:
+            return self._on_error(error, now_ms)
+        log = self.log
+        facts = {"leader_log_start_offset": log_start_offset, "leader_log_end_offset": log_end_offset}
+        if log_end_offset < log.log_end_offset:
+            return self._cut(log_end_offset, Phase.FETCHING, "R-84", facts, now_ms)
+        if log_start_offset > log.log_end_offset:
+            return self._restart(log_start_offset, "R-84", facts | {"log_end_offset": log.log_end_offset})
+        # We are in its range now, but were not a moment ago: it moved, or it does not know our newest epoch (R-36).
+        self._backoff.delay(now_ms, self.settings.replica_fetch_backoff_ms)
+        return self._enter(Phase.FETCHING, now_ms)
+
+    def _restart(self, offset: int, rule: str, facts: Mapping[str, object]) -> list[Effect]:
+        self._on_disk_phase = Phase.FETCHING
+        return [Transition("log_restarted", rule, {"to": offset, **facts}), RestartLog(offset, rule)]
+
+    # --- Consumers ---------------------------------------------------------------------------------------------------
 
     def fetch_by_consumer(
         self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool, now_ms: int

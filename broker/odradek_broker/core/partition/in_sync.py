@@ -1,6 +1,6 @@
 """Who is in sync with a leader: its followers' states, the ISR, and the proposals that change it (A5).
 
-`InSyncReplicas` belongs to one leader, which hands itself in where a decision needs its log or its epochs.
+`InSyncReplicas` belongs to one leader, and shares its `LeaderTerm`: the log that it leads, its settings, its epochs.
 Rules of this module. A replica is proposed only when this broker's metadata say that it may join (R-47), and when it
 has everything that an earlier leader may have committed (R-45). The leader never removes itself (R-43).
 """
@@ -8,7 +8,7 @@ has everything that an earlier leader may have committed (R-45). The leader neve
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.isr import AnswerMeans, IsrState
@@ -21,14 +21,24 @@ from odradek_broker.core.partition.messages import (
     IsrAnswer,
     IsrMember,
     IsrProposal,
+    PartitionSettings,
     ProposeIsr,
+    ReplicaLog,
     Transition,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
 from odradek_broker.core.partition.remote_replica import NEVER_MS, RemoteReplica, RemoteReplicaStatus
 
-if TYPE_CHECKING:
-    from odradek_broker.core.partition.leader_view import LeaderView
+
+@dataclass(slots=True)
+class LeaderTerm:
+    """The log of a leader, its settings and its epochs; only the leader changes them."""
+
+    log: ReplicaLog
+    settings: PartitionSettings
+    leader_epoch: int
+    partition_epoch: int
+    epoch_start_offset: int  # the log end offset when the leadership began
 
 
 class InSyncReplicas:
@@ -40,11 +50,13 @@ class InSyncReplicas:
         registration: PartitionRegistration,
         policy: ReplicaPolicy,
         brokers: BrokerView,
+        term: LeaderTerm,
         now_ms: int,
     ) -> None:
         self._broker_id = broker_id
         self._policy = policy
         self._brokers = brokers
+        self._term = term
         self.assigned = len(registration.replicas)  # the replication factor
         self.isr = IsrState(registration.isr)
         self.by_id: dict[int, RemoteReplica] = {}
@@ -121,39 +133,39 @@ class InSyncReplicas:
         if self._policy.counts_only_eligible and (remote.broker_epoch != NO_EPOCH or not remote.is_counted):
             remote.last_caught_up_ms = NEVER_MS
 
-    def holds_back(self, remote: RemoteReplica, leader: LeaderView, now_ms: int) -> bool:
+    def holds_back(self, remote: RemoteReplica, now_ms: int) -> bool:
         """Whether the high watermark waits for a replica that is not a member (R-20): it is about to become one.
 
         Without the second test a fenced replica would hold it back for a whole lag time (KAFKA-15021).
         """
-        lag_time_max_ms = leader.settings.replica_lag_time_max_ms
-        if not remote.is_caught_up(leader.log.log_end_offset, now_ms, lag_time_max_ms):
+        term = self._term
+        lag_time_max_ms = term.settings.replica_lag_time_max_ms
+        if not remote.is_caught_up(term.log.log_end_offset, now_ms, lag_time_max_ms):
             return False
         return not self._policy.counts_only_eligible or self.is_eligible(remote)
 
     # --- Changing the ISR ------------------------------------------------------------------------------------------
 
-    def expand(self, remote: RemoteReplica, leader: LeaderView, now_ms: int, effects: list[Effect]) -> None:
+    def expand(self, remote: RemoteReplica, effects: list[Effect]) -> None:
         """Propose a replica that has what it takes to be in sync (R-45). How long it lagged is not asked.
 
         It must reach the start of the leader's epoch, since a new leader's high watermark may be below what the leader
         before had committed (R-25).
         """
-        log = leader.log
-        needed = log.high_watermark
+        needed = self._term.log.high_watermark
         if self._policy.expands_from_epoch_start:
-            needed = max(needed, leader.epoch_start_offset)
+            needed = max(needed, self._term.epoch_start_offset)
         if remote.log_end_offset < needed or not self.isr.may_propose or not self.is_eligible(remote):
             return
         facts = {"added": remote.broker_id, "log_end_offset": remote.log_end_offset, "needed": needed}
-        self._propose((*self.isr.committed, remote.broker_id), "R-45", facts, leader, effects)
+        self._propose((*self.isr.committed, remote.broker_id), "R-45", facts, effects)
 
-    def shrink(self, leader: LeaderView, now_ms: int, effects: list[Effect]) -> None:
+    def shrink(self, now_ms: int, effects: list[Effect]) -> None:
         """Propose the ISR without all that have fallen behind, in one request (R-43)."""
         if not self.isr.may_propose:
             return
-        log_end_offset = leader.log.log_end_offset
-        lag_time_max_ms = leader.settings.replica_lag_time_max_ms
+        log_end_offset = self._term.log.log_end_offset
+        lag_time_max_ms = self._term.settings.replica_lag_time_max_ms
         behind: dict[int, object] = {}
         for broker_id in self.isr.committed:
             if broker_id == self._broker_id:
@@ -164,20 +176,19 @@ class InSyncReplicas:
         if behind:
             facts = {"removed": tuple(behind), "their_ends": tuple(behind.values()), "log_end_offset": log_end_offset}
             stay = tuple(broker_id for broker_id in self.isr.committed if broker_id not in behind)
-            self._propose(stay, "R-43", facts, leader, effects)
+            self._propose(stay, "R-43", facts, effects)
 
     def _propose(
         self,
         isr: tuple[int, ...],
         rule: str,
         facts: Mapping[str, object],
-        leader: LeaderView,
         effects: list[Effect],
     ) -> None:
-        log = leader.log
+        term = self._term
         members = tuple(IsrMember(broker_id, self._member_epoch(broker_id)) for broker_id in isr)
-        epochs = (leader.leader_epoch, leader.partition_epoch)
-        proposal = IsrProposal(log.topic_id, log.topic_partition, *epochs, members)
+        epochs = (term.leader_epoch, term.partition_epoch)
+        proposal = IsrProposal(term.log.topic_id, term.log.topic_partition, *epochs, members)
         facts = {
             "from": self.isr.committed,
             "to": isr,
@@ -197,11 +208,9 @@ class InSyncReplicas:
         broker = self._brokers.broker(broker_id)
         return NO_EPOCH if broker is None else broker.broker_epoch
 
-    def on_answer(
-        self, proposal: IsrProposal, answer: IsrAnswer, leader: LeaderView, now_ms: int, effects: list[Effect]
-    ) -> AnswerMeans:
+    def on_answer(self, proposal: IsrProposal, answer: IsrAnswer, now_ms: int, effects: list[Effect]) -> AnswerMeans:
         """Take in the controller's answer and say what it means (R-51)."""
-        means = self.isr.judge(proposal, answer, leader.leader_epoch, leader.partition_epoch, now_ms)
+        means = self.isr.judge(proposal, answer, self._term.leader_epoch, self._term.partition_epoch, now_ms)
         if means is AnswerMeans.COMMITTED:
             self._commit(answer.isr, answer.partition_epoch, "R-51", effects)
             return means

@@ -3,7 +3,8 @@
 A `LeaderPartition` lives for one leadership. It is stepped: each method says that something happened and returns what
 is to be done, in that order. Rules of this module. Only a follower's fetch moves what is known of that follower
 (R-6). The answer to a fetch is decided before the fetch is recorded, so it carries the offsets from before (R-24).
-Evidence (`Transition`) comes before the act that it announces. What only reads is in `leader_view`.
+Evidence (`Transition`) comes before the act that it announces. What a fetch that waited is answered is decided by
+methods that record nothing, so the rim may call them as often as it likes (R-122).
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from odradek_proto.records import BatchHeader
 
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition import append_rules, fencing
+from odradek_broker.core.partition.bounds import ClientBounds
+from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.high_watermark import candidate
-from odradek_broker.core.partition.in_sync import InSyncReplicas
+from odradek_broker.core.partition.in_sync import InSyncReplicas, LeaderTerm
 from odradek_broker.core.partition.isr import AnswerMeans
-from odradek_broker.core.partition.leader_view import LeaderView
 from odradek_broker.core.partition.messages import (
+    NO_EPOCH,
+    NO_OFFSET,
     AdvanceLogStart,
     AppendDecision,
     BrokerView,
@@ -36,9 +40,10 @@ from odradek_broker.core.partition.messages import (
     WriteEpochs,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
+from odradek_broker.core.partition.remote_replica import RemoteReplicaStatus
 
 
-class LeaderPartition(LeaderView):
+class LeaderPartition:
     """This broker leads the partition in `leader_epoch`.
 
     Invariants: the high watermark never falls and never passes the log end offset; below it, every counted replica has
@@ -60,16 +65,67 @@ class LeaderPartition(LeaderView):
         assert registration.leader == broker_id, (registration, broker_id)
         self.log = log
         self.broker_id = broker_id
-        self.leader_epoch = registration.leader_epoch
-        self.partition_epoch = registration.partition_epoch
-        self.epoch_start_offset = log.log_end_offset
-        self.settings = settings
         self.policy = policy
-        self.replicas = InSyncReplicas(broker_id, registration, policy, brokers, now_ms)
+        self._term = LeaderTerm(
+            log, settings, registration.leader_epoch, registration.partition_epoch, log.log_end_offset
+        )
+        self.replicas = InSyncReplicas(broker_id, registration, policy, brokers, self._term, now_ms)
         self._next_isr_check_ms = now_ms + settings.replica_lag_time_max_ms // 2
         self._refused: dict[int, int] = {}  # replica -> the leader epoch with which it was last fenced
 
-    # --- Role ------------------------------------------------------------------------------------------------------
+    @property
+    def leader_epoch(self) -> int:
+        return self._term.leader_epoch
+
+    @property
+    def partition_epoch(self) -> int:
+        return self._term.partition_epoch
+
+    @property
+    def epoch_start_offset(self) -> int:
+        """The log end offset when this leadership began (R-101)."""
+        return self._term.epoch_start_offset
+
+    @property
+    def settings(self) -> PartitionSettings:
+        return self._term.settings
+
+    @settings.setter
+    def settings(self, settings: PartitionSettings) -> None:
+        self._term.settings = settings
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The ISR that the controller has confirmed."""
+        return self.replicas.isr.committed
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """The ISR together with whom a pending proposal would add."""
+        return self.replicas.isr.maximal
+
+    @property
+    def held_leader(self) -> int:
+        """Whom this replica has last known to lead; the next follower's `previous_leader` (L-1)."""
+        return self.broker_id
+
+    @property
+    def effective_min_isr(self) -> int:
+        return min(self.settings.min_insync_replicas, self.replicas.assigned)
+
+    @property
+    def under_min_isr(self) -> bool:
+        return len(self.replicas.isr.committed) < self.effective_min_isr
+
+    def produce_outcome(self, required_offset: int) -> ErrorCode | None:
+        """What a waiting acks=all produce is told (R-14); None: not yet."""
+        if self.log.high_watermark < required_offset:
+            return None
+        if len(self.replicas.isr.maximal) < self.effective_min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    # --- Role --------------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Effect]:
         """Take the leadership (R-101): note where the epoch begins, leave the high watermark as it is (R-25)."""
@@ -77,7 +133,7 @@ class LeaderPartition(LeaderView):
 
     def _take_epoch(self, rule: str, now_ms: int) -> list[Effect]:
         log = self.log
-        self.epoch_start_offset = log.log_end_offset
+        self._term.epoch_start_offset = log.log_end_offset
         facts = {
             "leader_epoch": self.leader_epoch,
             "partition_epoch": self.partition_epoch,
@@ -100,10 +156,10 @@ class LeaderPartition(LeaderView):
             return []
         assert registration.leader == self.broker_id, (registration, self.broker_id)
         before = self.isr
-        self.partition_epoch = registration.partition_epoch
+        self._term.partition_epoch = registration.partition_epoch
         effects = self.replicas.on_registration(registration, "R-53", now_ms)
         if registration.leader_epoch > self.leader_epoch:
-            self.leader_epoch = registration.leader_epoch
+            self._term.leader_epoch = registration.leader_epoch
             self.replicas.on_new_epoch(self.log.log_end_offset, now_ms)
             effects += self._take_epoch("R-101", now_ms)
         else:
@@ -112,7 +168,7 @@ class LeaderPartition(LeaderView):
         self._expand(now_ms, effects)
         return effects
 
-    # --- Append ----------------------------------------------------------------------------------------------------
+    # --- Append ------------------------------------------------------------------------------------------------------
 
     def prepare_append(self, header: BatchHeader, acks: int, now_ms: int, wall_ms: int) -> AppendDecision:
         """Judge one produced batch and give it its place (R-10, R-11, R-220, R-240). No state moves here.
@@ -171,7 +227,41 @@ class LeaderPartition(LeaderView):
         self._try_high_watermark(now_ms, effects)
         return effects
 
-    # --- Fetch -----------------------------------------------------------------------------------------------------
+    # --- Fetch -------------------------------------------------------------------------------------------------------
+
+    def read_for_follower(self, fetch: FollowerFetch) -> FetchDecision:
+        """What a follower may read now; nothing is recorded (R-35 to R-37)."""
+        epoch = fetch.current_leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
+        if epoch not in (self.leader_epoch, NO_EPOCH):
+            return fencing.refuse(self.log, fencing.check_leader_epoch(epoch, self.leader_epoch))
+        if fetch.replica_id not in self.replicas.by_id:
+            # With an epoch: we may not have seen yet the assignment that the replica acts on.
+            unknown = ErrorCode.NOT_LEADER_OR_FOLLOWER if epoch == NO_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
+            return fencing.refuse(self.log, unknown)
+        last = fetch.last_fetched_epoch if self.policy.checks_divergence_on_fetch else NO_EPOCH
+        return fencing.decide_read(self.log, fetch.fetch_offset, last, self.log.log_end_offset)
+
+    def fetch_by_consumer(
+        self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool, now_ms: int
+    ) -> FetchDecision:
+        """What a consumer may read: below the high watermark, or the last stable offset with `read_committed` (R-37).
+
+        A limit at or below the fetch offset means that there is nothing yet; it is no error.
+        """
+        epoch = current_leader_epoch if self.policy.fences_by_leader_epoch else NO_EPOCH
+        error = fencing.check_leader_epoch(epoch, self.leader_epoch)
+        if error != ErrorCode.NONE:
+            return fencing.refuse(self.log, error)
+        last = last_fetched_epoch if self.policy.checks_divergence_on_fetch else NO_EPOCH
+        return fencing.decide_read(self.log, fetch_offset, last, self.log.high_watermark)
+
+    def end_offset_for_epoch(self, current_leader_epoch: int, epoch: int) -> tuple[ErrorCode, EpochEntry]:
+        """Answer OffsetsForLeaderEpoch (R-69); undefined is (-1, -1) without an error."""
+        error = fencing.check_leader_epoch(current_leader_epoch, self.leader_epoch)
+        if error != ErrorCode.NONE:
+            return error, EpochEntry(NO_EPOCH, NO_OFFSET)
+        end = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
+        return error, end if self.policy.answers_epoch_of_end else EpochEntry(NO_EPOCH, end.offset)
 
     def fetch_by_follower(self, fetch: FollowerFetch, now_ms: int) -> tuple[FetchDecision, list[Effect]]:
         """A follower's fetch arrived: decide the read, then record the position, then act on it (R-24, R-35).
@@ -193,7 +283,7 @@ class LeaderPartition(LeaderView):
             self.replicas.on_new_broker_epoch(remote)
         changed = remote.record(fetch, self.log.log_end_offset, now_ms)
         if not remote.is_counted:
-            self.replicas.expand(remote, self, now_ms, effects)
+            self.replicas.expand(remote, effects)
         if changed:
             self._try_high_watermark(now_ms, effects)
         return decision, effects
@@ -213,7 +303,7 @@ class LeaderPartition(LeaderView):
         }
         return [Transition("fenced", "R-38" if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else "R-110", facts)]
 
-    # --- High watermark and ISR ------------------------------------------------------------------------------------
+    # --- High watermark and ISR --------------------------------------------------------------------------------------
 
     def _try_high_watermark(self, now_ms: int, effects: list[Effect]) -> None:
         """Raise the high watermark if it may (R-20 to R-23)."""
@@ -222,7 +312,7 @@ class LeaderPartition(LeaderView):
         own = log.flushed_offset if self.settings.flush_before_ack else log.log_end_offset
         if own <= old:
             return
-        new = candidate(own, old, self.replicas.remotes, lambda remote: self.replicas.holds_back(remote, self, now_ms))
+        new = candidate(own, old, self.replicas.remotes, lambda remote: self.replicas.holds_back(remote, now_ms))
         if new == old or (self.policy.freezes_under_min_isr and self.under_min_isr):
             return
         log.high_watermark = new
@@ -232,9 +322,9 @@ class LeaderPartition(LeaderView):
         """The controller answered an AlterPartition item (R-51, R-52); each proposal is to get exactly one answer."""
         before = self.isr
         effects: list[Effect] = []
-        means = self.replicas.on_answer(proposal, answer, self, now_ms, effects)
+        means = self.replicas.on_answer(proposal, answer, now_ms, effects)
         if means is AnswerMeans.COMMITTED:
-            self.partition_epoch = answer.partition_epoch
+            self._term.partition_epoch = answer.partition_epoch
             self._try_high_watermark(now_ms, effects)
             self._announce_isr(before, effects)
             self._expand(now_ms, effects)
@@ -263,7 +353,7 @@ class LeaderPartition(LeaderView):
             period_ms = max(1, self.settings.replica_lag_time_max_ms // 2)
             late_ms = (now_ms - self._next_isr_check_ms) % period_ms
             self._next_isr_check_ms = now_ms - late_ms + period_ms  # keeps its rhythm: a late call delays no later one
-            self.replicas.shrink(self, now_ms, effects)
+            self.replicas.shrink(now_ms, effects)
             self._expand(now_ms, effects)
         return effects
 
@@ -280,9 +370,32 @@ class LeaderPartition(LeaderView):
         log_end_offset = self.log.log_end_offset
         for remote in self.replicas.remotes:
             if not remote.is_counted and remote.log_end_offset == log_end_offset:
-                self.replicas.expand(remote, self, now_ms, effects)
+                self.replicas.expand(remote, effects)
 
-    # --- Offsets ---------------------------------------------------------------------------------------------------
+    # --- Offsets -----------------------------------------------------------------------------------------------------
+
+    def client_bounds(self) -> ClientBounds:
+        """What ListOffsets and DeleteRecords may answer just now."""
+        hides = self.policy.hides_offsets_after_election
+        return ClientBounds(self.log, self.leader_epoch, self.epoch_start_offset if hides else NO_OFFSET)
+
+    def offset_bound(self, current_leader_epoch: int, *, replica: bool, read_committed: bool) -> tuple[ErrorCode, int]:
+        """LATEST of ListOffsets (R-26)."""
+        return self.client_bounds().latest(current_leader_epoch, replica=replica)
+
+    def timestamp_bound(
+        self, current_leader_epoch: int, found_offset: int, *, replica: bool, read_committed: bool
+    ) -> tuple[ErrorCode, int]:
+        """Whether a look-up by time may answer with `found_offset` (R-26); -1: nothing visible was found."""
+        return self.client_bounds().by_timestamp(current_leader_epoch, found_offset, replica=replica)
+
+    def check_delete_records(self, offset: int) -> tuple[ErrorCode, int]:
+        """Where DeleteRecords up to `offset` would put the log start offset; -1 asks for the high watermark (R-161)."""
+        return self.client_bounds().delete_up_to(offset)
+
+    def low_watermark(self) -> int:
+        """The smallest log start offset of this replica and of those on live brokers (R-125); -1: one is unknown."""
+        return self.replicas.low_watermark(self.log.log_start_offset)
 
     def on_log_start_advanced(self, offset: int, now_ms: int) -> list[Effect]:
         """Records below `offset`, which is not above the high watermark, go: retention or DeleteRecords (R-160)."""
@@ -296,3 +409,9 @@ class LeaderPartition(LeaderView):
         if log.epochs.truncate_from_start(offset):
             effects.append(WriteEpochs(log.epochs.entries))
         return effects
+
+    # --- Followers ---------------------------------------------------------------------------------------------------
+
+    def remote_replicas(self, now_ms: int) -> list[RemoteReplicaStatus]:
+        """What is known of each follower, by broker id."""
+        return self.replicas.statuses(self.log.log_end_offset, self.settings.replica_lag_time_max_ms, now_ms)

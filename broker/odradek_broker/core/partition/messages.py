@@ -207,14 +207,16 @@ class Truncate(Value, frozen=True):
     """Cut the log: records at `offset` and above go (R-230). The rim then calls `on_truncated(log end offset)`."""
 
     offset: int
-    reason: str
+    rule: str
+    leader: int
+    leader_epoch: int
 
 
 class RestartLog(Value, frozen=True):
     """Drop everything and start empty at `offset` (R-231)."""
 
     offset: int
-    reason: str
+    rule: str
 
 
 class AdvanceLogStart(Value, frozen=True):

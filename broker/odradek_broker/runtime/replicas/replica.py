@@ -45,7 +45,7 @@ from odradek_broker.runtime.replicas.isr_retry import IsrRetry
 from odradek_broker.runtime.replicas.not_leader import fetch_refusal, not_leader
 from odradek_broker.runtime.replicas.ports import ReplicaServices
 from odradek_broker.runtime.replicas.storage_errors import StorageErrorReporter
-from odradek_broker.runtime.replicas.truncation_losses import Promises
+from odradek_broker.runtime.replicas.truncation_losses import TruncationLosses
 from odradek_broker.storage.errors import DiskFull, StorageError
 from odradek_broker.storage.log import Log
 
@@ -65,7 +65,7 @@ class Replica:
         self.counters = services.counters
         self.traffic = services.counters.traffic(log.topic_partition.topic)
         self.leader_high_watermark = 0  # as a follower: what the leader last said
-        self._promises = Promises()
+        self._losses = TruncationLosses()
         self._services = services
         self._produces = DelayedProduces(services.clock, self._outcome)
         self.deletes = DelayedDeletes()
@@ -102,7 +102,7 @@ class Replica:
         before, self.role = self.role, role
         if isinstance(before, LeaderPartition):
             state = self.state
-            self._promises.leadership_ended(before.epoch_start_offset, state.log_end_offset, state.high_watermark)
+            self._losses.leadership_ended(before.epoch_start_offset, state.log_end_offset, state.high_watermark)
         self._produces.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.deletes.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if role is not None and self.offline is None:
@@ -196,8 +196,8 @@ class Replica:
                 return
         else:
             outcome = ErrorCode.NONE
-            if decision.required_offset > self._promises.acknowledged_to:
-                self._promises.acknowledged_to = decision.required_offset
+            if decision.required_offset > self._losses.acknowledged_to:
+                self._losses.acknowledged_to = decision.required_offset
         answer(self._outcome(outcome, decision.base_offset))
 
     def _may_acknowledge(self, leader: LeaderPartition) -> bool:
@@ -378,9 +378,8 @@ class Replica:
     def _count_truncation(self, order: Truncate, log_end_offset: int) -> None:
         """Called between the cut and the core's hearing of it: the state is still the one from before."""
         counts, state = self.counters.truncations, self.state
-        rule = order.reason.partition(":")[0]
-        counts.by_rule[rule] = counts.by_rule.get(rule, 0) + 1
-        lost = self._promises.truncated(state.log_end_offset, log_end_offset, state.high_watermark)
+        counts.by_rule[order.rule] = counts.by_rule.get(order.rule, 0) + 1
+        lost = self._losses.truncated(state.log_end_offset, log_end_offset, state.high_watermark)
         counts.acknowledged += lost.acknowledged
         counts.unacknowledged += lost.unacknowledged
         counts.unknown += lost.unknown

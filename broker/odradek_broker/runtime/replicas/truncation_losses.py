@@ -18,7 +18,7 @@ class LostRecords(NamedTuple):
     unknown: int
 
 
-class Promises:
+class TruncationLosses:
     """The records that this broker wrote as leader, and how far it has told so. Offsets are exclusive ends."""
 
     __slots__ = ("_led_from", "_led_to", "acknowledged_to")
