@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from odradek_broker.core.quorum.messages import QuorumState, Send
+import pytest
+from odradek_broker.core.quorum.messages import QuorumState, Send, Vote
 from odradek_broker.runtime.quorum.node import QuorumNode, QuorumSettings
 from odradek_broker.runtime.quorum.peers import MAX_WAITING, QuorumService
+from odradek_broker.runtime.quorum.state_file import OtherVoters
 from odradek_broker.runtime.quorum.wire import decode_answer, encode_request
 from odradek_broker.storage.errors import DiskFull
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.kernel.process import Process
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
+from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext
 
 from tests.broker.quorum_simulation.single import NOW, core_with, of
@@ -133,8 +136,8 @@ def test_what_another_clusters_controller_knows_is_nothing_to_us() -> None:
     Quorum().run(story)
 
 
-def test_a_node_that_led_and_is_no_voter_any_more_leads_no_more() -> None:
-    """Its role was moved to another machine, without its disk: it has to ask that one, not itself."""
+def test_a_node_whose_voters_were_changed_does_not_start() -> None:
+    """Its role was moved to another machine, without its disk: old and new voters could each elect a leader."""
 
     async def story(quorum: Quorum) -> None:
         quorum.start(1, voters=(1,))
@@ -144,7 +147,8 @@ def test_a_node_that_led_and_is_no_voter_any_more_leads_no_more() -> None:
         await quorum.sleep(1_000)
         quorum.start(1, voters=(2,))
         await quorum.sleep(5_000)
-        assert quorum.leaders() == []
+        assert isinstance(quorum.machines[1].failure, OtherVoters)
+        quorum.machines[1].failure = None
 
     Quorum(machines=2).run(story)
 
@@ -166,6 +170,28 @@ def test_a_node_that_a_full_disk_has_stopped_can_be_closed() -> None:
         assert quorum.leaders() == [1]
 
     Quorum(machines=1).run(story)
+
+
+def test_what_a_stranger_sends_is_refused_with_a_line_of_log_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    """R-218: bytes that are no message, and an epoch that cannot be. Ten times as many make one more line."""
+
+    async def story(quorum: Quorum) -> None:
+        for node_id in (1, 2, 3):
+            quorum.start(node_id)
+        await quorum.sleep(5_000)
+        before = {node_id: node.epoch for node_id, node in quorum.nodes.items()}
+        forged = Vote(2**31 - 1, 3, 0, 0, pre_vote=False)
+        method, data = encode_request(forged, CLUSTER_ID)
+        serve = quorum.nodes[1].handlers().unary[method]
+        for sent in (data, b"\xff" * 100, *([data] * 18)):
+            answer = decode_answer(forged, await serve(sent, CallContext("stranger:1")))
+            assert answer.error is ErrorCode.INVALID_REQUEST
+        assert before == {node_id: node.epoch for node_id, node in quorum.nodes.items()}
+
+    Quorum().run(story)
+    lines = [record.getMessage() for record in caplog.records if "stranger:1" in record.getMessage()]
+    said = "Vote from stranger:1: refused, INVALID_REQUEST: Vote of epoch 2147483647, where the epoch is 1"
+    assert [line.partition("Quorum/")[2] for line in lines] == [said, f"{said} (10 of these so far)"]
 
 
 def test_a_leader_that_cannot_take_one_more_request_is_not_given_up() -> None:

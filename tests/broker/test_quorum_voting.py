@@ -164,10 +164,41 @@ def test_a_leader_refuses_votes_of_its_epoch() -> None:
     assert not vote(core, 4, 2, last=(3, 99)).granted
 
 
-def test_two_leaders_in_one_epoch_are_fatal() -> None:
+def test_two_leaders_that_prove_it_in_one_epoch_are_fatal() -> None:
     """R-213: nothing that a node could do then would be right."""
     core = following(leader=2, epoch=4)
-    assert of(core.on_request(BeginEpoch(3, 4), "begin", NOW), Fail)
+    core.on_answer(_in_flight(core), FetchAnswer(ErrorCode.NONE, 2, 4, 9), NOW)
+    core.on_unanswered(_in_flight(core), Unanswered.REFUSED, NOW)
+    asked = {send.peer_id: send for send in of(core.on_time(NOW + 150), Send)}
+    assert of(core.on_answer(asked[3], VoteAnswer(ErrorCode.NONE, 3, 4), NOW + 150), Fail)
+
+
+def test_a_leader_is_not_replaced_by_the_mere_word_of_somebody() -> None:
+    """Nor does the node stop: whoever says that an epoch which has a leader begins may be anybody (R-205)."""
+    core = following(leader=2, epoch=4)
+    effects = core.on_request(BeginEpoch(3, 4), "begin", NOW)
+    (reply,) = of(effects, Reply)
+    assert isinstance(reply.answer, EpochAnswer)
+    assert (reply.answer.error, reply.answer.leader_id) == (ErrorCode.INVALID_REQUEST, 2)
+    assert not of(effects, Fail)
+    assert core.leader_id == 2
+
+
+def test_a_leader_that_never_led_gives_way_to_the_one_that_it_names() -> None:
+    """Somebody said in its name that it leads. It is asked for records, and knows better."""
+    core = following(leader=2, epoch=4)
+    effects = core.on_answer(_in_flight(core), FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, 3, 4), NOW)
+    assert not of(effects, Fail)
+    assert core.leader_id == 3
+    assert core.state == QuorumState(4, leader_id=3)
+
+
+def test_what_a_third_one_says_of_a_leader_changes_nothing() -> None:
+    """It may be deceived itself."""
+    core = leader_with(voters=5, epoch=4)
+    begin = next(send for send in of(core.on_time(NOW + 1_000), Send) if send.peer_id == 2)
+    assert not of(core.on_answer(begin, EpochAnswer(ErrorCode.NONE, 3, 4), NOW + 1_000), Fail)
+    assert core.leader_id == 1
 
 
 def test_a_refused_connection_ends_the_wait_for_a_leader() -> None:
@@ -326,6 +357,17 @@ def test_the_first_successor_stands_at_once_and_the_others_wait(
     if longest_ms:
         core.on_time(NOW + longest_ms)
         assert isinstance(core.role, Prospective)
+
+
+@pytest.mark.parametrize("successors", [(9, 1), (1, 9)])
+def test_an_observer_does_not_succeed_a_leader_that_names_it(successors: tuple[int, ...]) -> None:
+    """R-214: whatever place it is given, it looks for the next leader."""
+    core = core_with(node_id=9)
+    core.start(NOW)
+    core.on_request(BeginEpoch(2, 4), "begin", NOW)
+    (*_, asked) = of(core.on_request(EndEpoch(2, 4, successors), "end", NOW), Send)
+    assert isinstance(core.role, Unattached)
+    assert isinstance(asked.request, Fetch)
 
 
 def _in_flight(core: QuorumCore) -> Send:

@@ -9,6 +9,7 @@ each other.
     Replication   the leader's side
     Following     the followers' side
     Snapshots     what is kept instead of old records, and sent instead of them
+    Plausibility  what is taken seriously of what others say
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from odradek_broker.core.quorum.messages import (
     FetchSnapshotAnswer,
     QuorumConfig,
     QuorumState,
+    Reply,
     Request,
     SegmentSize,
     Send,
@@ -45,6 +47,7 @@ from odradek_broker.core.quorum.messages import (
     Vote,
     VoteAnswer,
 )
+from odradek_broker.core.quorum.plausible import Plausibility
 from odradek_broker.core.quorum.replication import Replication
 from odradek_broker.core.quorum.roles import Resigned, earliest
 from odradek_broker.core.quorum.snapshots import Snapshots
@@ -79,6 +82,7 @@ class QuorumCore:
         self._replication = Replication(self._member)
         self._following = Following(self._member)
         self._snapshots = Snapshots(self._member)
+        self._plausibility = Plausibility(self._member)
 
     # --- what is known ---
 
@@ -144,6 +148,10 @@ class QuorumCore:
 
     def on_request(self, request: Request, token: Token, now_ms: int) -> list[Effect]:
         """A request came; its `Reply` is among the effects of this step or, for a fetch that waits, of a later one."""
+        refusal, epoch = self._plausibility.refusal(request, now_ms), self._member.state.epoch
+        if refusal is not None:
+            self._member.emit(Reply(token, refusal))
+            return self.on_time(now_ms)
         match request:
             case Vote():
                 self._elections.on_vote(request, token, now_ms)
@@ -155,10 +163,14 @@ class QuorumCore:
                 self._replication.on_fetch(request, token, now_ms)
             case FetchSnapshot():
                 self._snapshots.on_fetch(request, token, now_ms)
+        self._plausibility.raised(epoch, now_ms, asked=False)
         return self.on_time(now_ms)
 
     def on_answer(self, send: Send, answer: Answer, now_ms: int) -> list[Effect]:
-        """The peer has answered what `send` asked."""
+        """The peer has answered what `send` asked. What cannot be so counts as no answer."""
+        if not self._plausibility.believes(answer, now_ms):
+            return self.on_unanswered(send, Unanswered.TIMED_OUT, now_ms)
+        epoch = self._member.state.epoch
         match answer:
             case VoteAnswer():
                 self._elections.on_vote_answer(send, answer, now_ms)
@@ -172,6 +184,7 @@ class QuorumCore:
                 waiting = self._following.on_snapshot_answer(send, answer, now_ms)
                 if waiting is not None:
                     self._snapshots.on_chunk(*waiting, answer, now_ms)
+        self._plausibility.raised(epoch, now_ms, asked=True)
         return self.on_time(now_ms)
 
     def on_unanswered(self, send: Send, why: Unanswered, now_ms: int) -> list[Effect]:

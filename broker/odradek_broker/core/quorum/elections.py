@@ -57,12 +57,6 @@ class Elections:
         )
 
     def _vote_error(self, vote: Vote) -> ErrorCode:
-        """A log cannot hold records of an epoch whose election is only now; before an election it can hold the
-        current one's.
-        """
-        newest_possible = vote.epoch if vote.pre_vote else vote.epoch - 1
-        if vote.epoch < 0 or vote.end_offset < 0 or not 0 <= vote.last_epoch <= newest_possible:
-            return ErrorCode.INVALID_REQUEST
         voters = self._member.config.voters
         if vote.candidate_id not in voters or not self._member.config.is_voter:
             return ErrorCode.INCONSISTENT_VOTER_SET
@@ -174,6 +168,9 @@ class Elections:
     def on_begin(self, begin: BeginEpoch, token: Token, now_ms: int) -> None:
         member = self._member
         error = self._epoch_error(begin.leader_id, begin.epoch)
+        other = begin.epoch == member.state.epoch and member.state.leader_id not in (NO_NODE, begin.leader_id)
+        if other and error is ErrorCode.NONE:
+            error = ErrorCode.INVALID_REQUEST  # that epoch has a leader; to be told so makes no other one
         if error is ErrorCode.NONE:
             member.observe(begin.epoch, begin.leader_id, now_ms, says=begin.leader_id)
             role = member.role
@@ -200,8 +197,8 @@ class Elections:
         member.tell("leader_lost", "R-212", leader=end.leader_id, reason="it resigned", successors=end.successors)
         member.gone_in_epoch = end.epoch
         own = member.config.node_id
-        place = end.successors.index(own) if own in end.successors else None
-        if place == 0 and member.config.is_voter:
+        place = end.successors.index(own) if own in end.successors and member.config.is_voter else None
+        if place == 0:
             member.become_candidate(now_ms)
         elif place is None:
             member.become_unattached(end.epoch, now_ms)
@@ -211,8 +208,6 @@ class Elections:
             member.become_unattached(end.epoch, now_ms, election_in_ms=wait_ms + jitter_ms)
 
     def _epoch_error(self, leader_id: int, epoch: int) -> ErrorCode:
-        if epoch < 0:
-            return ErrorCode.INVALID_REQUEST
         if leader_id not in self._member.config.voters or leader_id == self._member.config.node_id:
             return ErrorCode.INCONSISTENT_VOTER_SET
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < self._member.state.epoch else ErrorCode.NONE

@@ -144,6 +144,7 @@ class Following:
     def _on_heard(self, role: Follower, answer: FetchAnswer, now_ms: int) -> None:
         member, log = self._member, self._member.log
         role.heard(now_ms, member.config.fetch_timeout_ms)
+        member.proved_in_epoch = answer.epoch
         if answer.snapshot is not None:
             self._begin_download(role, answer.snapshot)
             return

@@ -16,6 +16,7 @@ from odradek_proto.values import replace
 from odradek_broker.core.partition.messages import ReplicaLog, Transition, WriteEpochs
 from odradek_broker.core.quorum.leader import Leader
 from odradek_broker.core.quorum.messages import (
+    LAST_EPOCH,
     NO_HIGH_WATERMARK,
     NO_NODE,
     AppendLeaderChange,
@@ -48,6 +49,7 @@ Role = Unattached | Prospective | Candidate | Follower | Leader | Resigned
 SOON_MS = 150  # nobody leads: how long the slowest voter waits, at random, before it asks whether it would win
 LARGEST_DOUBLING = 6  # of a back-off
 NO_EPOCH = -1
+EPOCHS_REMEDY = 'docs/troubleshooting.md, "The quorum-state of a controller is of no use"'
 
 
 class Member:
@@ -70,6 +72,7 @@ class Member:
         self.role: Role = Unattached(None)
         self.lost_elections = 0  # one after the other
         self.gone_in_epoch = NO_EPOCH  # there is proof that this epoch's leader leads no more
+        self.proved_in_epoch = NO_EPOCH  # this epoch's leader has answered a fetch as one
         self._announced = LeaderChanged(NO_NODE, state.epoch)
 
     # --- small things ---
@@ -186,6 +189,9 @@ class Member:
         A candidate that restarted carries on with the epoch that it had opened (R-202).
         """
         epoch = (self.state.epoch if above is None else above) + 1
+        if epoch > LAST_EPOCH:
+            self.emit(Fail(f"epoch {LAST_EPOCH} was the last one: no leader can be elected any more ({EPOCHS_REMEDY})"))
+            return
         self.tell("became_candidate", "R-204", epoch=epoch, leo=self.log.log_end_offset)
         self.persist(self.state_in(epoch, NO_NODE, self.config.node_id))
         ballot = self._ballot(now_ms)
@@ -208,14 +214,9 @@ class Member:
         self.enter(Leader(self.config, epoch, start, now_ms, ballot.electors))
 
     def become_follower(self, leader_id: int, epoch: int, now_ms: int) -> None:
-        """Follow the leader of an epoch. Two leaders in one epoch cannot be, so hearing of another one is fatal
-        (R-213).
-        """
+        """Follow the leader of an epoch."""
         role = self.role
         if isinstance(role, Follower) and epoch == self.state.epoch and role.leader_id == leader_id:
-            return
-        if epoch == self.state.epoch and self.state.leader_id not in (NO_NODE, leader_id):
-            self.emit(Fail(f"epoch {epoch} has two leaders, {self.state.leader_id} and {leader_id}"))
             return
         self.tell("became_follower", "R-213", leader=leader_id, epoch=epoch, leo=self.log.log_end_offset)
         self.lost_elections = 0
@@ -255,8 +256,25 @@ class Member:
         known = leader_id if leader_id in self.config.voters and leader_id != self.config.node_id else NO_NODE
         if epoch > self.state.epoch and known == NO_NODE:
             self.become_unattached(epoch, now_ms)
-        elif epoch > self.state.epoch or (epoch == self.state.epoch and known != NO_NODE):
+        elif epoch > self.state.epoch or (epoch == self.state.epoch and self._may_follow(known, says)):
             self.become_follower(known, epoch, now_ms)
+
+    def _may_follow(self, leader_id: int, says: int) -> bool:
+        """Whether node `says`, which was asked, may name this leader of the present epoch.
+
+        Where another one is known, it may have been named by somebody who is not it (R-205 needs no proof), so that
+        both can speak for themselves: the one that is known does not lead, or the other one does. Two that have
+        proved it, by an election or by records, cannot be, and are fatal (R-213, R-218).
+        """
+        known = self.state.leader_id
+        if leader_id == NO_NODE or known in (NO_NODE, leader_id):
+            return leader_id != NO_NODE
+        if says not in (known, leader_id):
+            return False
+        if says == leader_id and (known == self.config.node_id or self.proved_in_epoch == self.state.epoch):
+            self.emit(Fail(f"epoch {self.state.epoch} has two leaders, {known} and {leader_id}"))
+            return False
+        return True
 
     def answer_waiting(self, token: Token, answer: FetchAnswer) -> None:
         assert isinstance(self.role, Leader), self.role

@@ -19,6 +19,7 @@ from odradek_broker.core.partition.messages import Transition, WriteEpochs
 NO_NODE = -1
 NO_HIGH_WATERMARK = -1  # a leader that has not committed anything of its own epoch has none (R-206)
 FIRST_EPOCH = 0  # of a node that has never heard of an election; epoch 1 is the first that has a leader
+LAST_EPOCH = 2**31 - 2  # an int32 in files and messages; the one above it is never spoken of
 
 Token = Hashable
 """What the rim uses to find the caller of a request again; the core hands it back in the answer and looks at nothing

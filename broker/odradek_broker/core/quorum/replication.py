@@ -68,8 +68,6 @@ class Replication:
 
     def _fetch_error(self, fetch: Fetch) -> ErrorCode:
         state = self._member.state
-        if fetch.fetch_offset < 0 or fetch.epoch < 0 or not 0 <= fetch.last_epoch <= fetch.epoch:
-            return ErrorCode.INVALID_REQUEST
         if fetch.epoch < state.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if fetch.epoch > state.epoch:

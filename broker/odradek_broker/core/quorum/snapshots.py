@@ -138,8 +138,6 @@ class Snapshots:
 
     def _error(self, fetch: FetchSnapshot, size: int | None) -> ErrorCode:
         state = self._member.state
-        if fetch.epoch < 0 or fetch.position < 0 or fetch.max_bytes <= 0:
-            return ErrorCode.INVALID_REQUEST
         if fetch.epoch < state.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if fetch.epoch > state.epoch:

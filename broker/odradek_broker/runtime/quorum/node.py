@@ -125,8 +125,8 @@ class QuorumNode:
     async def start(self) -> None:
         """Open the log `__cluster_metadata-0` and its `quorum-state` in the log directory, and take part until `stop`.
 
-        Raises storage's errors, `MetadataIncomplete` and `UnreadableQuorumState`. Call it when the CONTROLLER listener
-        listens, or before.
+        Raises storage's errors, `MetadataIncomplete`, `UnreadableQuorumState` and `OtherVoters`. Call it when the
+        CONTROLLER listener listens, or before.
         """
         self.failed = asyncio.get_running_loop().create_future()
         files, directory, wall_ms = self._files, self._log_directory, self._clock.wall_ms()
@@ -136,7 +136,7 @@ class QuorumNode:
 
         def open_all() -> tuple[OpenedQuorumLog, QuorumState]:
             opened = open_quorum_log(files, directory, load, wall_ms, self._settings.log())
-            state = read_quorum_state(files, f"{directory}/{METADATA_PARTITION}")
+            state = read_quorum_state(files, f"{directory}/{METADATA_PARTITION}", self._config.voters)
             if opened.lost:
                 state = replace(state, catching_up=True)
                 write_quorum_state(files, f"{directory}/{METADATA_PARTITION}", state, self._config.voters)

@@ -46,6 +46,7 @@ from odradek_broker.runtime.quorum.wire import (
     encode_request,
     refusal,
 )
+from odradek_broker.runtime.refusals import Refusals
 
 DIAL_TIMEOUT_MS = 500  # a refusal comes in less; whoever says nothing for so long proves nothing
 LONGEST_WAIT_MS = 5_000  # of a fetch, whatever its sender asks for
@@ -102,7 +103,7 @@ class QuorumService:
     - A node that has not started, or is stopping, says BROKER_NOT_AVAILABLE: it does not lead, and says so.
     - Another cluster's node hears INCONSISTENT_CLUSTER_ID.
     - Where as many wait as may, one more is to be asked again: BROKER_NOT_AVAILABLE, for a fetch REQUEST_TIMED_OUT.
-    - Bytes that are no request: INVALID_REQUEST.
+    - Bytes that are no request, and what no sound node says: INVALID_REQUEST, and a line of log.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class QuorumService:
         self._forget = forget
         self._known = known
         self._waiting: dict[Token, None] = {}
+        self._refusals = Refusals()
 
     def handlers(self) -> Handlers:
         methods = (VOTE, BEGIN, END, FETCH, FETCH_SNAPSHOT)
@@ -134,7 +136,8 @@ class QuorumService:
     async def _serve(self, method: str, data: bytes, context: CallContext) -> bytes:
         try:
             incoming = decode_request(method, data)
-        except UnreadableMessage:
+        except UnreadableMessage as unreadable:
+            self._refusals.add(method, context.peer, str(unreadable))
             return refusal(method, ErrorCode.INVALID_REQUEST, *self._known())
         if not self._is_ready():
             return refusal(method, ErrorCode.BROKER_NOT_AVAILABLE, *self._known())
@@ -148,6 +151,8 @@ class QuorumService:
         answer = await self._decide(_bounded(incoming.request, context))
         if answer is None:
             return refusal(method, ErrorCode.BROKER_NOT_AVAILABLE, *self._known())
+        if answer.error is ErrorCode.INVALID_REQUEST:
+            self._refusals.add(method, context.peer, _summary(incoming.request, answer))
         return encode_answer(answer)
 
     async def _decide(self, request: Request) -> Answer | None:
@@ -164,6 +169,10 @@ class QuorumService:
             if not token.done():
                 token.cancel()
                 self._forget(token)
+
+
+def _summary(request: Request, answer: Answer) -> str:
+    return f"{type(request).__name__} of epoch {request.epoch}, where the epoch is {answer.epoch}"
 
 
 def _bounded(request: Request, context: CallContext) -> Request:

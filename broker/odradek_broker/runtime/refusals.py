@@ -1,0 +1,25 @@
+"""Lines of log about messages that no sound peer sends, so that somebody looks who sends them.
+
+Rules of this module. A line costs whoever reads the log more than it costs the sender, so of each kind the first is
+said, the tenth, the hundredth, and so on.
+"""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger(__name__)
+
+
+class Refusals:
+    """What one service has refused so far, by method."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, method: str, peer: str, reason: str) -> None:
+        """`reason` says what is wrong with the message and repeats none of its bytes."""
+        count = self._counts[method] = self._counts.get(method, 0) + 1
+        if str(count).strip("0") == "1":
+            before = f" ({count} of these so far)" if count > 1 else ""
+            logger.warning("%s from %s: refused, INVALID_REQUEST: %s%s", method, peer, reason, before)
