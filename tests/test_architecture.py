@@ -74,7 +74,6 @@ CIRCLES = (  # of files that import each other
     },
 )
 MUTUAL = (  # folders that import each other
-    ("broker/odradek_broker/metrics", "broker/odradek_broker/process"),
     ("client/odradek", "client/odradek/core"),
     ("client/odradek/cli", "client/odradek/cli/checkup"),
 )

@@ -6,8 +6,7 @@ controller is ready when it knows the leader of the quorum. What is not ready mu
 
 from __future__ import annotations
 
-from odradek_broker.metrics.observed import ObservedNode
-from odradek_broker.process.broker import Broker
+from odradek_broker.metrics.observed import ObservedBroker, ObservedNode
 
 
 def why_dead(node: ObservedNode) -> list[str]:
@@ -29,7 +28,7 @@ def why_not_ready(node: ObservedNode) -> list[str]:
     return reasons
 
 
-def _broker(broker: Broker) -> list[str]:
+def _broker(broker: ObservedBroker) -> list[str]:
     reasons = []
     if not broker.recovered:
         reasons.append("the logs are being recovered")

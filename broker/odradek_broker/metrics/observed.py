@@ -1,7 +1,6 @@
 """What the metrics and the health pages see of a node.
 
-A protocol, since the node starts its listener and must not be needed to describe it: `node.py` knows this package, this
-package does not know `node.py`.
+Protocols, since the node starts the listener: process/ imports this package, which does not import process/.
 """
 
 from __future__ import annotations
@@ -10,11 +9,22 @@ import asyncio
 from typing import Protocol
 
 from odradek_broker.config.settings import BrokerSettings
-from odradek_broker.process.broker import Broker
 from odradek_broker.runtime.controller.node import ControllerNode
 from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.membership.broker_session import BrokerSession
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum.node import QuorumNode
+from odradek_broker.runtime.replicas.manager import ReplicaManager
+
+
+class ObservedBroker(Protocol):
+    """The broker's part of a node."""
+
+    caught_up: asyncio.Event
+    recovered: bool
+    replicas: ReplicaManager
+    session: BrokerSession
+    settings: BrokerSettings
 
 
 class ObservedNode(Protocol):
@@ -24,9 +34,11 @@ class ObservedNode(Protocol):
     failed: asyncio.Future[None]
     counters: Counters
     feed: MetadataFeed
-    broker: Broker | None
     controller: ControllerNode | None
     quorum: QuorumNode | None
+
+    @property
+    def broker(self) -> ObservedBroker | None: ...
 
     @property
     def stopping(self) -> bool: ...

@@ -7,22 +7,19 @@ What only a leader knows is there where the leader is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
 from odradek_broker.metrics.families import Labels, counter, gauge, gauges, sliced
+from odradek_broker.metrics.observed import ObservedBroker
 from odradek_broker.runtime.replicas.replica import Replica
-
-if TYPE_CHECKING:
-    from odradek_broker.process.broker import Broker
 
 Value = Callable[[Replica], float]
 NO_EPOCH = -1
 MANAGER = "kafka_server_replicamanager_"
 
 
-def replica_manager(broker: Broker) -> Iterator[Metric]:
+def replica_manager(broker: ObservedBroker) -> Iterator[Metric]:
     """The broker's totals."""
     replica = list(broker.replicas.replicas.values())
     broken = len(broker.replicas.broken)
@@ -51,7 +48,7 @@ def replica_manager(broker: Broker) -> Iterator[Metric]:
     yield counter(f"{MANAGER}failedisrupdates_total", text, counts.failed_isr_updates)
 
 
-def purgatories(broker: Broker) -> Iterator[Metric]:
+def purgatories(broker: ObservedBroker) -> Iterator[Metric]:
     """Requests that wait for something."""
     replica = list(broker.replicas.replicas.values())
     rows: list[tuple[Labels, float]] = [
@@ -62,7 +59,7 @@ def purgatories(broker: Broker) -> Iterator[Metric]:
     yield gauges("kafka_server_delayedoperationpurgatory_purgatorysize", text, rows)
 
 
-def logs(broker: Broker) -> Iterator[Metric]:
+def logs(broker: ObservedBroker) -> Iterator[Metric]:
     """Each log by itself."""
     for name, text, value in (
         ("kafka_log_log_logendoffset", "The offset that the next record will get.", _log_end_offset),
@@ -73,7 +70,7 @@ def logs(broker: Broker) -> Iterator[Metric]:
         yield from _each(name, text, broker, value)
 
 
-def replicas(broker: Broker) -> Iterator[Metric]:
+def replicas(broker: ObservedBroker) -> Iterator[Metric]:
     """Each replica by itself; `replica` is the id of the broker that it lies on."""
     own = str(broker.settings.node_id)
     for name, text, value in (
@@ -88,7 +85,7 @@ def replicas(broker: Broker) -> Iterator[Metric]:
     yield from _rows("odradek_remote_replica_leo", text, _remote_ends(broker))
 
 
-def in_sync(broker: Broker) -> Iterator[Metric]:
+def in_sync(broker: ObservedBroker) -> Iterator[Metric]:
     """What leaders know of their followers, and followers of their lag."""
     text = "In-sync replicas of a partition led here."
     yield from _rows(
@@ -117,25 +114,25 @@ def _labels(replica: Replica) -> dict[str, str]:
     return {"topic": tp.topic, "partition": str(tp.partition)}
 
 
-def _each(name: str, text: str, broker: Broker, value: Value, **more: str) -> Iterator[Metric]:
+def _each(name: str, text: str, broker: ObservedBroker, value: Value, **more: str) -> Iterator[Metric]:
     replica = list(broker.replicas.replicas.values())
     return _rows(name, text, (({**_labels(each), **more}, value(each)) for each in replica))
 
 
-def _of_leaders(broker: Broker, value: Value) -> Iterator[tuple[Labels, float]]:
+def _of_leaders(broker: ObservedBroker, value: Value) -> Iterator[tuple[Labels, float]]:
     for replica in list(broker.replicas.replicas.values()):
         if replica.leader is not None and replica.offline is None:
             yield _labels(replica), value(replica)
 
 
-def _remote_ends(broker: Broker) -> Iterator[tuple[Labels, float]]:
+def _remote_ends(broker: ObservedBroker) -> Iterator[tuple[Labels, float]]:
     for replica in list(broker.replicas.replicas.values()):
         if replica.leader is not None and replica.offline is None:
             for remote in replica.leader.replicas.remotes:
                 yield {**_labels(replica), "replica": str(remote.broker_id)}, remote.log_end_offset
 
 
-def _lags(broker: Broker) -> Iterator[tuple[Labels, float]]:
+def _lags(broker: ObservedBroker) -> Iterator[tuple[Labels, float]]:
     for replica in list(broker.replicas.replicas.values()):
         if replica.follower is not None and replica.offline is None:
             yield _labels(replica), max(0, replica.leader_high_watermark - replica.state.log_end_offset)
