@@ -623,6 +623,22 @@ def test_a_bad_batch_gets_its_error_and_the_others_go_on(damage: Callable[[bytes
     run(story)
 
 
+@pytest.mark.parametrize(
+    ("acks", "expected"), [(-1, ErrorCode.NOT_ENOUGH_REPLICAS), (7, ErrorCode.INVALID_REQUIRED_ACKS)]
+)
+def test_nobody_looks_at_a_batch_that_cannot_be_taken_anyhow(acks: int, expected: ErrorCode) -> None:
+    """R-10: with too few replicas that is what a producer is told, whatever its batch is, and it may try again."""
+
+    async def story(world: World) -> None:
+        lead(world, (LEADER,), min_isr=2)
+        writer = world.produce_session()
+        await writer.recv()  # the grant
+        await writer.send(produce_frame(b"no batch at all", acks=acks))
+        assert ErrorCode((await produced(writer)).error_code) is expected
+
+    run(story)
+
+
 @pytest.mark.parametrize("message", [b"\xff", b"\x0a\xff\xff\xff\xff\x0f", produce_frame(b"12345")[:-2]])
 def test_a_message_that_is_none_ends_the_stream(message: bytes) -> None:
     """Garbage on a produce stream closes it; nothing is written and nothing hangs."""

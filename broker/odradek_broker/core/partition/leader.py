@@ -177,11 +177,8 @@ class LeaderPartition:
         only; nothing was written, R-15), the errors of R-220 and of the producer's sequence; a duplicate with the
         original offsets, which waits as long as the original did (R-16); or the header to write.
         """
-        if acks not in append_rules.ALLOWED_ACKS:
-            return AppendDecision(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is none of -1, 0, 1")
-        if acks == append_rules.ACKS_ALL and self.under_min_isr:
-            text = f"in-sync replicas {list(self.isr)} are fewer than min.insync.replicas={self.effective_min_isr}"
-            return AppendDecision(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+        if (refused := self.refusal_of_acks(acks)) is not None:
+            return refused
         refusal = append_rules.refusal_of(header, self.settings, wall_ms)
         if refusal is not None:
             return AppendDecision(refusal.error, refusal.message)
@@ -196,6 +193,17 @@ class LeaderPartition:
         base_offset = self.log.log_end_offset
         stamped = header._replace(base_offset=base_offset, leader_epoch=self.leader_epoch)
         return AppendDecision(ErrorCode.NONE, "", stamped, False, base_offset, stamped.next_offset)
+
+    def refusal_of_acks(self, acks: int) -> AppendDecision | None:
+        """What is wrong before anybody looks at the batch: the acks asked for, or too few in-sync replicas for them
+        (R-10, R-11). None: nothing.
+        """
+        if acks not in append_rules.ALLOWED_ACKS:
+            return AppendDecision(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is none of -1, 0, 1")
+        if acks == append_rules.ACKS_ALL and self.under_min_isr:
+            text = f"in-sync replicas {list(self.isr)} are fewer than min.insync.replicas={self.effective_min_isr}"
+            return AppendDecision(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+        return None
 
     def on_appended(self, headers: Sequence[BatchHeader], now_ms: int) -> list[Effect]:
         """The batches of `prepare_append` were written, in this order (R-12, R-22, R-23).

@@ -148,6 +148,9 @@ class Replica:
             if header.size != len(batch):
                 raise CorruptBatch("a produce item holds exactly one batch", position=header.size)
         except CorruptBatch as error:
+            if (refused := leader.refusal_of_acks(acks)) is not None:  # comes first; costs sound batches nothing
+                answer(ProduceAnswer(refused.error, refused.message))
+                return
             self.counters.damaged_batches["produce"] += 1
             answer(ProduceAnswer(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}"))
             return
