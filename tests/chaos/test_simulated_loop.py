@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import subprocess
 import sys
+import zlib
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 from collections.abc import AsyncIterator
 
@@ -13,6 +15,7 @@ import pytest
 from odradek_chaos.worlds.simulated.kernel.clock import WALL_START_MS, SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.kernel.process import Deadlock, Livelock, SimulationError, TimeLimit
+from odradek_chaos.worlds.simulated.kernel.trace import GATHERED, Trace
 
 CLUSTER = """
 import asyncio, sys
@@ -369,6 +372,18 @@ def test_to_look_at_the_trace_changes_nothing() -> None:
         digests.add(loop.trace_digest())
         loop.close()
     assert len(digests) == 1
+
+
+def test_a_trace_is_the_same_in_every_python_and_on_every_machine() -> None:
+    """A BLAKE2b of 64-bit numbers, little-endian: what this process, or any other program, makes of them."""
+    trace, words = Trace(), list[int]()
+    for moment in range(3 * GATHERED):
+        trace.label("something")
+        trace.steps.append(moment % 7)
+        trace.mix(moment)
+        words += [zlib.crc32(b"something"), moment % 7, ~moment]
+    told = b"".join(word.to_bytes(8, "little", signed=True) for word in [*words, ~99])
+    assert trace.digest(99) == hashlib.blake2b(told, digest_size=8).hexdigest() == "8de1dcc1e008e953"
 
 
 def test_a_dead_process_cannot_be_resumed() -> None:
