@@ -129,6 +129,23 @@ def test_damage_below_the_recovery_point_is_reported_as_such(bench: LogBench) ->
     assert bench.log.recovery_point == 0
 
 
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_log_that_ends_below_its_recovery_point_is_damaged(bench: LogBench, kept: int) -> None:
+    """Its last segment lost all its bytes, or ends with a sound batch: nothing is left that could be found damaged."""
+    written = bench.fill(30)
+    bench.flush()
+    last = bench.log.segments[-1]
+    bench.close(clean=False)
+    bench.files.open(last.path).truncate(kept * len(written[0]))
+    bench.open(clean=False)
+    end = last.base_offset + kept
+    recovery = bench.log.recovery
+    assert (bench.log.end_offset, recovery.cut_offset, recovery.cut_bytes) == (end, end, 0)
+    assert recovery.below_recovery_point
+    assert recovery.reason == f"{last.path} ends at {end}: the log was flushed up to 30"
+    assert bench.log.recovery_point == end
+
+
 def test_a_segment_whose_end_is_missing_ends_the_log(bench: LogBench) -> None:
     """The next segments are there and sound, but between them and it records are gone (R-234, R-239)."""
     written = bench.fill(30)

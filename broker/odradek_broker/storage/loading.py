@@ -46,7 +46,7 @@ class Recovery(Value, frozen=True):
     """What opening a log found. Everything is zero after a clean shutdown.
 
     `cut_offset` is where the log ends because of damage, None without any. `below_recovery_point` says that the damage
-    is in what was flushed once: no torn write, the disk lost or changed it.
+    is in what was flushed once: no torn write, the disk lost or changed it. Nothing needs to be left of that to be cut.
     """
 
     segments: int = 0
@@ -181,6 +181,9 @@ class Recoverer:
                 return self._report(first, place + 1, expected, all_bytes, reason)
             if segment is not segments.active:
                 segment.seal()
+        if expected < self._recovery_point:
+            reason = f"{segments.active.path} ends at {expected}: the log was flushed up to {self._recovery_point}"
+            return self._report(first, len(segments.all), expected, all_bytes, reason)
         return Recovery(len(segments.all) - first, self._batches, self._bytes)
 
     def _report(self, first: int, end: int, offset: int, all_bytes: int, reason: str) -> Recovery:
