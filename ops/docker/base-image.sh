@@ -5,17 +5,18 @@
 #
 #   ops/docker/base-image.sh [--force] [TAG]        TAG: odradek-base:bookworm
 #
-# Does nothing when the image is there, unless --force is given. MIRROR names another Debian mirror.
+# Does nothing when the image is there, unless --force is given. MIRROR names a Debian mirror, else
+# debootstrap takes the one that it takes by default.
 set -euo pipefail
 
 tag=odradek-base:bookworm
 force=false
-mirror=${MIRROR:-http://deb.debian.org/debian}
+mirror=${MIRROR:-}
 suite=bookworm
 for argument in "$@"; do
     case $argument in
         --force) force=true ;;
-        -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
         -*) echo "base-image: unknown option $argument" >&2; exit 2 ;;
         *) tag=$argument ;;
     esac
@@ -45,8 +46,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-echo "base-image: installing Debian $suite with python3 from $mirror (about a minute)"
-debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates "$suite" "$root" "$mirror" >"$log" 2>&1 ||
+echo "base-image: installing Debian $suite with python3${mirror:+ from $mirror} (about a minute)"
+debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates "$suite" "$root" ${mirror:+"$mirror"} >"$log" 2>&1 ||
     { tail -n 20 "$log" >&2; fail "debootstrap failed"; }
 rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/* "$root"/var/log/*
 rm -rf "$root"/usr/share/{doc,man,info,locale}
