@@ -246,7 +246,7 @@ KAFKA_BROKER: dict[str, object] = {  # defaults of Apache Kafka 4.1 for the sett
     "fetch.max.bytes": 57_671_680,
     "request.timeout.ms": 30_000,
 }
-NOT_KAFKAS = {"cluster.id"}  # Kafka's `format` command takes it
+NOT_KAFKAS = {"cluster.id", "internal.segment.bytes"}  # Kafka's `format` command takes it; only of topics
 KAFKA_CLIENT: dict[str, object] = {  # of the producer, the consumer and the admin client where they have it
     "bootstrap.servers": "",
     "client.id": "",

@@ -147,6 +147,9 @@ def test_a_wrong_setting_is_named_with_its_remedy(override: str, message: str) -
         ("metadata.log.max.record.bytes.between.snapshots=-1", "at least 1$"),
         ("node.id=2147483648", "at most 2147483647$"),
         ("fetch.max.bytes=1023", "at least 1024$"),
+        ("log.segment.bytes=100", r"log\.segment\.bytes: .*must be at least 1048576"),
+        ("broker.session.timeout.ms=2000", "broker.heartbeat.interval.ms=2000, every broker would be fenced"),
+        ("broker.heartbeat.interval.ms=9000", "^broker.session.timeout.ms=9000 cannot work"),
     ],
 )
 def test_a_number_that_cannot_work_is_refused(override: str, message: str) -> None:

@@ -53,7 +53,8 @@ def test_every_default_is_a_value_that_may_be_set(name: str) -> None:
         ("max.message.bytes", str(LARGEST_MESSAGE_BYTES)),
         ("max.message.bytes", "0"),
         ("segment.bytes", "2147483647"),
-        ("segment.bytes", "14"),
+        ("segment.bytes", "1048576"),
+        ("internal.segment.bytes", "100"),
         ("retention.ms", "-1"),
         ("min.cleanable.dirty.ratio", "1"),
     ],
@@ -85,9 +86,9 @@ def test_both_ends_of_a_range_may_be_set(name: str, value: str) -> None:
         ("retention.ms", "", "not a whole number"),
         ("retention.ms", "9" * 25, "does not fit into long, must be at most 9223372036854775807"),
         ("segment.bytes", "2147483648", "must be at most 2147483647"),
-        ("segment.bytes", "-99999999999", "must be at least 14"),
+        ("segment.bytes", "-99999999999", "must be at least 1048576"),
         ("max.message.bytes", "99999999999", f"must be at most {LARGEST_MESSAGE_BYTES}"),
-        ("segment.bytes", "13", "at least 14"),
+        ("segment.bytes", "1048575", "at least 1048576"),
         ("min.insync.replicas", "0", "at least 1"),
         ("unclean.leader.election.enable", "yes", "not true or false"),
         ("min.cleanable.dirty.ratio", "1.5", "between"),
@@ -180,7 +181,7 @@ def test_a_description_says_where_each_value_comes_from() -> None:
     """For a topic all its settings; for brokers those that can be changed while they run."""
     image = image_of([1])
     add_topic(image, "orders", partition_of([1]), retention_ms="5")
-    alter(image, "broker", "1", {"log.segment.bytes": "1000"})
+    alter(image, "broker", "1", {"log.segment.bytes": "2000000"})
     settings = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, min_insync_replicas=2)
 
     def describe(kind: str, name: str) -> dict[str, tuple[str, str]]:
@@ -196,7 +197,7 @@ def test_a_description_says_where_each_value_comes_from() -> None:
     assert topic["segment.ms"] == ("604800000", "default")
     broker = describe("broker", "1")
     assert set(broker) == set(BROKER_CONFIGS)
-    assert broker["log.segment.bytes"] == ("1000", "broker")
+    assert broker["log.segment.bytes"] == ("2000000", "broker")
     missing = admin_pb2.DescribeConfigsRequest(resource_type="topic", resource_name="none")
     assert describe_configs(image, settings, missing).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -34,7 +34,7 @@ NODE = 1
 TINY = TopicPartition("tiny", 0)
 SEGMENTS = 250
 SLOW_MS = 40.0  # of a flush or removal in a thread: so that every one can be seen
-TINY_SEGMENTS = {"segment.bytes": "100", "retention.bytes": "-1", "file.delete.delay.ms": "12000"}
+TINY_SEGMENTS = {"internal.segment.bytes": "100", "retention.bytes": "-1", "file.delete.delay.ms": "12000"}
 OFTEN = BrokerSettings(log_retention_check_interval_ms=5000, log_segment_delete_delay_ms=5000)
 
 

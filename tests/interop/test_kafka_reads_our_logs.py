@@ -48,7 +48,7 @@ def killed_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log directories of three real brokers that were killed while they were written to."""
     root = tmp_path_factory.mktemp("kills") / "cluster"
     command = [sys.executable, "-m", "odradek_chaos.harness.kills", "--rounds", str(KILL_ROUNDS), "--data", str(root)]
-    subprocess.run([*command, "-X", f"log.segment.bytes={SEGMENT_BYTES}"], check=True, timeout=600)
+    subprocess.run([*command, "-X", f"internal.segment.bytes={SEGMENT_BYTES}"], check=True, timeout=600)
     return root
 
 

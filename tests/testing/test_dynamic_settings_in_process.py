@@ -21,6 +21,7 @@ SOON = {
     "min.insync.replicas": 1,
 }
 VALUE = b"v" * 400
+SEGMENT, LARGE = 1 << 20, b"v" * 400_000  # the smallest segment that may be set, and two values of it
 BROKER_NAMES = {
     "max.message.bytes": "message.max.bytes",
     "min.insync.replicas": "min.insync.replicas",
@@ -79,8 +80,8 @@ async def scene(settings: Mapping[str, object] = SOON) -> AsyncIterator[Scene]:
 async def segment_bytes(on: Scene) -> None:
     await on.send(4)
     assert [len(found) for found in on.files(".log")] == [1, 1, 1]
-    await on.set(segment_bytes=1_000)
-    await on.send(6)
+    await on.set(segment_bytes=SEGMENT)
+    await on.send(6, LARGE)
     await on.until_everywhere(".log", lambda found: len(found) >= 3)
 
 
@@ -92,25 +93,25 @@ async def segment_ms(on: Scene) -> None:
 
 
 async def segment_index_bytes(on: Scene) -> None:
-    await on.set(index_interval_bytes=1, segment_index_bytes=24, segment_bytes=1_000)
+    await on.set(index_interval_bytes=1, segment_index_bytes=24, internal_segment_bytes=1_000)
     await on.send(4)  # the settings of an index are those of the next segment
-    await on.set(segment_bytes=1 << 30)
+    await on.set(internal_segment_bytes=1 << 30)
     await on.send(12)
     await on.until_everywhere(".log", lambda found: len(found) >= 4)
 
 
 async def index_interval_bytes(on: Scene) -> None:
-    await on.set(index_interval_bytes=1, segment_bytes=1_000)
+    await on.set(index_interval_bytes=1, internal_segment_bytes=1_000)
     await on.send(4)
-    await on.set(segment_bytes=1 << 30)
+    await on.set(internal_segment_bytes=1 << 30)
     await on.send(8)  # into a segment that was begun with the new value: one entry for each batch
-    await on.set(segment_bytes=1_000)
+    await on.set(internal_segment_bytes=1_000)
     await on.send()  # an index is on the disk when its segment is done
     await on.until_everywhere(".index", lambda found: any(8 * 5 <= each.stat().st_size < 8 * 20 for each in found))
 
 
 async def retention_ms(on: Scene) -> None:
-    await on.set(segment_bytes=1_000)
+    await on.set(internal_segment_bytes=1_000)
     await on.send(8, timestamp_ms=1_000_000)
     await on.until_everywhere(".log", lambda found: len(found) == 1)  # older than a week
     await on.set(retention_ms=-1)
@@ -121,15 +122,15 @@ async def retention_ms(on: Scene) -> None:
 
 
 async def retention_bytes(on: Scene) -> None:
-    await on.set(segment_bytes=1_000)
-    await on.send(12)
+    await on.set(segment_bytes=SEGMENT)
+    await on.send(12, LARGE)
     await on.until_everywhere(".log", lambda found: len(found) >= 5)
-    await on.set(retention_bytes=2_000)
+    await on.set(retention_bytes=2 * SEGMENT)
     await on.until_everywhere(".log", lambda found: len(found) <= 3)
 
 
 async def file_delete_delay_ms(on: Scene) -> None:
-    await on.set(file_delete_delay_ms=1_000_000, segment_bytes=1_000)
+    await on.set(file_delete_delay_ms=1_000_000, internal_segment_bytes=1_000)
     await on.send(12)
     await on.set(retention_bytes=0)
     await on.until_everywhere(".deleted", lambda found: len(found) > 3)

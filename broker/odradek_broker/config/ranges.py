@@ -11,7 +11,7 @@ from typing import Final
 from odradek_broker.config.settings import BrokerSettings, ConfigError, setting_key
 from odradek_broker.core.metadata.config_types import INT_MAX, LONG_MAX
 
-SMALLEST_SEGMENT: Final = 14  # as for the topic setting segment.bytes
+SMALLEST_METADATA_SEGMENT: Final = 14  # Kafka: 8 MiB; it rolls seldom anyhow
 
 RANGES: Final[dict[str, tuple[int, int]]] = {
     "node_id": (0, INT_MAX),
@@ -29,6 +29,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "log_flush_start_offset_checkpoint_interval_ms": (1, INT_MAX),  # the same
     "log_retention_check_interval_ms": (1, LONG_MAX),
     "producer_id_expiration_ms": (1, INT_MAX),
+    "internal_segment_bytes": (0, INT_MAX),
     "broker_heartbeat_interval_ms": (1, INT_MAX),
     "broker_session_timeout_ms": (1, INT_MAX),
     "controller_quorum_election_timeout_ms": (1, INT_MAX),
@@ -38,7 +39,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "controller_quorum_retry_backoff_ms": (1, INT_MAX),
     "metadata_log_max_record_bytes_between_snapshots": (1, LONG_MAX),
     "metadata_log_max_snapshot_interval_ms": (0, LONG_MAX),
-    "metadata_log_segment_bytes": (SMALLEST_SEGMENT, INT_MAX),
+    "metadata_log_segment_bytes": (SMALLEST_METADATA_SEGMENT, INT_MAX),
     "metadata_log_segment_ms": (1, LONG_MAX),
     "metadata_max_retention_bytes": (-1, LONG_MAX),
     "metadata_max_retention_ms": (-1, LONG_MAX),
@@ -57,3 +58,9 @@ def check_ranges(settings: BrokerSettings) -> None:
         if not least <= value <= largest:
             limit = f"at least {least}" if value < least else f"at most {largest}"
             raise ConfigError(f"{setting_key(name)}={value} cannot work: it must be {limit}")
+    interval, timeout = settings.broker_heartbeat_interval_ms, settings.broker_session_timeout_ms
+    if timeout <= interval:
+        raise ConfigError(
+            f"broker.session.timeout.ms={timeout} cannot work: between two heartbeats, broker.heartbeat.interval.ms="
+            f"{interval}, every broker would be fenced; make it several times the interval"
+        )

@@ -64,6 +64,7 @@ class BrokerSettings:
 
     # --- the log
     log_segment_bytes: int = 1_073_741_824
+    internal_segment_bytes: int = 0  # for tests: wins over segment.bytes, and may be smaller; 0: does not
     log_roll_ms: int = 604_800_000
     log_index_interval_bytes: int = 4_096
     log_index_size_max_bytes: int = 10_485_760

@@ -22,7 +22,7 @@ from odradek_broker.config.settings import ConfigError as ConfigError
 from odradek_broker.config.startup_topics import parse_topics
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.config.unsupported import known_to_kafka
-from odradek_broker.core.metadata.topic_configs import LARGEST_MESSAGE_BYTES, TOPIC_CONFIGS, validate_topic_config
+from odradek_broker.core.metadata.topic_configs import ALL_TOPIC_CONFIGS, LARGEST_MESSAGE_BYTES, validate_topic_config
 
 ENVIRONMENT, COMMAND_LINE = "environment", "command line"
 OTHER_NAMES = {
@@ -267,7 +267,7 @@ def check(settings: BrokerSettings, written: Mapping[str, str] | None = None) ->
         try:
             validate_topic_config(name, value)
         except ValueError as error:
-            key = TOPIC_CONFIGS[name].server_name
+            key = ALL_TOPIC_CONFIGS[name].server_name
             raise ConfigError(f"{(written or {}).get(key, key)}: {error}") from error
     check_listeners(settings)
     parse_topics(settings.odradek_create_topics)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
 from odradek_broker.core.metadata.image import MetadataImage
-from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS, effective_config
+from odradek_broker.core.metadata.topic_configs import INTERNAL_SEGMENT_BYTES, TOPIC_CONFIGS, effective_config
 from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode
 from odradek_broker.storage.settings import LogSettings
 
@@ -17,6 +17,8 @@ def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
         if field is not None:
             value = getattr(settings, field)
             found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    if settings.internal_segment_bytes:
+        found[INTERNAL_SEGMENT_BYTES] = str(settings.internal_segment_bytes)
     return found
 
 
@@ -32,15 +34,19 @@ class _TopicReader:
     def integer(self, name: str) -> int:
         return int(effective_config(self._image, self._topic, name, self._defaults, self._broker_id).value)
 
+    def segment_bytes(self) -> int:
+        return self.integer(INTERNAL_SEGMENT_BYTES) or self.integer("segment.bytes")
+
 
 def partition_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> PartitionSettings:
     """What the core of a partition of this topic goes by."""
-    of = _TopicReader(settings, image, topic).integer
+    reader = _TopicReader(settings, image, topic)
+    of = reader.integer
     return PartitionSettings(
         min_insync_replicas=of("min.insync.replicas"),
         replica_lag_time_max_ms=settings.replica_lag_time_max_ms,
         max_message_bytes=of("max.message.bytes"),
-        segment_bytes=of("segment.bytes"),
+        segment_bytes=reader.segment_bytes(),
         message_timestamp_before_max_ms=of("message.timestamp.before.max.ms"),
         message_timestamp_after_max_ms=of("message.timestamp.after.max.ms"),
         replica_fetch_backoff_ms=settings.replica_fetch_backoff_ms,
@@ -52,9 +58,10 @@ def partition_settings(settings: BrokerSettings, image: MetadataImage, topic: st
 
 def log_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> LogSettings:
     """What the log of a partition of this topic goes by."""
-    of = _TopicReader(settings, image, topic).integer
+    reader = _TopicReader(settings, image, topic)
+    of = reader.integer
     return LogSettings(
-        segment_bytes=of("segment.bytes"),
+        segment_bytes=reader.segment_bytes(),
         segment_ms=of("segment.ms"),
         segment_jitter_ms=of("segment.jitter.ms"),
         segment_index_bytes=of("segment.index.bytes"),

@@ -19,6 +19,7 @@ from odradek_broker.core.metadata.config_types import parse
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply
 from odradek_broker.core.metadata.topic_configs import (
+    ALL_TOPIC_CONFIGS,
     BROKER_CONFIGS,
     CLUSTER_DEFAULT,
     MIN_INSYNC_REPLICAS,
@@ -62,7 +63,7 @@ def describe_configs(
         _check_resource(image, request.resource_type, request.resource_name)
     except Refusal as refusal:
         return admin_pb2.DescribeConfigsResponse(error_code=refusal.error, error_message=refusal.message)
-    node = {TOPIC_CONFIGS[name].server_name: value for name, value in settings.node_defaults.items()}
+    node = {ALL_TOPIC_CONFIGS[name].server_name: value for name, value in settings.node_defaults.items()}
     if request.resource_type == "topic":
         entries = [
             config_entry(
@@ -94,7 +95,7 @@ def _records(image: MetadataImage, request: admin_pb2.AlterConfigsRequest) -> li
             (validate_topic_config if topic else validate_broker_config)(name, value)
         except ValueError as error:
             raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
-    known = TOPIC_CONFIGS if topic else BROKER_CONFIGS
+    known = ALL_TOPIC_CONFIGS if topic else BROKER_CONFIGS
     for name in request.unset:
         if name not in known:
             raise Refusal(ErrorCode.INVALID_CONFIG, unknown_config(known, request.resource_type, name))

@@ -4,7 +4,8 @@
   Kafka's default.
 - Unlike Kafka, what this system cannot do is refused when it is set: `cleanup.policy=compact`, LogAppendTime, another
   `compression.type` than `producer`, preallocation, remote storage, and batches that do not fit into a gRPC message.
-- Unlike Kafka 4, `segment.bytes` may be as small as 14 bytes, as it could until 3.9: tests and stories need it.
+- As in Kafka 4, `segment.bytes` is 1 MiB at least, since every segment costs each replica open files. Tests that need
+  many segments set `internal.segment.bytes`, which wins over it and is in no list of settings.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"  # of topics and of brokers
 
 _NO_COMPACTION = "compaction is not supported yet, only 'delete' is"
 _NO_APPEND_TIME = "LogAppendTime is not supported yet, only CreateTime is"
+SMALLEST_SEGMENT: Final = 1 << 20  # KIP-1030
+INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
+
 _NO_RECODING = "brokers never compress anew, only 'producer' is supported"
 
 
@@ -95,13 +99,19 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = dict(
         ),
         _define("retention.bytes", _L, -1, "log.retention.bytes"),
         _define("retention.ms", _L, 604_800_000, "log.retention.ms", at_least(-1)),
-        _define("segment.bytes", _I, 1 << 30, "log.segment.bytes", at_least(14, INT_MAX)),
+        _define("segment.bytes", _I, 1 << 30, "log.segment.bytes", at_least(SMALLEST_SEGMENT, INT_MAX)),
         _define("segment.index.bytes", _I, 10 * 1024 * 1024, "log.index.size.max.bytes", at_least(4)),
         _define("segment.jitter.ms", _L, 0, "log.roll.jitter.ms", at_least(0)),
         _define("segment.ms", _L, 604_800_000, "log.roll.ms", at_least(1)),
         _define("unclean.leader.election.enable", _B, _NO, "unclean.leader.election.enable"),
     )
 )
+
+# For tests alone: taken, and shown to nobody.
+_INTERNAL: Final = dict(
+    [_define(INTERNAL_SEGMENT_BYTES, _I, 0, INTERNAL_SEGMENT_BYTES, at_least(0, INT_MAX))]  # 0: `segment.bytes` counts
+)
+ALL_TOPIC_CONFIGS: Final = {**TOPIC_CONFIGS, **_INTERNAL}
 
 # What may be set for brokers while they run: the defaults of topics, by the broker's names.
 BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {
@@ -121,7 +131,7 @@ class EffectiveConfig(NamedTuple):
 
 def validate_topic_config(name: str, value: str) -> None:
     """Raise `ValueError`, with a sentence for people, for an unknown name or a value that cannot be."""
-    _validate(TOPIC_CONFIGS, "topic", name, value)
+    _validate(ALL_TOPIC_CONFIGS, "topic", name, value)
 
 
 def validate_broker_config(name: str, value: str) -> None:
@@ -140,7 +150,7 @@ def unknown_config(definitions: Mapping[str, ConfigDefinition], kind: str, name:
     """A sentence about a setting that is not there, with the nearest name that is."""
     import difflib  # a broker that starts has no use for it
 
-    near = difflib.get_close_matches(name, list(definitions), n=1)
+    near = difflib.get_close_matches(name, [each for each in definitions if each not in _INTERNAL], n=1)
     return f"there is no {kind} setting {name!r} that can be changed" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
@@ -148,7 +158,7 @@ def effective_config(
     image: MetadataImage, topic: str, name: str, node_defaults: Mapping[str, str], broker_id: int | None = None
 ) -> EffectiveConfig:
     """What holds for a topic on a broker. `node_defaults` have the topic's names. Raises `KeyError` for no setting."""
-    definition = TOPIC_CONFIGS[name]
+    definition = ALL_TOPIC_CONFIGS[name]
     value = image.topic_configs.get(topic, {}).get(name)
     if value is not None:
         return EffectiveConfig(value, "topic")
