@@ -34,16 +34,30 @@ ALLOWED = {
     "odradek_chaos": {"odradek_proto", "odradek", "odradek_broker", "odradek_audit"},
 }
 INSIDE_BROKER = {  # prefix of the importer -> prefixes that it must not import
-    "odradek_broker.core": ("odradek_broker.storage", "odradek_broker.runtime", "odradek_broker.rpc"),
-    "odradek_broker.storage": ("odradek_broker.runtime", "odradek_broker.rpc"),
-    "odradek_broker.runtime": ("odradek_broker.rpc", "odradek_broker.metrics"),
-    "odradek_broker.metrics": ("odradek_broker.rpc",),
+    "odradek_broker.core": (
+        "odradek_broker.storage",
+        "odradek_broker.runtime",
+        "odradek_broker.requests",
+        "odradek_broker.rpc",
+    ),
+    "odradek_broker.storage": ("odradek_broker.runtime", "odradek_broker.requests", "odradek_broker.rpc"),
+    "odradek_broker.runtime": ("odradek_broker.requests", "odradek_broker.rpc", "odradek_broker.metrics"),
+    "odradek_broker.requests": (
+        "odradek_broker.rpc",
+        "odradek_broker.metrics",
+        "odradek_broker.runtime.duplex",
+        "odradek_proto.v1",
+        "odradek_proto.transport.frames",
+        "google.protobuf",
+    ),
+    "odradek_broker.metrics": ("odradek_broker.requests", "odradek_broker.rpc"),
 }
 WORLDLY = {"time", "os", "threading", "socket", "subprocess", "grpc", "secrets", "uuid", "datetime", "signal"}
 PURE = {  # trees and files that may not touch the world at all, adapters and command lines aside
     "broker/odradek_broker/core": WORLDLY | {"asyncio"},
     "broker/odradek_broker/storage": WORLDLY | {"asyncio"},
     "broker/odradek_broker/runtime": WORLDLY,
+    "broker/odradek_broker/requests": WORLDLY,
     "broker/odradek_broker/rpc": WORLDLY,
     **{
         f"broker/odradek_broker/metrics/{name}.py": WORLDLY
@@ -66,11 +80,6 @@ CIRCLES = (  # of files that import each other
         "odradek_broker.runtime.replicas.delayed_fetches",
         "odradek_broker.runtime.replicas.replica",
         "odradek_broker.runtime.replicas.ports",
-    },
-    {
-        "odradek_broker.runtime.controller.admin",
-        "odradek_broker.runtime.controller.node",
-        "odradek_broker.runtime.controller.service",
     },
 )
 MUTUAL = (  # folders that import each other
@@ -144,7 +153,7 @@ def test_chaos_borrows_only_the_checks_of_the_audit() -> None:
 
 @pytest.mark.parametrize("importer", sorted(INSIDE_BROKER))
 def test_layers_of_the_broker_import_downwards(importer: str) -> None:
-    """core knows nobody, storage knows core's types, runtime knows both, rpc knows runtime."""
+    """core knows nobody, storage core's types, runtime both, requests knows no protocol, rpc speaks one."""
     crossings = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path in sources(PACKAGES["odradek_broker"])

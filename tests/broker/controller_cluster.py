@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
+from odradek_broker.core.context import ANONYMOUS, RequestContext
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.messages import IsrAnswer, IsrMember, IsrProposal
 from odradek_broker.runtime.controller.node import ControllerNode
+from odradek_broker.runtime.controller.service import ControllerService
 from odradek_broker.runtime.membership.broker_session import BrokerSession, SessionSettings
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
@@ -31,6 +33,7 @@ from odradek_proto.v1 import admin_pb2
 
 COMMIT_MS = 4
 CLUSTER_ID = "a-test-cluster"
+CALLER = RequestContext(ANONYMOUS, "GRPC")
 
 
 def address_of(node_id: int) -> str:
@@ -214,7 +217,7 @@ class Cluster:
         quorum = MemoryQuorum(self.log, node_id, self.loop.current_process())
         quorum.member = member = self._assemble(node_id, ports, cast(QuorumNode, quorum))
         self.log.nodes[node_id] = quorum
-        await ports.network.serve(self.voters[node_id], member.controller.handlers())
+        await ports.network.serve(self.voters[node_id], ControllerService(member.controller).handlers())
         quorum.leader_changed()
         await self._live(member, ready, [])
 
@@ -340,7 +343,7 @@ class Cluster:
     async def admin(self, method: str, request: Any) -> bytes:
         task = self.loop.spawn(
             self.loop.new_process("client"),
-            self.active.channel.forward_admin(f"/odradek.v1.Admin/{method}", request.SerializeToString(), 10_000),
+            self.active.channel.forward_admin(CALLER, method, request.SerializeToString(), 10_000, at_most_once=True),
         )
         return await task
 

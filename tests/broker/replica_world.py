@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Coroutine
 
 from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.core.context import ANONYMOUS, RequestContext
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.partition.messages import IsrProposal
@@ -30,6 +31,7 @@ from odradek_proto.transport.ports import DialResult, Handlers, Server, Stream, 
 from odradek_proto.v1 import broker_pb2 as pb
 
 ORDERS = TopicPartition("orders", 0)
+CALLER = RequestContext(ANONYMOUS, "GRPC")
 ONE, ME, THREE = 1, 2, 3
 TOPIC_ID = bytes(range(16))
 

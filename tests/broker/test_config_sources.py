@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from odradek_broker.config.own_configs import describe_own
 from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
 from odradek_broker.core.metadata.config_sources import (
     ConfigSource,
@@ -15,7 +16,6 @@ from odradek_broker.core.metadata.config_sources import (
 )
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS
-from odradek_broker.rpc.admin_configs import describe_own
 from odradek_proto.v1 import admin_pb2
 
 RETENTION = "log.retention.ms"

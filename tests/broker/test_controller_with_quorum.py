@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
+from odradek_broker.rpc.services import merge
+from odradek_broker.runtime.controller.service import ControllerService
 from odradek_broker.runtime.quorum.node import QuorumNode
 from odradek_broker.runtime.quorum.settings import QuorumSettings
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
-from odradek_proto.transport.ports import Handlers
 
 from tests.broker.controller_cluster import CLUSTER_ID, Cluster, Member
 
@@ -65,10 +66,8 @@ class QuorumCluster(Cluster):
             listener=wiring,
         )
         member = wiring.member = self._assemble(node_id, ports, quorum)
-        both: Mapping[str, Handlers] = {"controller": member.controller.handlers(), "quorum": quorum.handlers()}
-        unary = {name: handler for handlers in both.values() for name, handler in handlers.unary.items()}
-        streams = {name: handler for handlers in both.values() for name, handler in handlers.streams.items()}
-        await ports.network.serve(self.voters[node_id], Handlers(unary, streams))
+        handlers = merge(ControllerService(member.controller).handlers(), quorum.handlers())
+        await ports.network.serve(self.voters[node_id], handlers)
         await quorum.start()
         await self._live(member, ready, [quorum.failed])
 

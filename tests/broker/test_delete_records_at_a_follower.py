@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from odradek_broker.rpc.replicas import ReplicaService
+from odradek_broker.requests.records import RecordRequests
+from odradek_broker.rpc.records import RecordService
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import CallContext
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import ME, ONE, ORDERS, World, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, World, run
 
 ELSEWHERE = TopicPartition("elsewhere", 0)
 
@@ -19,8 +19,8 @@ async def delete(world: World, tp: TopicPartition, offset: int) -> tuple[ErrorCo
     request = pb.DeleteRecordsRequest(
         partitions=[pb.DeleteRecordsPartition(topic=tp.topic, partition=tp.partition, offset=offset)]
     )
-    service = ReplicaService(replicas=world.replicas, broker_id=ME)
-    answer = await service.delete_records(request.SerializeToString(), CallContext("test", None))
+    service = RecordService(RecordRequests(replicas=world.replicas, broker_id=ME))
+    answer = await service.delete_records(request.SerializeToString(), CALLER)
     (deleted,) = pb.DeleteRecordsResponse.FromString(answer).partitions
     return ErrorCode.from_number(deleted.error_code), deleted.low_watermark
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
+from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.storage.cache import RecentBatches, Tail
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.encoding import encode_batch

@@ -8,11 +8,11 @@ from odradek_broker.core.metadata.image import BrokerRegistration, PartitionRegi
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk

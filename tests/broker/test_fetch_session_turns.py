@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import pytest
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import PartitionRegistration
-from odradek_broker.runtime.streams.backpressure import PROVEN_BYTES, ResponseBudget
-from odradek_broker.runtime.streams.cold_reads import MAX_READS
-from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
+from odradek_broker.requests.cold_reads import MAX_READS
+from odradek_broker.rpc.backpressure import PROVEN_BYTES, ResponseBudget
+from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import PartitionRegistration, TopicImage
-from odradek_broker.runtime.streams.fetch_session import MAX_HEADER_BYTES
+from odradek_broker.rpc.fetch_session import MAX_HEADER_BYTES
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
 from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import broker_pb2 as pb

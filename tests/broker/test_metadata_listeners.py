@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.requests.context import RequestContext
+from odradek_broker.requests.metadata import MetadataRequests
+from odradek_broker.rpc.caller import unary
 from odradek_broker.rpc.metadata import MetadataService
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.clock import LoopClock
@@ -30,22 +34,17 @@ def two_networks() -> MetadataImage:
 
 def ask(listener: str, *, all_listeners: bool = False) -> pb.MetadataResponse:
     async def asked() -> pb.MetadataResponse:
-        async def forward(method: str, request: bytes, timeout_ms: float) -> bytes:
-            raise AssertionError(method)
+        async def create(context: RequestContext, names: Sequence[str]) -> None:
+            raise AssertionError(names)
 
         caught_up = asyncio.Event()
         caught_up.set()
-        service = MetadataService(
-            image=two_networks,
-            controller_id=lambda: 1,
-            auto_create=False,
-            forward_admin=forward,
-            caught_up=caught_up,
-            broker_id=2,
-            clock=LoopClock(random.Random(1)),
+        requests = MetadataRequests(
+            image=two_networks, controller_id=lambda: 1, auto_create=False, create_topics=create, caught_up=caught_up
         )
+        service = MetadataService(requests, broker_id=2, clock=LoopClock(random.Random(1)))
         request = pb.MetadataRequest(topics=["orders"], all_listeners=all_listeners)
-        raw = await service.handler(listener)(request.SerializeToString(), CallContext("test", None))
+        raw = await unary(listener, service.metadata)(request.SerializeToString(), CallContext("test", None))
         return pb.MetadataResponse.FromString(raw)
 
     return asyncio.run(asked())

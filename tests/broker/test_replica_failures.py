@@ -12,11 +12,16 @@ import pytest
 from odradek import Admin, Producer
 from odradek.descriptions import NewTopic
 from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.core.context import ANONYMOUS, RequestContext
 from odradek_broker.core.metadata.image import MetadataImage
-from odradek_broker.rpc.metadata import MetadataService
+from odradek_broker.requests.admin import AdminRequests
+from odradek_broker.requests.metadata import MetadataRequests
+from odradek_broker.requests.offsets import OffsetRequests
+from odradek_broker.requests.records import RecordRequests
 from odradek_broker.rpc.offsets import OffsetsService
-from odradek_broker.rpc.replicas import ReplicaService
+from odradek_broker.rpc.records import RecordService
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import AppendOutOfOrder, LogCorrupted, LogDirectoryFailed
@@ -26,11 +31,10 @@ from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.clock import LoopClock
-from odradek_proto.transport.ports import CallContext
 from odradek_proto.v1 import broker_pb2 as pb
 
 BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
+CALLER = RequestContext(ANONYMOUS, "GRPC")
 NODE = 1
 CLEAN_SHUTDOWN = f"{LOG_DIRECTORY}/.kafka_cleanshutdown"
 
@@ -175,7 +179,7 @@ async def list_offset(story: Story, offsets: OffsetsService, tp: TopicPartition)
             pb.ListOffsetsPartition(topic=tp.topic, partition=0, timestamp_ms=1, current_leader_epoch=-1),
         ],
     )
-    answer = await offsets.list_offsets(request.SerializeToString(), CallContext("test", None))
+    answer = await offsets.list_offsets(request.SerializeToString(), CALLER)
     return pb.ListOffsetsResponse.FromString(answer).partitions[0]
 
 
@@ -191,7 +195,7 @@ def test_a_look_up_by_time_over_a_damaged_segment_is_a_storage_error() -> None:
         segment = story.files.open(f"{LOG_DIRECTORY}/bad-0/{0:020d}.log")
         segment.pwritev([b"\xff" * 4], 8)  # the batch's length
         segment.close()
-        offsets = OffsetsService(lookup=story.replicas.lookup, files=story.files)
+        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files))
         assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         listed = await list_offset(story, offsets, GOOD)
         assert (listed.error_code, listed.offset) == (0, 0)
@@ -209,7 +213,7 @@ def test_a_look_up_by_time_without_the_codec_is_told_so(monkeypatch: pytest.Monk
         await story.write(BAD, "zstd")
         await story.write(GOOD)
         monkeypatch.setitem(sys.modules, "zstandard", None)
-        offsets = OffsetsService(lookup=story.replicas.lookup, files=story.files)
+        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files))
         assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert (await list_offset(story, offsets, GOOD)).error_code == 0
 
@@ -224,7 +228,7 @@ def test_a_leader_that_was_replaced_during_a_look_up_says_so() -> None:
         await story.start()
         await story.create_topics()
         await story.write(GOOD)
-        offsets = OffsetsService(lookup=story.replicas.lookup, files=story.files)
+        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files))
         asked = asyncio.ensure_future(list_offset(story, offsets, GOOD))
         await asyncio.sleep(0)  # it is in its thread now
         story.replica(GOOD).take_role(None)
@@ -242,11 +246,11 @@ def test_delete_records_of_an_offline_replica_is_a_storage_error() -> None:
         await story.create_topics()
         await story.write(BAD)
         story.replica(BAD).take_offline("its log is damaged")
-        service = ReplicaService(replicas=story.replicas, broker_id=NODE)
+        service = RecordService(RecordRequests(replicas=story.replicas, broker_id=NODE))
         request = pb.DeleteRecordsRequest(
             partitions=[pb.DeleteRecordsPartition(topic=tp.topic, partition=0, offset=-1) for tp in (BAD, GOOD)]
         )
-        answer = await service.delete_records(request.SerializeToString(), CallContext("test", None))
+        answer = await service.delete_records(request.SerializeToString(), CALLER)
         deleted = [
             (each.error_code, each.low_watermark) for each in pb.DeleteRecordsResponse.FromString(answer).partitions
         ]
@@ -258,24 +262,22 @@ def test_delete_records_of_an_offline_replica_is_a_storage_error() -> None:
 def test_metadata_answers_when_no_controller_can_create_a_topic() -> None:
     """The topic is unknown for now; everything else in the answer is as good as ever."""
 
-    async def forward(method: str, request: bytes, timeout_ms: float) -> bytes:
+    async def forward(context: RequestContext, method: str, *request: object, at_most_once: bool) -> bytes:
         raise ControllerUnavailable(method)
 
     async def told() -> None:
         caught_up = asyncio.Event()
         caught_up.set()
-        service = MetadataService(
+        requests = MetadataRequests(
             image=MetadataImage,
             controller_id=lambda: -1,
             auto_create=True,
-            forward_admin=forward,
+            create_topics=AdminRequests(
+                forward=forward, feed=MetadataFeed(), describe_own=lambda _: None
+            ).create_with_defaults,
             caught_up=caught_up,
-            broker_id=1,
-            clock=LoopClock(random.Random(1)),
         )
-        request = pb.MetadataRequest(topics=["orders"], allow_auto_topic_creation=True)
-        answer = await service.metadata(request.SerializeToString(), CallContext("test", None), listener="GRPC")
-        topic = pb.MetadataResponse.FromString(answer).topics[0]
-        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        (topic,) = (await requests.metadata(CALLER, ["orders"], allow_auto_topic_creation=True)).topics
+        assert topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     asyncio.run(told())

@@ -6,9 +6,9 @@ import json
 import random
 
 import pytest
+from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
+from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode

@@ -13,11 +13,12 @@ from odradek_broker.core.metadata.delta import MetadataDelta, TopicDeleted
 from odradek_broker.core.partition.messages import FollowerFetch, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.process.wiring import controller_settings
+from odradek_broker.requests.offsets import OffsetRequests
+from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.fetcher import LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_broker.storage.atomic import read_file
 from odradek_broker.storage.errors import AppendOutOfOrder
 from odradek_broker.storage.settings import LogSettings
@@ -32,14 +33,25 @@ from odradek_proto.formats import (
 from odradek_proto.records import encode_batch, iter_batches, stamped_prefix
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame, split_frame
-from odradek_proto.transport.ports import CallContext, NetworkError
+from odradek_proto.transport.ports import NetworkError
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
-from tests.broker.replica_world import ME, ONE, ORDERS, THREE, TOPIC_ID, Leaders, Waiter, World, maintenance_of, run
+from tests.broker.replica_world import (
+    CALLER,
+    ME,
+    ONE,
+    ORDERS,
+    THREE,
+    TOPIC_ID,
+    Leaders,
+    Waiter,
+    World,
+    maintenance_of,
+    run,
+)
 
 ANOTHER_ID = bytes(16)
-CLIENT = CallContext("client", None)
 
 
 class Asked(Leaders):
@@ -238,8 +250,8 @@ async def listed(world: World, timestamp_ms: int, *, replica: int = -1, epoch: i
     """What ListOffsets answers."""
     request = pb.ListOffsetsRequest(replica_id=replica)
     request.partitions.add(topic="orders", partition=0, timestamp_ms=timestamp_ms, current_leader_epoch=epoch)
-    service = OffsetsService(lookup=world.replicas.lookup, files=world.files)
-    answer = pb.ListOffsetsResponse.FromString(await service.list_offsets(request.SerializeToString(), CLIENT))
+    service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files))
+    answer = pb.ListOffsetsResponse.FromString(await service.list_offsets(request.SerializeToString(), CALLER))
     return ErrorCode(answer.partitions[0].error_code), answer.partitions[0].offset
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import random
 
 from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer, IsrMember, IsrProposal
+from odradek_broker.requests.offsets import OffsetRequests
+from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.runtime.membership.isr_channel import _request
 from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch, stamped_prefix
 from odradek_proto.transport.frames import pack_frame, split_frame
-from odradek_proto.transport.ports import CallContext
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import ME, ONE, ORDERS, TOPIC_ID, World, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, run
 
 EARLIEST, MAX_TIMESTAMP = -2, -3
 
@@ -123,8 +123,8 @@ def test_a_leader_hears_and_says_all_that_counts() -> None:
 async def listed(world: World, timestamp_ms: int) -> tuple[ErrorCode, int]:
     request = pb.ListOffsetsRequest(replica_id=-1)
     request.partitions.add(topic="orders", partition=0, timestamp_ms=timestamp_ms, current_leader_epoch=-1)
-    service = OffsetsService(lookup=world.replicas.lookup, files=world.files)
-    data = await service.list_offsets(request.SerializeToString(), CallContext("client", None))
+    service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files))
+    data = await service.list_offsets(request.SerializeToString(), CALLER)
     (item,) = pb.ListOffsetsResponse.FromString(data).partitions
     return ErrorCode(item.error_code), item.offset
 
@@ -158,10 +158,10 @@ def test_a_leader_without_its_disk_answers_nobody() -> None:
         assert replica(world).fetch_as_consumer(0, 0, -1, False).error is failed
         assert replica(world).reread_for_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0)).error is failed
         assert await listed(world, EARLIEST) == (failed, -1)
-        service = OffsetsService(lookup=world.replicas.lookup, files=world.files)
+        service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files))
         request = pb.OffsetsForLeaderEpochRequest()
         request.partitions.add(topic="orders", partition=0, current_leader_epoch=0, leader_epoch=0)
-        data = await service.offsets_for_leader_epoch(request.SerializeToString(), CallContext("client", None))
+        data = await service.offsets_for_leader_epoch(request.SerializeToString(), CALLER)
         (answer,) = pb.OffsetsForLeaderEpochResponse.FromString(data).partitions
         assert (ErrorCode(answer.error_code), answer.leader_epoch, answer.end_offset) == (failed, -1, -1)
 

@@ -9,16 +9,16 @@ import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.partition.messages import FollowerFetch
-from odradek_broker.rpc.replicas import ReplicaService
-from odradek_broker.runtime.streams.fetch_answers import PartitionAnswers
-from odradek_broker.runtime.streams.fetch_requests import Reader, Wanted
+from odradek_broker.requests.fetch_answers import PartitionAnswers
+from odradek_broker.requests.fetch_requests import Reader, Wanted
+from odradek_broker.requests.records import RecordRequests
+from odradek_broker.rpc.records import RecordService
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
-from odradek_proto.transport.ports import CallContext
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
-from tests.broker.replica_world import ME, ONE, ORDERS, Waiter, World, maintenance_of, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, Waiter, World, maintenance_of, run
 
 ALL = -1
 
@@ -147,8 +147,8 @@ def delete(made: Leading, offset: int, timeout_ms: int = 1_000) -> asyncio.Task[
     """The request as it comes over the wire."""
     request = pb.DeleteRecordsRequest(timeout_ms=timeout_ms)
     request.partitions.add(topic=ORDERS.topic, partition=ORDERS.partition, offset=offset)
-    service = ReplicaService(replicas=made.world.replicas, broker_id=ME)
-    return asyncio.ensure_future(service.delete_records(request.SerializeToString(), CallContext("client")))
+    service = RecordService(RecordRequests(replicas=made.world.replicas, broker_id=ME))
+    return asyncio.ensure_future(service.delete_records(request.SerializeToString(), CALLER))
 
 
 async def deleted(answering: asyncio.Task[bytes]) -> tuple[ErrorCode, int]:

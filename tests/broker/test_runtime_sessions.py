@@ -12,19 +12,22 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 import pytest
+from odradek_broker.core.context import ANONYMOUS, RequestContext
 from odradek_broker.core.metadata.image import BrokerRegistration, PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.requests.cold_reads import MAX_READS, ColdReads
+from odradek_broker.requests.fetch import FetchPartition, FetchRequest, FetchRequests
+from odradek_broker.requests.produce import ProduceRequests
+from odradek_broker.rpc.backpressure import ResponseBudget
+from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
+from odradek_broker.rpc.produce_session import ProduceSession
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.duplex import converse
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_broker.runtime.streams.backpressure import ResponseBudget
-from odradek_broker.runtime.streams.cold_reads import MAX_READS, ColdReads
-from odradek_broker.runtime.streams.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.streams.produce_session import ProduceSession
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
@@ -43,6 +46,7 @@ TP = TopicPartition("orders", 0)
 TOPIC_ID = bytes(range(16))
 LEADER, FOLLOWER, OTHER = 1, 2, 3
 EPOCH = 4
+CALLER = RequestContext(ANONYMOUS, "GRPC")
 
 
 class End:
@@ -123,9 +127,19 @@ class World:
         self.tasks.append(asyncio.ensure_future(session.run()))
         return ours
 
+    def fetch_requests(self) -> FetchRequests:
+        return FetchRequests(
+            clock=self.clock, files=self.files, lookup=self.lookup, counters=self.broker.counters, max_bytes=8 << 20
+        )
+
     def produce_session(self, credit_bytes: int = 1 << 20) -> End:
         ours, theirs = stream()
-        session = ProduceSession(theirs, lookup=self.lookup, credit_bytes=credit_bytes)
+        session = ProduceSession(
+            theirs,
+            ProduceRequests(lookup=self.lookup, counters=self.broker.counters),
+            CALLER,
+            credit_bytes=credit_bytes,
+        )
         self.tasks.append(asyncio.ensure_future(session.run()))
         return ours
 
@@ -394,17 +408,14 @@ def test_a_single_call_gets_what_there_is_when_its_time_is_over() -> None:
 
     async def story(world: World) -> None:
         lead(world, (LEADER,))
-        _, theirs = stream()
-        limits = SessionLimits(8 << 20, 16 << 20)
-        session = FetchSession(theirs, clock=world.clock, files=world.files, lookup=world.lookup, limits=limits)
         writer = world.produce_session()
         await writer.send(produce_frame(batch(world, b"a")))
         await produced(writer)
-        session.on_message(fetch_frame(0, max_wait_ms=60_000, min_bytes=1_000_000))
-        assert session.gather() is None
-        header, data = split_frame(session.last_answer())
-        assert pb.FetchAnswerHeader.FromString(header).partitions[0].size == len(data) > 0
-        assert session.last_answer() == b""
+        asked = FetchPartition(TP, b"", 0, EPOCH, -1, -1, 1 << 20)
+        begin_ms = world.clock.now_ms()
+        (fetched,) = await world.fetch_requests().fetch(CALLER, FetchRequest([asked], 60_000, 1_000_000, 1 << 20))
+        assert world.clock.now_ms() - begin_ms == 60_000
+        assert len(b"".join(fetched.buffers)) == len(batch(world, b"a"))
 
     run(story)
 

@@ -10,7 +10,7 @@ from odradek_broker.runtime.membership.controller_channel import ControllerChann
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_pb2, controller_pb2
 
-from tests.broker.controller_cluster import CLUSTER_ID, Cluster
+from tests.broker.controller_cluster import CALLER, CLUSTER_ID, Cluster
 
 
 def test_controlled_shutdown_hands_over_every_leadership_first() -> None:
@@ -228,7 +228,7 @@ def test_calls_end_when_their_time_is_over() -> None:
         await cluster.until(lambda: 1 in cluster.members)
         begun = cluster.now_ms
         with pytest.raises(ControllerUnavailable, match="ForwardAdmin"):
-            await cluster.members[1].channel.forward_admin("/odradek.v1.Admin/CreateTopics", b"", 600)
+            await cluster.members[1].channel.forward_admin(CALLER, "CreateTopics", b"", 600, at_most_once=True)
         assert 600 <= cluster.now_ms - begun <= 601
 
     Cluster(nodes=1).run(story)
@@ -260,7 +260,7 @@ def test_an_order_whose_answer_is_lost_is_not_given_again() -> None:
             topics=[admin_pb2.NewTopic(name="orders", partitions=1, replication_factor=1)]
         )
         forwarded = cluster.members[2].channel.forward_admin(
-            "/odradek.v1.Admin/CreateTopics", request.SerializeToString(), 8_000
+            CALLER, "CreateTopics", request.SerializeToString(), 8_000, at_most_once=True
         )
         answer = asyncio.ensure_future(forwarded)
         await cluster.sleep(500)
@@ -279,7 +279,7 @@ def test_an_unknown_admin_request_is_refused_by_name() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.begin(assignment=())
         with pytest.raises(ControllerUnavailable, match=r"no admin request '.*Explode'"):
-            await cluster.members[2].channel.forward_admin("/odradek.v1.Admin/Explode", b"", 600)
+            await cluster.members[2].channel.forward_admin(CALLER, "Explode", b"", 600, at_most_once=True)
 
     Cluster().run(story)
 

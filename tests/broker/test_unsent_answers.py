@@ -6,8 +6,8 @@ import asyncio
 import random
 
 import pytest
-from odradek_broker.runtime.streams.backpressure import FIRST_ANSWER_BYTES, PROVEN_BYTES, ResponseBudget, SessionQuota
-from odradek_broker.runtime.streams.produce_session import MAX_EMPTY_ITEMS, parse_produce
+from odradek_broker.rpc.backpressure import FIRST_ANSWER_BYTES, PROVEN_BYTES, ResponseBudget, SessionQuota
+from odradek_broker.rpc.produce_session import MAX_EMPTY_ITEMS, parse_produce
 from odradek_proto.transport.frames import FrameError, pack_frame
 from odradek_proto.v1 import broker_pb2 as pb
 

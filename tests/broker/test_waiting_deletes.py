@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek_broker.rpc.replicas import ReplicaService
+from odradek_broker.requests.records import RecordRequests
+from odradek_broker.rpc.records import RecordService
 from odradek_broker.runtime.replicas.delayed_deletes import DelayedDeletes
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
-from odradek_proto.transport.ports import CallContext
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import ME, ONE, ORDERS, THREE, World, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, THREE, World, run
 
 
 def test_a_replica_that_is_removed_is_not_waited_for() -> None:
@@ -59,8 +59,8 @@ def test_a_leadership_that_ends_in_the_same_moment_is_not_waited_for() -> None:
         world.replicas.replicas[ORDERS].produce(batch, 1, 30_000, lambda answer: None)
         request = pb.DeleteRecordsRequest(timeout_ms=30_000)
         request.partitions.add(topic=ORDERS.topic, partition=ORDERS.partition, offset=0)
-        service = ReplicaService(replicas=world.replicas, broker_id=ME)
-        answering = asyncio.ensure_future(service.delete_records(request.SerializeToString(), CallContext("client")))
+        service = RecordService(RecordRequests(replicas=world.replicas, broker_id=ME))
+        answering = asyncio.ensure_future(service.delete_records(request.SerializeToString(), CALLER))
         await asyncio.sleep(0)
         await world.learn(ONE, 1, replicas=(ME, ONE))
         assert answering.done()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pytest
-from odradek_broker.runtime.streams.fetch_session import MAX_HEADER_BYTES
+from odradek_broker.rpc.fetch_session import MAX_HEADER_BYTES
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop

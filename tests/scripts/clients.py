@@ -11,8 +11,8 @@ from typing import cast
 
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import FollowerFetch
-from odradek_broker.rpc.offsets import LATEST
-from odradek_broker.rpc.replicas import ReplicaService
+from odradek_broker.requests.offsets import LATEST
+from odradek_broker.requests.records import DeleteRecords, RecordRequests
 from odradek_broker.runtime.replicas.delayed_produces import AnswerCallback, ProduceAnswer
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
@@ -21,9 +21,8 @@ from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import check_batch
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.scripts.exchange import CONTEXT, Exchange, end_of_epoch, list_offset
+from tests.scripts.exchange import CALLER, Exchange, end_of_epoch, list_offset
 from tests.scripts.in_memory import ORDERS
 from tests.scripts.node import Node
 
@@ -106,13 +105,10 @@ class Clients(Exchange):
         self._deletes.append(self._loop.create_task(self._delete(self.nodes[int(number)], int(offset), int(timeout))))
 
     async def _delete(self, node: Node, offset: int, timeout_ms: int) -> None:
-        service = ReplicaService(replicas=cast("ReplicaManager", _Replicas(node)), broker_id=node.number)
-        asked = pb.DeleteRecordsPartition(topic=ORDERS.topic, partition=ORDERS.partition, offset=offset)
-        request = pb.DeleteRecordsRequest(timeout_ms=timeout_ms, partitions=[asked])
-        said = await service.delete_records(request.SerializeToString(), CONTEXT)
-        (deleted,) = pb.DeleteRecordsResponse.FromString(said).partitions
-        error = ErrorCode(deleted.error_code)
-        self._say(f"delete below {offset}: {'done' if error is ErrorCode.NONE else error.name}")
+        requests = RecordRequests(replicas=cast("ReplicaManager", _Replicas(node)), broker_id=node.number)
+        (deleted,) = await requests.delete_records(CALLER, [DeleteRecords(ORDERS, offset)], timeout_ms)
+        said = "done" if deleted.error is ErrorCode.NONE else deleted.error.name
+        self._say(f"delete below {offset}: {said}")
 
     def do_probe(self, number: str, *, epoch: str = "-1", replica: str = "") -> None:
         """Fetch of a replica and of a consumer, ListOffsets and OffsetsForLeaderEpoch, one line each (R-111).
@@ -133,7 +129,7 @@ class Clients(Exchange):
 
 
 class _Replicas:
-    """What `ReplicaService` asks of a broker's `ReplicaManager`: its one replica."""
+    """What `RecordRequests` asks of a broker's `ReplicaManager`: its one replica."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import NamedTuple, TypeVar, cast
 
+from odradek_broker.core.context import ANONYMOUS, RequestContext
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.messages import (
@@ -22,18 +23,17 @@ from odradek_broker.core.partition.messages import (
     FollowerRequest,
     OffsetsRequest,
 )
-from odradek_broker.rpc.offsets import EARLIEST, LATEST, OffsetsService
+from odradek_broker.requests.offsets import EARLIEST, LATEST, EpochQuery, OffsetQuery, OffsetRequests
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.errors import ErrorCode
-from odradek_proto.transport.ports import CallContext, Files
-from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.transport.ports import Files
 from odradek_proto.values import replace
 
 from tests.scripts.in_memory import ORDERS, Brokers
 from tests.scripts.node import Node
 
 T = TypeVar("T")
-CONTEXT = CallContext("")
+CALLER = RequestContext(ANONYMOUS, "GRPC")
 
 
 class Reply(NamedTuple):
@@ -187,29 +187,21 @@ def finished(work: Coroutine[object, object, T]) -> T:
     raise AssertionError(f"{work} waits")
 
 
-def offsets_of(target: Node) -> OffsetsService:
+def offsets_of(target: Node) -> OffsetRequests:
     """The broker's own answers to ListOffsets and OffsetsForLeaderEpoch."""
-    return OffsetsService(lookup=lambda _: target.here, files=cast("Files", None))
+    return OffsetRequests(lookup=lambda tp, topic_id: target.here, files=cast("Files", None))
 
 
 def list_offset(target: Node, epoch: int, timestamp_ms: int, replica_id: int) -> tuple[ErrorCode, int]:
-    asked = pb.ListOffsetsPartition(
-        topic=ORDERS.topic, partition=0, current_leader_epoch=epoch, timestamp_ms=timestamp_ms
-    )
-    request = pb.ListOffsetsRequest(replica_id=replica_id, partitions=[asked])
-    said = finished(offsets_of(target).list_offsets(request.SerializeToString(), CONTEXT))
-    (listed,) = pb.ListOffsetsResponse.FromString(said).partitions
-    return ErrorCode(listed.error_code), listed.offset
+    query = OffsetQuery(ORDERS, timestamp_ms, epoch)
+    (listed,) = finished(offsets_of(target).list_offsets(CALLER, [query], replica_id))
+    return listed.error, listed.offset
 
 
 def end_of_epoch(target: Node, believed: int, epoch: int, replica_id: int) -> tuple[ErrorCode, EpochEntry]:
-    asked = pb.OffsetForLeaderEpochPartition(
-        topic=ORDERS.topic, partition=0, current_leader_epoch=believed, leader_epoch=epoch
-    )
-    request = pb.OffsetsForLeaderEpochRequest(replica_id=replica_id, partitions=[asked])
-    said = finished(offsets_of(target).offsets_for_leader_epoch(request.SerializeToString(), CONTEXT))
-    (end,) = pb.OffsetsForLeaderEpochResponse.FromString(said).partitions
-    return ErrorCode(end.error_code), EpochEntry(end.leader_epoch, end.end_offset)
+    query = EpochQuery(ORDERS, believed, epoch)
+    (end,) = finished(offsets_of(target).offsets_for_leader_epoch(CALLER, [query], replica_id))
+    return end.error, EpochEntry(end.leader_epoch, end.end_offset)
 
 
 def _as_follower_fetch(node: Node, request: FetchRequest) -> FollowerFetch:

@@ -7,7 +7,6 @@ unfenced. The order of the stop is R-142's; the log directory is the node's, and
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 
 from odradek_proto.topics import TopicPartition, topic_id_from_text
@@ -15,26 +14,30 @@ from odradek_proto.transport.ports import Clock, Files, Network
 from odradek_proto.v1.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse
 
 from odradek_broker.config.listeners import parse_voters
+from odradek_broker.config.own_configs import describe_own
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.startup_topics import parse_topics
 from odradek_broker.config.topic_settings import log_settings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
-from odradek_broker.process.wiring import advertised_endpoints, session_limits, session_settings
-from odradek_broker.rpc.admin_configs import describe_own
-from odradek_broker.rpc.data import DataService
-from odradek_broker.rpc.metadata import CREATE_TOPICS, MetadataService
-from odradek_broker.rpc.offsets import OffsetsService
-from odradek_broker.rpc.producer_ids import ProducerIdService
-from odradek_broker.rpc.replicas import ReplicaService
-from odradek_broker.rpc.services import BrokerServices
+from odradek_broker.process.wiring import advertised_endpoints, session_settings
+from odradek_broker.requests.admin import AdminRequests
+from odradek_broker.requests.context import ANONYMOUS, RequestContext
+from odradek_broker.requests.fetch import FetchRequests
+from odradek_broker.requests.layer import Requests
+from odradek_broker.requests.metadata import MetadataRequests
+from odradek_broker.requests.offsets import OffsetRequests
+from odradek_broker.requests.produce import ProduceRequests
+from odradek_broker.requests.producer_ids import ProducerIdRequests
+from odradek_broker.requests.records import RecordRequests
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.membership.broker_session import BrokerSession
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
+from odradek_broker.runtime.membership.producer_id_blocks import ProducerIdBlocks
 from odradek_broker.runtime.membership.topic_creation import TopicCreation
 from odradek_broker.runtime.replicas.flusher import Flusher
 from odradek_broker.runtime.replicas.maintenance import Maintenance
@@ -123,6 +126,7 @@ class Broker:
             spawn=spawn,
             on_directory_failed=self._on_directory_failed,
         )
+        self.requests = self._make_requests()
 
     def _make_session(self, network: Network) -> BrokerSession:
         properties = self._directory.properties
@@ -145,48 +149,37 @@ class Broker:
             say=self._say,
         )
 
-    def services(self) -> BrokerServices:
-        """What the client and inter-broker listeners answer."""
-        settings, replicas = self.settings, self.replicas
-        return BrokerServices(
-            data=DataService(
-                replicas=replicas,
+    def _make_requests(self) -> Requests:
+        """What this broker may be asked, for every protocol that clients speak with it."""
+        settings, replicas, feed = self.settings, self.replicas, self._feed
+        admin = AdminRequests(
+            forward=self._channel.forward_admin, feed=feed, describe_own=describe_own(settings, lambda: feed.image)
+        )
+        blocks = ProducerIdBlocks(channel=self._channel, broker_id=settings.node_id, broker_epoch=self._broker_epoch)
+        return Requests(
+            produce=ProduceRequests(lookup=replicas.lookup, counters=self._counters),
+            fetch=FetchRequests(
                 clock=self._clock,
                 files=self._files,
-                limits=session_limits(settings),
-                stream_credit_bytes=settings.odradek_stream_credit_bytes,
+                lookup=replicas.lookup,
                 counters=self._counters,
+                max_bytes=settings.fetch_max_bytes,
             ),
-            metadata=MetadataService(
-                image=lambda: self._feed.image,
+            metadata=MetadataRequests(
+                image=lambda: feed.image,
                 controller_id=self._quorum_leader,
                 auto_create=settings.auto_create_topics_enable,
-                forward_admin=self._forward_admin,
+                create_topics=admin.create_with_defaults,
                 caught_up=self.caught_up,
-                broker_id=settings.node_id,
-                clock=self._clock,
             ),
-            offsets=OffsetsService(lookup=replicas.lookup, files=self._files),
-            producer_ids=ProducerIdService(
-                channel=self._channel, broker_id=settings.node_id, broker_epoch=self._broker_epoch
-            ),
-            replicas=ReplicaService(replicas=replicas, broker_id=settings.node_id),
-            forward_admin=self._forward_admin,
-            describe_own=describe_own(settings, lambda: self._feed.image),
+            offsets=OffsetRequests(lookup=replicas.lookup, files=self._files),
+            producer_ids=ProducerIdRequests(blocks.allocate),
+            records=RecordRequests(replicas=replicas, broker_id=settings.node_id),
+            admin=admin,
         )
 
     def _broker_epoch(self) -> int:
         return self.session.broker_epoch
-
-    async def _forward_admin(self, method: str, request: bytes, timeout_ms: float) -> bytes:
-        """Pass it to the controller; what it created is known here, too, before the caller hears of it."""
-        answer = await self._channel.forward_admin(method, request, timeout_ms)
-        if method == CREATE_TOPICS and not CreateTopicsRequest.FromString(request).validate_only:
-            created = [topic.name for topic in CreateTopicsResponse.FromString(answer).topics if not topic.error_code]
-            with contextlib.suppress(TimeoutError):  # the controller has it: this broker will hear of it
-                async with asyncio.timeout(timeout_ms / 1000):
-                    await self._feed.wait_for(lambda image: all(name in image.topics for name in created))
-        return answer
 
     # --- Start ------------------------------------------------------------------------------------------------------
 
@@ -227,9 +220,15 @@ class Broker:
             expected_brokers=len(voters) if settings.node_id in voters else 0,  # then voters are brokers as well
             clock=self._clock,
             feed=self._feed,
-            forward=self._forward_admin,
+            create=self._create_topics,
             say=self._say,
         )
+
+    async def _create_topics(self, request: CreateTopicsRequest, timeout_ms: float) -> CreateTopicsResponse:
+        """In this broker's own name: the topics of odradek.create.topics."""
+        own = RequestContext(ANONYMOUS, self.settings.inter_broker_listener_name.upper())
+        answer: CreateTopicsResponse = await self.requests.admin.call(own, "CreateTopics", request, timeout_ms)
+        return answer
 
     async def _watch_session(self) -> None:
         await asyncio.shield(self.session.failed)

@@ -20,10 +20,11 @@ from odradek_broker.config.settings import BrokerSettings, ConfigError
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
 from odradek_broker.process.broker import Broker
-from odradek_broker.process.wiring import controller_settings, quorum_settings
+from odradek_broker.process.wiring import broker_services, controller_settings, quorum_settings
 from odradek_broker.rpc.services import merge
 from odradek_broker.rpc.timing import timed
 from odradek_broker.runtime.controller.node import ControllerNode
+from odradek_broker.runtime.controller.service import ControllerService
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
@@ -243,9 +244,11 @@ class Node:
         """Open every listener before anything is asked: voters must hear each other to elect."""
         control = [quorum.handlers()]
         if self.controller is not None:
-            control.append(self.controller.handlers())
+            control.append(ControllerService(self.controller).handlers())
         hidden = controller_listeners(self.settings)
-        services = self.broker.services() if self.broker is not None else None
+        services = (
+            broker_services(self.broker.requests, self.settings, self._clock) if self.broker is not None else None
+        )
         for name, address in parse_listeners(self.settings.listeners).items():
             if name in hidden:
                 handlers = merge(*control)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from odradek_proto.transport.ports import Clock
+
 from odradek_broker.config.listeners import controller_listeners, inter_broker_listener, parse_listeners, parse_voters
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.requests.layer import Requests
+from odradek_broker.rpc.fetch_session import SessionLimits
+from odradek_broker.rpc.services import BrokerServices
 from odradek_broker.runtime.membership.broker_session import SessionSettings
 from odradek_broker.runtime.quorum.settings import QuorumSettings
-from odradek_broker.runtime.streams.fetch_session import SessionLimits
 
 
 def advertised_endpoints(settings: BrokerSettings, listening: Mapping[str, str]) -> dict[str, str]:
@@ -72,7 +76,14 @@ def session_settings(settings: BrokerSettings) -> SessionSettings:
     )
 
 
-def session_limits(settings: BrokerSettings) -> SessionLimits:
-    return SessionLimits(
-        settings.fetch_max_bytes, settings.odradek_stream_credit_bytes, settings.replica_fetch_wait_max_ms
+def broker_services(requests: Requests, settings: BrokerSettings, clock: Clock) -> BrokerServices:
+    """The requests over gRPC."""
+    return BrokerServices(
+        requests,
+        limits=SessionLimits(
+            settings.fetch_max_bytes, settings.odradek_stream_credit_bytes, settings.replica_fetch_wait_max_ms
+        ),
+        stream_credit_bytes=settings.odradek_stream_credit_bytes,
+        broker_id=settings.node_id,
+        clock=clock,
     )

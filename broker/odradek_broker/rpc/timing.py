@@ -7,15 +7,16 @@ from typing import Final
 
 from odradek_proto.transport.ports import CallContext, Handlers, UnaryHandler
 
+from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.runtime.counters import Counters, Durations
 
-OWN_MEASURE: Final = frozenset({"/odradek.v1.Broker/Produce", "/odradek.v1.Broker/Fetch"})  # they are sessions inside
+OWN_MEASURE: Final = frozenset({"/odradek.v1.Broker/Produce", "/odradek.v1.Broker/Fetch"})
 KAFKA_NAMES: Final = {
     "/odradek.v1.Quorum/Fetch": "FetchQuorum",  # Kafka's is a Fetch as any other
     "OffsetsForLeaderEpoch": "OffsetForLeaderEpoch",
     "RegisterBroker": "BrokerRegistration",
     "ForwardAdmin": "Envelope",
-    "AlterConfigs": "IncrementalAlterConfigs",
+    **{method: kind.kafka_name for method, kind in ADMIN_REQUESTS.items() if kind.kafka_name},
 }
 
 

@@ -408,18 +408,33 @@ class ForwardedRequest(_message.Message):
 
     METHOD_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    LISTENER_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ADDRESS_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     """such as /odradek.v1.Admin/CreateTopics"""
     request: _builtins.bytes
+    principal: _builtins.str
+    """of the client at the broker that passes the request on, such as User:ANONYMOUS"""
+    listener: _builtins.str
+    """on which it came in at that broker"""
+    client_id: _builtins.str
+    client_address: _builtins.str
+    """host:port"""
     def __init__(
         self,
         *,
         method: _builtins.str = ...,
         request: _builtins.bytes = ...,
+        principal: _builtins.str = ...,
+        listener: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        client_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["method", b"method", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "client_id", b"client_id", "listener", b"listener", "method", b"method", "principal", b"principal", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

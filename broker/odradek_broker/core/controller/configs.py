@@ -57,7 +57,7 @@ def describe_configs(
 ) -> admin_pb2.DescribeConfigsResponse:
     """What holds for a topic, with each value's source, or what can be set for brokers while they run.
 
-    What one broker has in its own configuration it tells itself (`rpc.admin_configs`); here it is the controller's.
+    What one broker has in its own configuration it tells itself (`config.own_configs`); here it is the controller's.
     """
     try:
         _check_resource(image, request.resource_type, request.resource_name)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from odradek_proto.transport.ports import Clock, DialResult, Handlers, Network
+from odradek_proto.transport.ports import Clock, DialResult, Network
 
 from odradek_broker.core.controller.activation import activation_records
 from odradek_broker.core.controller.balance import MAX_ELECTIONS_PER_BATCH, balance_leaders
@@ -25,7 +25,6 @@ from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord, apply, encode
 from odradek_broker.runtime.controller.events import describe_record
-from odradek_broker.runtime.controller.service import ControllerService
 from odradek_broker.runtime.controller.term import NotActive, Term
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.quorum.node import NotLeader, QuorumNode
@@ -64,7 +63,7 @@ class ControllerNode:
         self._on_event = on_event
         self._term: Term | None = None
         self._activated = asyncio.Event()
-        self._service = ControllerService(self)
+        self._term_ended: list[Callable[[], None]] = []
         feed.subscribe(self._on_committed)
 
     @property
@@ -76,9 +75,9 @@ class ControllerNode:
         """Whom to ask instead, -1 when unknown."""
         return self.quorum.leader_id
 
-    def handlers(self) -> Handlers:
-        """The service `odradek.v1.Controller`, for the CONTROLLER listener."""
-        return self._service.handlers()
+    def on_term_end(self, ended: Callable[[], None]) -> None:
+        """`ended` is called when a term is over, when all who waited in it have been told."""
+        self._term_ended.append(ended)
 
     # --- The quorum's callbacks ---------------------------------------------------------------------------------
 
@@ -111,7 +110,8 @@ class ControllerNode:
         for _, future in term.waiting:
             if not future.done():
                 future.set_exception(NotActive())
-        self._service.end_sessions()
+        for ended in self._term_ended:
+            ended()
 
     def on_leader_changed(self, leader_id: int, epoch: int) -> None:
         """Nothing to do: `leader_id` is read from the quorum when it is needed."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
@@ -19,25 +18,23 @@ from odradek_proto.transport.ports import CallContext, Handlers, Stream
 from odradek_proto.v1 import controller_pb2
 from odradek_proto.values import Value
 
+from odradek_broker.core.context import ANONYMOUS, Principal, RequestContext
 from odradek_broker.core.controller.alter_partition import alter_partition
 from odradek_broker.core.controller.heartbeats import process_heartbeat
 from odradek_broker.core.controller.producer_ids import allocate_producer_ids
 from odradek_broker.core.controller.registration import register_broker
-from odradek_broker.runtime.controller.admin import ControllerAdmin, UnknownAdminMethod
-from odradek_broker.runtime.controller.term import NotActive, Term
-
-if TYPE_CHECKING:
-    from odradek_broker.runtime.controller.node import ControllerNode
+from odradek_broker.runtime.controller.admin import answer_admin
+from odradek_broker.runtime.controller.term import ActiveController, NotActive, Term
 
 SERVICE = "odradek.v1.Controller"
 MAX_SESSIONS = 1_000  # streams; a cluster has far fewer brokers
 
 
 class ControllerService:
-    def __init__(self, node: ControllerNode) -> None:
+    def __init__(self, node: ActiveController) -> None:
         self._node = node
-        self._admin = ControllerAdmin(node)
         self._streams: dict[Stream, None] = {}  # closed in the order of their arrival
+        node.on_term_end(self._end_sessions)
 
     def handlers(self) -> Handlers:
         unary: dict[str, Callable[[bytes, CallContext], Awaitable[bytes]]] = {
@@ -52,7 +49,7 @@ class ControllerService:
             services=(SERVICE,),
         )
 
-    def end_sessions(self) -> None:
+    def _end_sessions(self) -> None:
         """The term is over: brokers have to look for the next controller."""
         for stream in tuple(self._streams):
             stream.close()
@@ -108,13 +105,13 @@ class ControllerService:
         request = controller_pb2.ForwardedRequest.FromString(request_bytes)
         try:
             term = await self._node.wait_until_active()
-            response = await self._admin.answer(term, request.method, request.request)
+            response = await answer_admin(self._node, term, _caller(request), request.method, request.request)
             answer = controller_pb2.ForwardedResponse(response=response)
         except NotActive:
             answer = controller_pb2.ForwardedResponse(
                 error_code=ErrorCode.NOT_CONTROLLER, controller_id=self._node.leader_id
             )
-        except (UnknownAdminMethod, DecodeError) as error:
+        except (ValueError, DecodeError) as error:  # no such method, no principal, no request
             answer = controller_pb2.ForwardedResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error))
         return answer.SerializeToString()
 
@@ -173,6 +170,12 @@ class ControllerService:
         return await node.carry_through(
             term, lambda image: process_heartbeat(image, node.settings, term.sessions, heartbeat, now_ms, late=late)
         )
+
+
+def _caller(request: controller_pb2.ForwardedRequest) -> RequestContext:
+    """The client at the broker that passed the request on. A broker of before principals says nothing of it."""
+    principal = Principal.parse(request.principal) if request.principal else ANONYMOUS
+    return RequestContext(principal, request.listener, request.client_id, request.client_address)
 
 
 class _Opened(Value, frozen=True):

@@ -16,11 +16,14 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock, Network, NetworkError, PeerUnavailable
 from odradek_proto.v1 import controller_pb2
 
+from odradek_broker.core.context import RequestContext
+
 RETRY_BACKOFF_MS = 20.0  # the first wait; doubled up to the next number (R-50: about 50 ms)
 RETRY_BACKOFF_MAX_MS = 50.0
 ATTEMPT_TIMEOUT_MS = 2_000.0  # quorum.request.timeout.ms, Kafka's default: one silent controller must not use up a call
 NO_CONTROLLER = -1
 SERVICE = "/odradek.v1.Controller/"
+ADMIN_SERVICE = "/odradek.v1.Admin/"
 
 T = TypeVar("T")
 
@@ -138,15 +141,24 @@ class ControllerChannel:
             attempt += 1
         raise ControllerUnavailable(f"{path}: {last}")
 
-    async def forward_admin(self, method: str, request: bytes, timeout_ms: float) -> bytes:
-        """Pass an admin request on; returns the answer's bytes. `method` as in `/odradek.v1.Admin/CreateTopics`.
+    async def forward_admin(
+        self, context: RequestContext, method: str, request: bytes, timeout_ms: float, *, at_most_once: bool
+    ) -> bytes:
+        """Pass an admin request on, with its caller's identity; returns the answer's bytes.
 
-        Raises `ControllerUnavailable`, also when the controller did not understand the request.
+        `method` is a name such as `CreateTopics`; one that changes something is sent at most once. Raises
+        `ControllerUnavailable`, also when the controller did not understand the request.
         """
-        forwarded = controller_pb2.ForwardedRequest(method=method, request=request)
-        changes = not method.rpartition("/")[2].startswith("Describe")
+        forwarded = controller_pb2.ForwardedRequest(
+            method=ADMIN_SERVICE + method,
+            request=request,
+            principal=str(context.principal),
+            listener=context.listener,
+            client_id=context.client_id,
+            client_address=context.peer,
+        )
         answer = controller_pb2.ForwardedResponse.FromString(
-            await self.call("ForwardAdmin", forwarded.SerializeToString(), timeout_ms, at_most_once=changes)
+            await self.call("ForwardAdmin", forwarded.SerializeToString(), timeout_ms, at_most_once=at_most_once)
         )
         if answer.error_code != ErrorCode.NONE:
             raise ControllerUnavailable(

@@ -21,7 +21,6 @@ from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 
 logger = logging.getLogger(__name__)
 
-CREATE_TOPICS = "/odradek.v1.Admin/CreateTopics"
 SPREAD_MS = 3_000  # how long to wait for brokers that are not needed, but would take a share of the leaders
 TIMEOUT_MS = 5_000
 RETRY_MS = 500
@@ -29,7 +28,7 @@ LATER = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNM
 
 
 class TopicCreation:
-    """`forward` passes a request to the active controller; `say` tells people, a sentence at a time."""
+    """`create` passes a request to the active controller; `say` tells people, a sentence at a time."""
 
     def __init__(
         self,
@@ -39,7 +38,7 @@ class TopicCreation:
         expected_brokers: int,
         clock: Clock,
         feed: MetadataFeed,
-        forward: Callable[[str, bytes, float], Awaitable[bytes]],
+        create: Callable[[CreateTopicsRequest, float], Awaitable[CreateTopicsResponse]],
         say: Callable[[str], None] = logger.info,
     ) -> None:
         self._topics = topics
@@ -47,7 +46,7 @@ class TopicCreation:
         self._expected_brokers = expected_brokers
         self._clock = clock
         self._feed = feed
-        self._forward = forward
+        self._create_topics = create
         self._say = say
 
     async def run(self) -> None:
@@ -92,10 +91,10 @@ class TopicCreation:
                 configs=topic.configs,
             )
         try:
-            answer = await self._forward(CREATE_TOPICS, request.SerializeToString(), TIMEOUT_MS)
+            answer = await self._create_topics(request, TIMEOUT_MS)
         except ControllerUnavailable:
             return list(topics)
-        later = {created.name for created in CreateTopicsResponse.FromString(answer).topics if self._again(created)}
+        later = {created.name for created in answer.topics if self._again(created)}
         return [topic for topic in topics if topic.name in later]
 
     def _again(self, created: CreatedTopic) -> bool:

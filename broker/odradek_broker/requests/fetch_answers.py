@@ -1,4 +1,4 @@
-"""What one partition of a fetch session is answered: the replica's decision, the bytes, and how they are described.
+"""What one partition of a fetch session is answered: the replica's decision, and the bytes.
 
 Rules of this module. A permission to read holds as long as the role that gave it (R-229). Bytes come from memory, or
 from a thread, never from the disk on the loop. A batch that fails its check is never served (G7).
@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Buffer, Files
-from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.core.partition.messages import FetchDecision
+from odradek_broker.requests.cold_reads import ColdReads
+from odradek_broker.requests.fetch_requests import Reader, Wanted
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_broker.runtime.streams.cold_reads import ColdReads
-from odradek_broker.runtime.streams.fetch_requests import Reader, Wanted
 from odradek_broker.storage.errors import LogCorrupted
 
 
@@ -50,7 +49,7 @@ class PartitionAnswers:
         try:
             return decision, self._read(replica, wanted, decision, budget, cold_bytes, first=first)
         except LogCorrupted as error:
-            return _corrupted(replica, error), ()
+            return corrupted(replica, error), ()
 
     def limit_in_memory(self, wanted: Wanted, now_ms: int) -> int | None:
         """Where the bytes end that could be told of a partition; None when there is more to say than bytes.
@@ -110,27 +109,15 @@ class PartitionAnswers:
         return cold.found or []
 
 
-def describe(item: pb.FetchedPartition, wanted: Wanted, decision: FetchDecision, size: int) -> None:
-    """Write an answer into its protobuf form. `size` bytes of batches go with it."""
-    item.topic = wanted.topic_partition.topic
-    item.partition = wanted.topic_partition.partition
-    item.error_code = int(decision.error)
-    item.high_watermark = decision.high_watermark
-    item.last_stable_offset = decision.last_stable_offset
-    item.log_start_offset = decision.log_start_offset
-    item.size = size
-    item.fetch_offset = wanted.fetch_offset
-    item.request_leader_epoch = wanted.current_leader_epoch
-    item.current_leader_id = -1
-    item.current_leader_epoch = -1
-    if decision.diverging is not None:
-        item.diverging = True
-        item.diverging_epoch = decision.diverging.epoch
-        item.diverging_end_offset = decision.diverging.offset
+def named_leader(wanted: Wanted, decision: FetchDecision) -> tuple[int, int]:
+    """Who leads and in which epoch, for a reader that asked the wrong broker or with an old epoch; else (-1, -1)."""
     registration = wanted.replica.registration if wanted.replica is not None else None
-    if decision.error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH) and registration:
-        item.current_leader_id = registration.leader
-        item.current_leader_epoch = registration.leader_epoch
+    if registration is None or decision.error not in (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+    ):
+        return -1, -1
+    return registration.leader, registration.leader_epoch
 
 
 def _is_stale(replica: Replica | None, wanted: Wanted, decision: FetchDecision) -> bool:
@@ -140,7 +127,7 @@ def _is_stale(replica: Replica | None, wanted: Wanted, decision: FetchDecision) 
     return replica.role is not wanted.role or wanted.fetch_offset < replica.state.log_start_offset
 
 
-def _corrupted(replica: Replica, error: LogCorrupted) -> FetchDecision:
+def corrupted(replica: Replica, error: LogCorrupted) -> FetchDecision:
     """A batch that fails its check is never served (G7)."""
     replica.trouble.corrupted(error)
     state = replica.state

@@ -14,8 +14,6 @@ divergence or a changed role (R-121).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
 from odradek_proto.transport.bell import Bell
@@ -26,14 +24,16 @@ from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import Value
 
 from odradek_broker.core.partition.messages import FetchDecision
+from odradek_broker.requests.context import Lookup
+from odradek_broker.requests.fetch import FetchedPartition, FetchPartition
+from odradek_broker.requests.fetch_answers import PartitionAnswers, is_refusal, named_leader
+from odradek_broker.requests.fetch_requests import Reader, Wanted
+from odradek_broker.requests.min_bytes import FetchMinBytes
+from odradek_broker.rpc.backpressure import ResponseBudget, SessionQuota
+from odradek_broker.rpc.credit import Credit
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.duplex import converse
 from odradek_broker.runtime.replicas.replica import Replica
-from odradek_broker.runtime.streams.backpressure import ResponseBudget, SessionQuota
-from odradek_broker.runtime.streams.credit import Credit
-from odradek_broker.runtime.streams.fetch_answers import PartitionAnswers, describe, is_refusal
-from odradek_broker.runtime.streams.fetch_requests import Reader, Wanted
-from odradek_broker.runtime.streams.min_bytes import FetchMinBytes
 
 STALLED_MS = 60_000  # a client that takes nothing of an answer for so long is not read by anybody: its room is needed
 MAX_HEADER_BYTES = 1024 * 1024  # of one FetchFrame; some twenty thousand partitions
@@ -41,8 +41,6 @@ MAX_NAMED = 100_000  # partitions of one session that wait or are ready: a sessi
 MAX_READY = 1_024  # while an answer is on its way and this many partitions are ready, nothing more is read
 MAX_ANSWERED = 1_024  # partitions in one answer: headers are memory, too
 DEFAULT_PARTITION_BYTES = 1_048_576  # replica.fetch.max.bytes and max.partition.fetch.bytes, Kafka's default
-
-Lookup = Callable[[TopicPartition, bytes], Replica | ErrorCode]
 
 
 class SessionLimits(Value, frozen=True):
@@ -52,6 +50,25 @@ class SessionLimits(Value, frozen=True):
     default_credit_bytes: int = 16_777_216  # odradek.stream.credit.bytes
     default_wait_ms: int = 500  # replica.fetch.wait.max.ms and fetch.max.wait.ms
     unsent_bytes: int = 16_777_216  # of the answers of all sessions together
+
+
+def describe(item: pb.FetchedPartition, asked: FetchPartition | Wanted, fetched: FetchedPartition) -> None:
+    """Write an answer into its protobuf form."""
+    decision = fetched.decision
+    item.topic, item.partition = fetched.topic_partition
+    item.error_code = int(decision.error)
+    item.high_watermark = decision.high_watermark
+    item.last_stable_offset = decision.last_stable_offset
+    item.log_start_offset = decision.log_start_offset
+    item.size = sum(map(len, fetched.buffers))
+    item.fetch_offset = asked.fetch_offset
+    item.request_leader_epoch = asked.current_leader_epoch
+    item.current_leader_id = fetched.leader_id
+    item.current_leader_epoch = fetched.leader_epoch
+    if decision.diverging is not None:
+        item.diverging = True
+        item.diverging_epoch = decision.diverging.epoch
+        item.diverging_end_offset = decision.diverging.offset
 
 
 class FetchSession:
@@ -306,11 +323,6 @@ class FetchSession:
             else:
                 self._patience = self._clock.call_later(left_ms, self._on_patience)
 
-    def last_answer(self) -> bytes:
-        """The client's patience is at its end: whatever is ready, enough or not; empty when nothing is."""
-        self._minimum.wanted_bytes = 1
-        return self.gather() or b""
-
     def gather(self) -> bytes | None:
         """One answer with everything that is ready now, or None when nothing is, or too little (R-121)."""
         if not self._ready and not self._minimum.holds:
@@ -381,7 +393,8 @@ class FetchSession:
                 self._told[tp] = (decision.high_watermark, decision.log_start_offset, wanted.current_leader_epoch)
         self._credit.answered(tp, size)
         self._count(wanted, decision, size)
-        describe(header.partitions.add(), wanted, decision, size)
+        told = FetchedPartition(tp, decision, *named_leader(wanted, decision), data)
+        describe(header.partitions.add(), wanted, told)
         buffers.extend(data)
         return size
 

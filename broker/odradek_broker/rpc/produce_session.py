@@ -8,29 +8,22 @@ control stops the client.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from odradek_proto.errors import ErrorCode
 from odradek_proto.records import HEADER_SIZE
-from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
+from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.frames import FrameError, split_frame
 from odradek_proto.transport.ports import Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek_broker.runtime.counters import Counters
+from odradek_broker.requests.context import RequestContext
+from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 from odradek_broker.runtime.duplex import converse
-from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
-from odradek_broker.runtime.replicas.replica import Replica
 
-DEFAULT_TIMEOUT_MS = 30_000  # request.timeout.ms, Kafka's default
 MAX_HEADER_BYTES = 4 * 1024 * 1024  # of one ProduceFrame
 HEADER_BYTES_PER_BATCH = 512  # the longest topic name and all numbers fit
 MAX_EMPTY_ITEMS = 64  # items beyond what a message could hold batches for; they get their errors
 MAX_DUE_ANSWERS = 256  # that the client has not taken; some 30 KB
-
-Lookup = Callable[[TopicPartition], Replica | ErrorCode]
 
 
 def parse_produce(message: bytes) -> tuple[pb.ProduceHeader, memoryview]:
@@ -71,11 +64,12 @@ def fill_answer(answer: pb.ProduceAnswer, correlation_id: int, told: ProduceAnsw
 class ProduceSession:
     """The serving side of one produce stream. `run` lives as long as the stream."""
 
-    def __init__(self, stream: Stream, *, lookup: Lookup, credit_bytes: int, counters: Counters | None = None) -> None:
+    def __init__(
+        self, stream: Stream, requests: ProduceRequests, context: RequestContext, *, credit_bytes: int
+    ) -> None:
         self._stream = stream
-        self._counters = counters or Counters()
-        self._times = self._counters.request("Produce")
-        self._lookup = lookup
+        self._requests = requests
+        self._context = context
         self._credit_bytes = credit_bytes
         self._unanswered_bytes = 0
         self._answers = pb.ProduceAnswers()
@@ -109,30 +103,18 @@ class ProduceSession:
     def on_message(self, message: bytes) -> None:
         """Append every batch of one ProduceFrame. Raises `FrameError` when it is none."""
         header, batches = parse_produce(message)
-        timer = self._counters.timer
-        arrived = 0.0 if timer is None else timer()
         position = 0
         for item in header.items:
             batch = batches[position : position + item.size]
             position += item.size
-            self._produce(item, batch, arrived)
+            self._produce(item, batch)
 
-    def _produce(self, item: pb.ProduceItem, batch: memoryview, arrived: float) -> None:
+    def _produce(self, item: pb.ProduceItem, batch: memoryview) -> None:
         correlation_id, size, acks = item.correlation_id, item.size, item.acks
-        long_name = len(item.topic) > LONGEST_TOPIC_NAME
-        tp = TopicPartition(item.topic, item.partition)
-        replica = ErrorCode.INVALID_TOPIC_EXCEPTION if long_name else self._lookup(tp)
-        traffic = self._counters.gone if isinstance(replica, ErrorCode) else replica.traffic
-        traffic.produces += 1
-        timer = self._counters.timer
         if acks != 0:
             self._unanswered_bytes += size
 
         def answer(told: ProduceAnswer) -> None:
-            if told.error is not ErrorCode.NONE:
-                traffic.failed_produces += 1
-            if timer is not None:
-                self._times.observe(timer() - arrived)
             if acks != 0:
                 self._unanswered_bytes -= size
                 self._room.ring()
@@ -141,12 +123,8 @@ class ProduceSession:
                 self._due_answers += 1
                 self._due.ring()
 
-        if long_name:
-            answer(ProduceAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, f"a topic name of {len(item.topic)} characters"))
-        elif isinstance(replica, ErrorCode):
-            answer(ProduceAnswer(replica, f"{tp}: {replica.message}"))
-        else:
-            replica.produce(batch, acks, item.timeout_ms or DEFAULT_TIMEOUT_MS, answer)
+        tp = TopicPartition(item.topic, item.partition)
+        self._requests.append(self._context, tp, b"", batch, acks, item.timeout_ms, answer)
 
     async def _send_answers(self) -> None:
         self._answers.credit_bytes = self._credit_bytes

@@ -1,4 +1,4 @@
-"""Reads of what is no longer in memory, for one fetch session: in threads, and only a few at a time.
+"""Reads of what is no longer in memory: in threads, and for one fetch session only a few at a time.
 
 A follower that comes back to a thousand partitions asks for all of them at once; what is read for it must not all lie
 in memory at the same time. So some partitions are read or wait with what was read, and the others stand in line.
@@ -18,6 +18,24 @@ from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import LogCorrupted, LogDirectoryFailed, StorageError
 
 MAX_READS = 8  # partitions that are read for, or whose bytes wait to be told
+
+
+async def read_away_from_loop(
+    files: Files, replica: Replica, offset: int, max_bytes: int, limit: int, *, at_least_one: bool = True
+) -> list[Buffer] | None:
+    """Whole batches as `Log.read` finds them; None when the log is not to be read any more: the replica says why.
+
+    Raises `LogCorrupted`. A disk that refuses takes the replica offline.
+    """
+    try:
+        return await files.offload(lambda: replica.log.read(offset, max_bytes, limit, at_least_one=at_least_one))
+    except LogCorrupted:
+        raise
+    except LogDirectoryFailed as error:
+        replica.storage_failed(error)
+    except StorageError:  # the log was closed under the read: the next look says why
+        pass
+    return None
 
 
 @dataclass(slots=True)
@@ -60,13 +78,9 @@ class ColdReads:
         try:
             if chance("cold-read-late", 0.1):
                 await self._files.offload(lambda: None)
-            read.found = await self._files.offload(lambda: replica.log.read(offset, max_bytes, limit))
+            read.found = await read_away_from_loop(self._files, replica, offset, max_bytes, limit)
         except LogCorrupted as error:
             read.found = error
-        except LogDirectoryFailed as error:
-            replica.storage_failed(error)
-        except StorageError:  # the log was closed under the read: the next look says why
-            pass
         read.done = True
         if self._reads.get(replica.topic_partition) is read:
             self._ready(replica.topic_partition)

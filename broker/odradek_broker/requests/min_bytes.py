@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from odradek_proto.topics import TopicPartition
 
+from odradek_broker.requests.fetch_answers import PartitionAnswers
+from odradek_broker.requests.fetch_requests import Wanted
 from odradek_broker.runtime.replicas.ports import FetchWaiter
-from odradek_broker.runtime.streams.fetch_answers import PartitionAnswers
-from odradek_broker.runtime.streams.fetch_requests import Wanted
 
 
 class FetchMinBytes:

@@ -1,0 +1,37 @@
+"""Who makes a request, and where it came in: a client at a broker, or at the controller through a broker."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek_proto.values import Value
+
+
+class Principal(Value, frozen=True):
+    """An authenticated identity. Its text, `User:alice`, is that of Kafka's KafkaPrincipal."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    @staticmethod
+    def parse(text: str) -> Principal:
+        """The principal of such a text. Raises `ValueError`."""
+        kind, colon, name = text.partition(":")
+        if not (kind and colon and name):
+            raise ValueError(f"not a principal: {text!r}; `User:alice` is one")
+        return Principal(kind, name)
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+
+
+class RequestContext(Value, frozen=True):
+    """The caller. Made once for a connection or a stream where that is possible."""
+
+    principal: Principal
+    listener: str  # the name of the one on which the request came in; of the first broker, when it was forwarded
+    client_id: str = ""
+    peer: str = ""  # host:port

@@ -1,0 +1,111 @@
+"""The admin requests of a cluster: one table, of their types and of what decides them at the active controller.
+
+A new one is a line here and a function beside it. Brokers pass all of them on (requests/admin.py); the active
+controller looks them up by name and carries out what was decided (runtime/controller/admin.py).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from google.protobuf.message import Message
+from odradek_proto.v1 import admin_pb2
+from odradek_proto.values import Value
+
+from odradek_broker.core.context import RequestContext
+from odradek_broker.core.controller.balance import elect_leaders
+from odradek_broker.core.controller.configs import alter_configs, describe_configs
+from odradek_broker.core.controller.decision import Decision
+from odradek_broker.core.controller.reassignment import alter_partition_reassignments, list_partition_reassignments
+from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.controller.topics import create_partitions, create_topics, delete_topics
+from odradek_broker.core.metadata.image import MetadataImage
+
+
+class AdminCall(Value, frozen=True):
+    """One request at the active controller. `image` runs ahead of the commit, for a reading request it does not."""
+
+    context: RequestContext  # of the client, also when a broker has passed the request on
+    request: Any  # of the method's request type
+    image: MetadataImage
+    settings: ControllerSettings
+    rng: random.Random
+    describe_quorum: Callable[[], admin_pb2.DescribeQuorumResponse]
+
+
+class Change(Value, frozen=True):
+    """A request that may change something: it is sent at most once, and answered when its records are committed."""
+
+    request: type[Message]
+    response: type[Message]
+    decide: Callable[[AdminCall], Decision[Any]]
+    kafka_name: str = ""  # where Kafka's differs
+
+
+class Reading(Value, frozen=True):
+    """A request that changes nothing: it may be sent twice, and is answered at once from what is committed."""
+
+    request: type[Message]
+    response: type[Message]
+    answer: Callable[[AdminCall], Message]
+    kafka_name: str = ""
+
+
+ADMIN_REQUESTS: Final[Mapping[str, Change | Reading]] = {
+    "CreateTopics": Change(
+        admin_pb2.CreateTopicsRequest,
+        admin_pb2.CreateTopicsResponse,
+        lambda call: create_topics(call.image, call.settings, call.request, call.rng),
+    ),
+    "DeleteTopics": Change(
+        admin_pb2.DeleteTopicsRequest,
+        admin_pb2.DeleteTopicsResponse,
+        lambda call: delete_topics(call.image, call.request, enabled=call.settings.delete_topic_enable),
+    ),
+    "CreatePartitions": Change(
+        admin_pb2.CreatePartitionsRequest,
+        admin_pb2.CreatePartitionsResponse,
+        lambda call: create_partitions(call.image, call.request, call.rng),
+    ),
+    "AlterConfigs": Change(
+        admin_pb2.AlterConfigsRequest,
+        admin_pb2.AlterConfigsResponse,
+        lambda call: alter_configs(call.image, call.settings, call.request),
+        kafka_name="IncrementalAlterConfigs",
+    ),
+    "ElectLeaders": Change(
+        admin_pb2.ElectLeadersRequest,
+        admin_pb2.ElectLeadersResponse,
+        lambda call: elect_leaders(call.image, call.settings, call.request),
+    ),
+    "AlterPartitionReassignments": Change(
+        admin_pb2.AlterPartitionReassignmentsRequest,
+        admin_pb2.AlterPartitionReassignmentsResponse,
+        lambda call: alter_partition_reassignments(call.image, call.settings, call.request),
+    ),
+    "ListPartitionReassignments": Reading(
+        admin_pb2.ListPartitionReassignmentsRequest,
+        admin_pb2.ListPartitionReassignmentsResponse,
+        lambda call: list_partition_reassignments(call.image, call.request),
+    ),
+    "DescribeConfigs": Reading(
+        admin_pb2.DescribeConfigsRequest,
+        admin_pb2.DescribeConfigsResponse,
+        lambda call: describe_configs(call.image, call.settings, call.request),
+    ),
+    "DescribeQuorum": Reading(
+        admin_pb2.DescribeQuorumRequest,
+        admin_pb2.DescribeQuorumResponse,
+        lambda call: call.describe_quorum(),
+    ),
+}
+
+
+def topics_with_defaults(names: Sequence[str], timeout_ms: int) -> admin_pb2.CreateTopicsRequest:
+    """A request for topics with the cluster's default partitions and replicas."""
+    request = admin_pb2.CreateTopicsRequest(timeout_ms=timeout_ms)
+    for name in names:
+        request.topics.add(name=name, partitions=-1, replication_factor=-1)
+    return request

@@ -1,0 +1,57 @@
+"""Admin: every broker takes these requests and passes them to the active controller, with their caller's identity.
+
+- What comes back is the controller's answer, unchanged, once it is committed. What it created is known here, too,
+  before the caller hears of it.
+- When no controller answers in time, `ControllerUnavailable` says nothing about what was done.
+- DescribeConfigs of this very broker it answers itself: only it knows its own configuration.
+
+Requests and answers are the messages of `core.controller.admin.ADMIN_REQUESTS` as they are; this module and that
+table are the only places that will change when the controller takes plain values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from odradek_broker.core.controller.admin import ADMIN_REQUESTS, Change, topics_with_defaults
+from odradek_broker.requests.context import RequestContext
+from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
+from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
+
+DEFAULT_TIMEOUT_MS: Final = 30_000  # default.api.timeout.ms of Kafka's admin client is 60 s; request.timeout.ms is this
+AUTO_CREATE_TIMEOUT_MS: Final = 1_500  # the caller waits for its metadata meanwhile, and asks again anyway
+
+ForwardAdmin = Callable[..., Awaitable[bytes]]  # ControllerChannel.forward_admin
+
+
+class AdminRequests:
+    """`describe_own` answers DescribeConfigs of this broker, None for any other resource."""
+
+    def __init__(self, *, forward: ForwardAdmin, feed: MetadataFeed, describe_own: Callable[[Any], Any | None]) -> None:
+        self._forward = forward
+        self._feed = feed
+        self._describe_own = describe_own
+
+    async def call(self, context: RequestContext, method: str, request: Any, timeout_ms: float) -> Any:
+        """The answer to a request of `ADMIN_REQUESTS[method]`. Raises `ControllerUnavailable`."""
+        if method == "DescribeConfigs" and (own := self._describe_own(request)) is not None:
+            return own
+        kind = ADMIN_REQUESTS[method]
+        at_most_once = isinstance(kind, Change)
+        data = await self._forward(context, method, request.SerializeToString(), timeout_ms, at_most_once=at_most_once)
+        answer: Any = kind.response.FromString(data)
+        if method == "CreateTopics" and not request.validate_only:
+            created = [topic.name for topic in answer.topics if not topic.error_code]
+            with contextlib.suppress(TimeoutError):  # the controller has it: this broker will hear of it
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._feed.wait_for(lambda image: all(name in image.topics for name in created))
+        return answer
+
+    async def create_with_defaults(self, context: RequestContext, names: Sequence[str]) -> None:
+        """auto.create.topics.enable: failures show as unknown topics, and the client asks again."""
+        with contextlib.suppress(ControllerUnavailable):
+            request = topics_with_defaults(names, AUTO_CREATE_TIMEOUT_MS)
+            await self.call(context, "CreateTopics", request, AUTO_CREATE_TIMEOUT_MS)

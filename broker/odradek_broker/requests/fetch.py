@@ -1,0 +1,215 @@
+"""A consumer's single fetch, as Kafka's protocol has it: every named partition is answered, together, once.
+
+It is complete at once when there are `min_bytes`, an error or a divergence, or no time to wait; otherwise it waits for
+one of these, a change of role or epoch included (R-121), and then reads again from the beginning (R-122). The first
+partition that has anything gives at least one whole batch (KIP-74).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Buffer, Clock, Files
+from odradek_proto.values import Value
+
+from odradek_broker.core.partition.messages import FetchDecision
+from odradek_broker.requests.cold_reads import read_away_from_loop
+from odradek_broker.requests.context import Lookup, RequestContext
+from odradek_broker.requests.fetch_answers import corrupted, is_refusal, named_leader
+from odradek_broker.requests.fetch_requests import Reader, Wanted
+from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.replicas.replica import Replica
+from odradek_broker.storage.errors import LogCorrupted
+
+MAX_WAIT_MS = 300_000  # five minutes bound what a caller may ask us to hold
+
+
+class FetchPartition(Value, frozen=True):
+    topic_partition: TopicPartition
+    topic_id: bytes  # b"": the topic is found by its name alone
+    fetch_offset: int
+    current_leader_epoch: int  # -1: not compared
+    last_fetched_epoch: int  # -1: none
+    log_start_offset: int  # of a follower; -1: a consumer
+    max_bytes: int
+
+
+class FetchRequest(Value, frozen=True):
+    partitions: Sequence[FetchPartition]
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    read_committed: bool = False
+
+
+class FetchedPartition(Value, frozen=True):
+    """One partition's answer. `decision.limit` bounds what was read; with an error or a divergence nothing was."""
+
+    topic_partition: TopicPartition
+    decision: FetchDecision
+    leader_id: int = -1  # with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH, as far as it is known here
+    leader_epoch: int = -1
+    buffers: Sequence[Buffer] = ()
+
+
+class FetchRequests:
+    """`max_bytes` bounds every answer, whatever the client asks for: fetch.max.bytes."""
+
+    def __init__(self, *, clock: Clock, files: Files, lookup: Lookup, counters: Counters, max_bytes: int) -> None:
+        self.clock = clock
+        self.files = files
+        self.lookup = lookup
+        self.counters = counters
+        self.max_bytes = max_bytes
+        self.times = counters.request("FetchConsumer")
+
+    async def fetch(self, context: RequestContext, request: FetchRequest) -> list[FetchedPartition]:
+        """One answer for each partition, in the order of the request. A call that is cancelled leaves nothing."""
+        timer = self.counters.timer
+        arrived = 0.0 if timer is None else timer()
+        waiting = _WaitingFetch(self, request)
+        try:
+            await waiting.until_complete()
+            return await waiting.read()
+        finally:
+            waiting.release()
+            if timer is not None:
+                self.times.observe(timer() - arrived)
+
+
+class _WaitingFetch:
+    """One fetch, from its arrival to its answer. The replicas that it waits for wake it."""
+
+    def __init__(self, requests: FetchRequests, request: FetchRequest) -> None:
+        self._requests = requests
+        self._request = request
+        self._reader = Reader(follower=False)
+        self._reader.describes_itself(-1, -1, read_committed=request.read_committed)
+        self._partitions = [self._name(each) for each in request.partitions]
+        self._woken = asyncio.Event()
+
+    def _name(self, partition: FetchPartition) -> Wanted:
+        wanted = Wanted(
+            partition.topic_partition,
+            partition.fetch_offset,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
+            partition.max_bytes,
+        )
+        replica = self._requests.lookup(partition.topic_partition, partition.topic_id)
+        if isinstance(replica, ErrorCode):
+            self._requests.counters.gone.fetches += 1
+            wanted.decision = FetchDecision(replica, -1, -1, -1)
+        else:
+            replica.traffic.fetches += 1
+            wanted.replica = replica
+        return wanted
+
+    # --- Waiting ----------------------------------------------------------------------------------------------------
+
+    async def until_complete(self) -> None:
+        """Until the fetch has what it wants, or its time is over."""
+        wait_ms = min(self._request.max_wait_ms, MAX_WAIT_MS)
+        if self._is_complete() or wait_ms <= 0:
+            return
+        for each in self._partitions:
+            assert each.replica is not None, each
+            each.replica.waiters.add(self, follower=False)
+        timer = self._requests.clock.call_later(wait_ms, self._time_is_over)
+        try:
+            while True:
+                await self._woken.wait()
+                self._woken.clear()
+                if self._is_over or self._is_complete():
+                    return
+        finally:
+            timer.cancel()
+
+    _is_over = False
+
+    def _time_is_over(self) -> None:
+        self._is_over = True
+        self._woken.set()
+
+    def wake(self, replica: Replica) -> None:
+        """Called by the replica: there may be more to read, or its role changed."""
+        self._woken.set()
+
+    def note_high_watermark(self, replica: Replica) -> None:
+        """Only followers are told."""
+
+    def _is_complete(self) -> bool:
+        """Whether there is enough to say (R-121). What is not in memory counts as enough: it is as a rule much."""
+        found = 0
+        for each in self._partitions:
+            replica = each.replica
+            if replica is None:
+                return True
+            decision = self._reader.look_again(replica, each)
+            if is_refusal(decision):
+                return True
+            if decision.limit > each.fetch_offset:
+                if not replica.log.is_hot(each.fetch_offset):
+                    return True
+                enough = min(each.max_bytes, self._request.min_bytes - found)
+                more, _ = replica.log.count_in_memory(each.fetch_offset, decision.limit, enough)
+                found += min(more, each.max_bytes)
+        return not self._partitions or found >= self._request.min_bytes
+
+    def release(self) -> None:
+        """Nobody wants the answer any more, or it is there."""
+        for each in self._partitions:
+            if each.replica is not None:
+                each.replica.waiters.remove(self)
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
+
+    async def read(self) -> list[FetchedPartition]:
+        left = max(1, min(self._request.max_bytes, self._requests.max_bytes))
+        fetched = []
+        empty = True
+        for each in self._partitions:
+            decision, buffers = await self._read_one(each, left, first=empty)
+            size = sum(map(len, buffers))
+            empty = empty and not size
+            left = max(0, left - size)
+            self._count(each, decision, size)
+            fetched.append(FetchedPartition(each.topic_partition, decision, *named_leader(each, decision), buffers))
+        return fetched
+
+    async def _read_one(self, wanted: Wanted, left: int, *, first: bool) -> tuple[FetchDecision, Sequence[Buffer]]:
+        """What may be read now, and its bytes; with `first` one batch is found whatever its size (R-39)."""
+        replica = wanted.replica
+        if replica is None:
+            assert wanted.decision is not None, wanted
+            return wanted.decision, ()
+        for _ in range(MAX_LOOKS):
+            decision, role = self._reader.look_again(replica, wanted), replica.role
+            max_bytes = min(wanted.max_bytes, left)
+            if is_refusal(decision) or decision.limit <= wanted.fetch_offset or (max_bytes <= 0 and not first):
+                return decision, ()
+            try:
+                if replica.log.is_hot(wanted.fetch_offset):
+                    return decision, replica.log.read(
+                        wanted.fetch_offset, max_bytes, decision.limit, at_least_one=first
+                    )
+                found = await read_away_from_loop(
+                    self._requests.files, replica, wanted.fetch_offset, max_bytes, decision.limit, at_least_one=first
+                )
+            except LogCorrupted as error:
+                return corrupted(replica, error), ()
+            if found is not None and replica.role is role:  # a permission holds as long as its role (R-229)
+                return decision, found
+        return decision, ()
+
+    def _count(self, wanted: Wanted, decision: FetchDecision, size: int) -> None:
+        traffic = self._requests.counters.gone if wanted.replica is None else wanted.replica.traffic
+        traffic.bytes_out += size
+        traffic.failed_fetches += decision.error is not ErrorCode.NONE
+
+
+MAX_LOOKS = 3  # at a partition whose role or segments change while a thread reads; then it is answered without bytes

@@ -1,0 +1,162 @@
+"""Metadata: brokers, topics and leaders, from this broker's committed image.
+
+- Named topics that do not exist get UNKNOWN_TOPIC_OR_PARTITION, or are created when both the request and
+  `auto.create.topics.enable` say so. An unknown topic id is UNKNOWN_TOPIC_ID (KIP-516).
+- A broker that has just started answers once its image has reached its own registration: what it knew before its
+  last stop would send clients to leaders of the past. The caller's deadline bounds the wait.
+- Fenced brokers are listed, marked; clients do not dial them.
+- As in Kafka, endpoints are those of the listener on which the request came in. A broker without that listener is not
+  listed, and a partition that it leads has LISTENER_NOT_FOUND. Who asks for all listeners gets all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import validate_topic_name
+from odradek_proto.values import Value
+
+from odradek_broker.core.metadata.image import MetadataImage, TopicImage
+from odradek_broker.requests.context import RequestContext
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})  # Kafka's
+
+CreateTopics = Callable[[RequestContext, Sequence[str]], Awaitable[None]]
+
+
+class BrokerDescription(Value, frozen=True):
+    broker_id: int
+    endpoints: Mapping[str, str]  # listener name -> host:port
+    rack: str
+    fenced: bool
+    broker_epoch: int
+
+
+class PartitionDescription(Value, frozen=True):
+    error: ErrorCode
+    partition: int
+    leader_id: int  # -1: none
+    leader_epoch: int
+    partition_epoch: int
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    offline_replicas: Sequence[int]
+    eligible: Sequence[int]  # eligible leader replicas (KIP-966)
+    last_known_eligible: Sequence[int]
+
+
+class TopicDescription(Value, frozen=True):
+    """With an error there are no partitions, and of name and id only the one that was asked for."""
+
+    name: str
+    topic_id: bytes
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    is_internal: bool = False
+    partitions: Sequence[PartitionDescription] = ()
+
+
+class ClusterDescription(Value, frozen=True):
+    cluster_id: str
+    controller_id: int  # -1: unknown
+    brokers: Sequence[BrokerDescription]
+    topics: Sequence[TopicDescription]
+
+
+class MetadataRequests:
+    """`create_topics` asks the controller with the default settings; failures show as unknown topics."""
+
+    def __init__(
+        self,
+        *,
+        image: Callable[[], MetadataImage],
+        controller_id: Callable[[], int],
+        auto_create: bool,
+        create_topics: CreateTopics,
+        caught_up: asyncio.Event,
+    ) -> None:
+        self._image = image
+        self._controller_id = controller_id
+        self._auto_create = auto_create
+        self._create_topics = create_topics
+        self._caught_up = caught_up
+
+    async def metadata(
+        self,
+        context: RequestContext,
+        topics: Sequence[str] | None,
+        topic_ids: Sequence[bytes] = (),
+        allow_auto_topic_creation: bool = False,
+        all_listeners: bool = False,
+    ) -> ClusterDescription:
+        """The brokers, and these topics in the order of the request; `topics` None: all, () and no id: none."""
+        await self._caught_up.wait()
+        missing = [name for name in topics or () if name not in self._image().topics]
+        if missing and allow_auto_topic_creation and self._auto_create:
+            await self._create_topics(context, missing)
+        image, listener = self._image(), context.listener
+        names = list(image.topics) if topics is None else topics
+        described = [_topic(image, name, listener) for name in names]
+        described += [_topic_by_id(image, topic_id, listener) for topic_id in topic_ids]
+        brokers = _brokers(image, None if all_listeners else listener)
+        return ClusterDescription(image.cluster_id, self._controller_id(), brokers, described)
+
+
+def _brokers(image: MetadataImage, listener: str | None) -> list[BrokerDescription]:
+    """Those that have this listener; None: all, with all their endpoints."""
+    found = []
+    for broker in image.brokers.values():
+        endpoints = {name: text for name, text in broker.endpoints.items() if listener is None or name == listener}
+        if endpoints:
+            found.append(
+                BrokerDescription(broker.broker_id, endpoints, broker.rack, broker.fenced, broker.broker_epoch)
+            )
+    return found
+
+
+def _topic(image: MetadataImage, name: str, listener: str) -> TopicDescription:
+    topic = image.topics.get(name)
+    if topic is not None:
+        internal = name in INTERNAL_TOPICS
+        partitions = _partitions(image, topic, listener)
+        return TopicDescription(name, topic.topic_id, is_internal=internal, partitions=partitions)
+    try:
+        validate_topic_name(name)
+    except ValueError as error:
+        return TopicDescription(name, b"", ErrorCode.INVALID_TOPIC_EXCEPTION, str(error))
+    return TopicDescription(name, b"", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+
+
+def _topic_by_id(image: MetadataImage, topic_id: bytes, listener: str) -> TopicDescription:
+    name = image.topic_names.get(topic_id)
+    if name is None:
+        return TopicDescription("", topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+    return _topic(image, name, listener)
+
+
+def _partitions(image: MetadataImage, topic: TopicImage, listener: str) -> list[PartitionDescription]:
+    active = {broker_id for broker_id, broker in image.brokers.items() if not broker.fenced}
+    described = []
+    for index, registration in sorted(topic.partitions.items()):
+        error = ErrorCode.NONE if registration.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+        leader = image.brokers.get(registration.leader)
+        if leader is not None and listener not in leader.endpoints:
+            error = ErrorCode.LISTENER_NOT_FOUND
+        described.append(
+            PartitionDescription(
+                error=error,
+                partition=index,
+                leader_id=registration.leader,
+                leader_epoch=registration.leader_epoch,
+                partition_epoch=registration.partition_epoch,
+                replicas=registration.replicas,
+                isr=registration.isr,
+                offline_replicas=[replica for replica in registration.replicas if replica not in active],
+                eligible=registration.eligible,
+                last_known_eligible=registration.last_known_eligible,
+            )
+        )
+    return described

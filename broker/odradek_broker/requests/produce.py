@@ -1,0 +1,62 @@
+"""Produce: one batch for one partition, appended in the order of the calls, answered now or later."""
+
+from __future__ import annotations
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
+
+from odradek_broker.requests.context import Lookup, RequestContext
+from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.replicas.delayed_produces import AnswerCallback, ProduceAnswer
+
+__all__ = ["AnswerCallback", "ProduceAnswer", "ProduceRequests"]
+
+DEFAULT_TIMEOUT_MS = 30_000  # request.timeout.ms, Kafka's default
+
+
+class ProduceRequests:
+    """Appends batches as leader. acks must be 0, 1 or -1 (INVALID_REQUIRED_ACKS); batches fail one by one."""
+
+    def __init__(self, *, lookup: Lookup, counters: Counters) -> None:
+        self._lookup = lookup
+        self._counters = counters
+        self._times = counters.request("Produce")  # there from the beginning: a rate needs a zero to start from
+
+    def append(
+        self,
+        context: RequestContext,
+        tp: TopicPartition,
+        topic_id: bytes,
+        batch: memoryview,
+        acks: int,
+        timeout_ms: int,
+        answer: AnswerCallback,
+    ) -> None:
+        """Append one batch; no await stands between the call and the write. `timeout_ms` 0: the default.
+
+        `answer` is called exactly once, now or later; with acks=0 only with an error. `topic_id` b"" finds the topic
+        by its name alone; another topic of this name is UNKNOWN_TOPIC_ID.
+        """
+        long_name = len(tp.topic) > LONGEST_TOPIC_NAME
+        replica = ErrorCode.INVALID_TOPIC_EXCEPTION if long_name else self._lookup(tp, topic_id)
+        counters = self._counters
+        traffic = counters.gone if isinstance(replica, ErrorCode) else replica.traffic
+        traffic.produces += 1
+        timer = counters.timer
+        arrived = 0.0 if timer is None else timer()
+
+        def counted(told: ProduceAnswer) -> None:
+            if told.error is not ErrorCode.NONE:
+                traffic.failed_produces += 1
+            if timer is not None:
+                self._times.observe(timer() - arrived)
+            answer(told)
+
+        if not isinstance(replica, ErrorCode):
+            replica.produce(batch, acks, timeout_ms or DEFAULT_TIMEOUT_MS, counted)
+        elif long_name:
+            counted(ProduceAnswer(replica, f"a topic name of {len(tp.topic)} characters"))
+        else:
+            if replica is ErrorCode.INCONSISTENT_TOPIC_ID:
+                replica = ErrorCode.UNKNOWN_TOPIC_ID
+            counted(ProduceAnswer(replica, f"{tp}: {replica.message}"))

@@ -1,0 +1,240 @@
+"""What a broker is asked, below every protocol: values in, values out, with Kafka's errors."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from odradek_broker.core.context import ANONYMOUS, Principal, RequestContext
+from odradek_broker.core.controller import admin
+from odradek_broker.core.controller.decision import Decision
+from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchRequests
+from odradek_broker.requests.metadata import MetadataRequests
+from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
+from odradek_proto.encoding import encode_batch
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from odradek_proto.v1 import admin_pb2
+from odradek_proto.values import replace
+
+from tests.broker.controller_cluster import Cluster
+from tests.broker.controller_images import add_topic, image_of, partition_of
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, run
+
+OTHER_ID = bytes([9] * 16)
+PAYMENTS = TopicPartition("payments", 0)
+BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
+
+
+def fetch_requests(world: World) -> FetchRequests:
+    replicas = world.replicas
+    return FetchRequests(
+        clock=world.clock, files=world.files, lookup=replicas.lookup, counters=replicas.counters, max_bytes=8_000_000
+    )
+
+
+def of(tp: TopicPartition = ORDERS, offset: int = 0, *, max_bytes: int = 1_000_000) -> FetchPartition:
+    return FetchPartition(tp, b"", offset, -1, -1, -1, max_bytes)
+
+
+def produce(world: World, count: int = 1, tp: TopicPartition = ORDERS) -> None:
+    for _ in range(count):
+        world.replicas.replicas[tp].produce(memoryview(BATCH), 1, 30_000, lambda answer: None)
+
+
+def size(fetched: FetchedPartition) -> int:
+    return sum(map(len, fetched.buffers))
+
+
+async def leads(world: World, *tps: TopicPartition) -> None:
+    """This broker is the only replica of these partitions."""
+    for number, tp in enumerate(tps):
+        await world.learn(ME, 0, isr=(ME,), replicas=(ME,), tp=tp, topic_id=bytes([number] * 16))
+
+
+def test_a_batch_for_another_topic_of_the_same_name_is_not_appended() -> None:
+    """UNKNOWN_TOPIC_ID (KIP-516); without an id the name alone counts."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+        requests = ProduceRequests(lookup=world.replicas.lookup, counters=world.replicas.counters)
+        answers: list[ProduceAnswer] = []
+        for topic_id in (OTHER_ID, TOPIC_ID, b""):
+            requests.append(CALLER, ORDERS, topic_id, memoryview(BATCH), 1, 0, answers.append)
+        errors = [answer.error for answer in answers]
+        assert errors == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NONE, ErrorCode.NONE]
+        assert world.log_end() == 2
+
+    run(story)
+
+
+def test_a_fetch_answers_every_partition_in_the_order_of_the_request() -> None:
+    """With records, with none, and not here at all: the error is told at once (R-121)."""
+
+    async def story(world: World) -> None:
+        await leads(world, ORDERS, PAYMENTS)
+        produce(world, tp=PAYMENTS)
+        nowhere = TopicPartition("nowhere", 0)
+        request = FetchRequest([of(), of(nowhere), of(PAYMENTS)], 60_000, 1_000_000, 1_000_000)
+        begin_ms = world.clock.now_ms()
+        empty, unknown, full = await fetch_requests(world).fetch(CALLER, request)
+        assert world.clock.now_ms() == begin_ms
+        assert (empty.topic_partition, empty.decision.error, size(empty)) == (ORDERS, ErrorCode.NONE, 0)
+        assert (unknown.topic_partition, unknown.decision.error) == (nowhere, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert (full.topic_partition, full.decision.high_watermark, size(full)) == (PAYMENTS, 1, len(BATCH))
+
+    run(story)
+
+
+@pytest.mark.parametrize(("min_bytes", "appends"), [(1, 1), (len(BATCH) + 1, 2), (3 * len(BATCH), 3)])
+def test_a_fetch_waits_for_its_minimum_over_all_partitions(min_bytes: int, appends: int) -> None:
+    """Each append wakes it; it is answered with everything that is there by then (R-121, R-122)."""
+
+    async def story(world: World) -> None:
+        await leads(world, ORDERS, PAYMENTS)
+        request = FetchRequest([of(), of(PAYMENTS)], 60_000, min_bytes, 1_000_000)
+        answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
+        for number in range(appends):
+            await world.clock.sleep(100)
+            assert not answering.done(), number
+            produce(world, tp=(ORDERS, PAYMENTS)[number % 2])
+        await world.clock.sleep(1)
+        assert answering.done()
+        assert sum(map(size, answering.result())) == appends * len(BATCH)
+
+    run(story)
+
+
+def test_a_fetch_ends_when_its_time_is_over() -> None:
+    """With less than it wanted, or with nothing; a fetch that has no time to wait is answered at once (R-121)."""
+
+    async def story(world: World) -> None:
+        await leads(world, ORDERS)
+        produce(world)
+        for wait_ms, offset, found in ((700, 0, len(BATCH)), (700, 1, 0), (0, 1, 0)):
+            begin_ms = world.clock.now_ms()
+            (fetched,) = await fetch_requests(world).fetch(
+                CALLER, FetchRequest([of(offset=offset)], wait_ms, 1_000_000, 1_000_000)
+            )
+            assert (world.clock.now_ms() - begin_ms, size(fetched)) == (wait_ms, found)
+
+    run(story)
+
+
+def test_the_first_partition_that_has_records_gives_a_whole_batch() -> None:
+    """Whatever the limits say (KIP-74); the others give what still fits."""
+
+    async def story(world: World) -> None:
+        await leads(world, ORDERS, PAYMENTS)
+        produce(world, 3)
+        produce(world, 3, tp=PAYMENTS)
+        for max_bytes, found in ((1, [1, 0]), (2 * len(BATCH), [2, 0]), (4 * len(BATCH), [3, 1])):
+            request = FetchRequest([of(), of(PAYMENTS)], 0, 1, max_bytes)
+            answer = await fetch_requests(world).fetch(CALLER, request)
+            assert [size(each) // len(BATCH) for each in answer] == found, max_bytes
+
+    run(story)
+
+
+def test_records_that_are_no_longer_in_memory_are_read_away_from_the_loop() -> None:
+    """They count as enough, since they are as a rule much."""
+
+    async def story(world: World) -> None:
+        await leads(world, ORDERS)
+        produce(world, 3)
+        world.replicas.replicas[ORDERS].log._tail.clear()
+        (fetched,) = await fetch_requests(world).fetch(CALLER, FetchRequest([of()], 60_000, 1_000_000, 1_000_000))
+        assert size(fetched) == 3 * len(BATCH)
+
+    run(story)
+
+
+def test_a_change_of_leader_ends_the_wait_and_names_the_new_one() -> None:
+    """R-121; what a consumer needs to go on (KIP-951)."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME, ONE), replicas=(ME, ONE))
+        request = FetchRequest([of()], 60_000, 1, 1_000_000)
+        answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
+        await world.clock.sleep(100)
+        await world.learn(ONE, 1, isr=(ME, ONE), replicas=(ME, ONE))
+        await world.clock.sleep(1)
+        (fetched,) = answering.result()
+        assert fetched.decision.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (fetched.leader_id, fetched.leader_epoch) == (ONE, 1)
+
+    run(story)
+
+
+def test_a_fetch_that_is_given_up_leaves_nothing_behind() -> None:
+    """A client that hangs up is not waited for any more."""
+
+    async def story(world: World) -> None:
+        await leads(world, ORDERS)
+        request = FetchRequest([of()], 60_000, 1, 1_000_000)
+        answering = asyncio.ensure_future(fetch_requests(world).fetch(CALLER, request))
+        await world.clock.sleep(100)
+        assert world.replicas.replicas[ORDERS].waiting_fetches == 1
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+        assert world.replicas.replicas[ORDERS].waiting_fetches == 0
+
+    run(story)
+
+
+def test_metadata_finds_topics_by_their_ids() -> None:
+    """In the order of the request, names first; an unknown id is UNKNOWN_TOPIC_ID (KIP-516)."""
+
+    async def story() -> None:
+        image = image_of([1, 2])
+        add_topic(image, "orders", partition_of([1, 2]))
+        add_topic(image, "__consumer_offsets", partition_of([1, 2]), topic_id=bytes(16))
+        caught_up = asyncio.Event()
+        caught_up.set()
+
+        async def create(context: RequestContext, names: object) -> None:
+            raise AssertionError(names)
+
+        requests = MetadataRequests(
+            image=lambda: image, controller_id=lambda: 1, auto_create=True, create_topics=create, caught_up=caught_up
+        )
+        topic_id = image.topics["orders"].topic_id
+        cluster = await requests.metadata(CALLER, ["__consumer_offsets"], [topic_id, OTHER_ID])
+        assert [(each.name, each.error, each.is_internal) for each in cluster.topics] == [
+            ("__consumer_offsets", ErrorCode.NONE, True),
+            ("orders", ErrorCode.NONE, False),
+            ("", ErrorCode.UNKNOWN_TOPIC_ID, False),
+        ]
+        assert [each.topic_id for each in cluster.topics[1:]] == [topic_id, OTHER_ID]
+
+    asyncio.run(story())
+
+
+def test_the_controller_knows_who_is_behind_a_request_that_was_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Principal, listener, client id and address are those of the client at the broker that passed it on."""
+    alice = RequestContext(Principal("User", "alice"), "EXTERNAL", "billing-7", "10.0.0.9:4242")
+    callers: list[RequestContext] = []
+
+    def decide(call: admin.AdminCall) -> Decision[admin_pb2.DeleteTopicsResponse]:
+        callers.append(call.context)
+        return Decision([], admin_pb2.DeleteTopicsResponse())
+
+    watched = replace(admin.ADMIN_REQUESTS["DeleteTopics"], decide=decide)
+    monkeypatch.setitem(admin.ADMIN_REQUESTS, "DeleteTopics", watched)
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.begin(assignment=())
+        channel = cluster.members[2].channel
+        for context in (alice, RequestContext(ANONYMOUS, "GRPC")):
+            await channel.forward_admin(context, "DeleteTopics", b"", 1_000, at_most_once=True)
+
+    Cluster().run(story)
+    assert callers == [alice, RequestContext(ANONYMOUS, "GRPC")]
+
+
+@pytest.mark.parametrize("text", ["", "alice", ":alice", "User:"])
+def test_a_text_that_is_no_principal_is_refused(text: str) -> None:
+    """Kind and name, with a colon between them."""
+    assert str(Principal.parse("User:a:b")) == "User:a:b"
+    with pytest.raises(ValueError, match="not a principal"):
+        Principal.parse(text)
