@@ -1,11 +1,12 @@
-"""Every error that this client raises: one hierarchy, three questions that each of them answers.
+"""Every error that this client raises: one hierarchy, four questions that each of them answers.
 
     OdradekError
       BrokerError      a broker refused; one class per code of the protocol, in `odradek.broker_errors`
       ClientError      decided on this side: no connection, no time, no room, a wrong setting
 
 Rules of this module. `retriable` says that the same call may succeed later without a change; `fatal` says that this
-client object cannot go on and a new one is needed; `hint` says to a person what to do next, or is empty.
+client object cannot go on and a new one is needed; `hint` says to a person what to do next, or is empty. The error of
+a record that was sent answers a fourth: with `maybe_written` it may be in the log all the same.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class OdradekError(Exception):
 
     retriable: bool = False
     fatal: bool = False
+    maybe_written: bool = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

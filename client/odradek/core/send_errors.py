@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from odradek_proto.errors import ErrorCode
+
+from odradek.broker_errors import broker_error
 from odradek.core.batches import Batch
 from odradek.core.sequences import Sequences
-from odradek.errors import DeliveryTimeout, RecordTooLarge, SerializationError
+from odradek.errors import BrokerError, DeliveryTimeout, RecordTooLarge, SerializationError
 from odradek.words import noun
 
 
@@ -23,6 +26,15 @@ def too_old(batch: Batch, timeout_ms: int, sequences: Sequences) -> DeliveryTime
         maybe_written=batch.maybe_written or batch.correlation_id in queue.wire,
         hint=last.hint if last is not None else "",
     )
+
+
+def sent_before(batch: Batch, code: ErrorCode, said: str) -> BrokerError:
+    """The broker takes a batch for one that came too early, whose earlier attempt it may have written."""
+    text = f"{said or code.message}; an earlier attempt may have written these records: they are not sent again"
+    error = broker_error(code, text, where=str(batch.owner.name))
+    error.maybe_written = True
+    error.hint = "look for them in the topic before you do"
+    return error
 
 
 def not_encodable(batch: Batch, error: Exception) -> SerializationError:

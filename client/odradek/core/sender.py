@@ -24,7 +24,7 @@ from odradek.core.backoff import search_ms
 from odradek.core.batches import NO_SEQUENCE, Batch, SendQueue
 from odradek.core.cluster_view import ClusterView
 from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
-from odradek.core.send_errors import larger_than_credit, not_encodable, too_old
+from odradek.core.send_errors import larger_than_credit, not_encodable, sent_before, too_old
 from odradek.core.send_queues import SendQueues
 from odradek.core.sequences import Sequences
 from odradek.errors import DeliveryTimeout, OdradekError
@@ -32,14 +32,14 @@ from odradek.errors import DeliveryTimeout, OdradekError
 FRAME_BYTES = 1024 * 1024  # a message of about this size costs little more than its bytes
 STALL_MS = 1_000  # a broker that owes an answer for so long may be frozen: ask the others who leads
 
-MEANS_HOLE = frozenset(
+SEQUENCE_GAP_ERRORS = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.UNKNOWN_PRODUCER_ID,
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-NOT_WRITTEN = MEANS_HOLE | {ErrorCode.NOT_ENOUGH_REPLICAS}  # R-15: after any other error that is retried, who knows
+NOT_WRITTEN = SEQUENCE_GAP_ERRORS | {ErrorCode.NOT_ENOUGH_REPLICAS}  # R-15: of the errors that are retried
 MEANS_OTHER_LEADER = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -91,6 +91,8 @@ class Sender:
             return batches, effects
         left = min(room, FRAME_BYTES)
         for queue in queues.values():
+            if queue.bump and not queue.wire:
+                effects += self._give_up_sent(queue)
             while (batch := self._next_batch(queue, now_ms)) is not None:
                 try:
                     size = len(batch.encode(self._codec, queue.producer_id, queue.producer_epoch))
@@ -167,14 +169,11 @@ class Sender:
             return self._on_success(batch, answer if code is ErrorCode.NONE else None)
         error = broker_error(code, answer.error_message, where=str(queue.name))
         queue.last_error = error
-        batch.maybe_written = batch.maybe_written or code not in NOT_WRITTEN
+        if code not in NOT_WRITTEN and (code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR):
+            batch.maybe_written = True
         effects: list[Effect] = []
-        if code in MEANS_HOLE and batch.sequence != NO_SEQUENCE:
-            # For a later one this only says that an earlier one is missing, and that one is on its way.
-            if queue.is_oldest(batch):
-                self.sequences.break_off(queue)
-                self._back_off(queue, now_ms)
-            self._put_back(batch)
+        if code in SEQUENCE_GAP_ERRORS and batch.sequence != NO_SEQUENCE:
+            effects += self._on_gap(batch, code, answer.error_message, now_ms)
         elif code.retriable and batch.attempts <= self._config.retries:
             hinted = code is ErrorCode.NOT_LEADER_OR_FOLLOWER and view.hint_leader(
                 queue.name, answer.current_leader_id, answer.current_leader_epoch
@@ -186,10 +185,28 @@ class Sender:
             elif code in MEANS_OTHER_LEADER:
                 effects.append(RefreshMetadata(f"{queue.name}: {code.name}"))
         elif not batch.done:
+            error.maybe_written = batch.maybe_written
             effects.append(self._finish(batch, error))
             queue.unresolved = batch.sequence != NO_SEQUENCE
         self.sequences.resolve(queue)
         return effects
+
+    def _on_gap(self, batch: Batch, code: ErrorCode, said: str, now_ms: int) -> list[Effect]:
+        """The broker lacks the batch before this one, or has forgotten this one.
+
+        This attempt wrote nothing; an earlier one may have, and under another epoch nobody would know it again.
+        """
+        queue = batch.owner
+        if not queue.is_oldest(batch):
+            self._put_back(batch)  # the one before is on its way
+        elif batch.maybe_written:
+            queue.unresolved = True
+            return [] if batch.done else [self._finish(batch, sent_before(batch, code, said))]
+        else:
+            self.sequences.break_off(queue)
+            self._back_off(queue, now_ms)
+            self._put_back(batch)
+        return []
 
     def _on_success(self, batch: Batch, answer: pb.ProduceAnswer | None) -> list[Effect]:
         queue = batch.owner
@@ -293,8 +310,15 @@ class Sender:
         else:
             batch.owner.put_back(batch)
 
+    def _give_up_sent(self, queue: SendQueue) -> list[Effect]:
+        """What waits is about to be numbered anew: without those that may be written under their old numbers."""
+        code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        sent = [batch for batch in queue.waiting if batch.maybe_written and batch.sequence != NO_SEQUENCE]
+        return [effect for batch in sent for effect in self._give_up(batch, sent_before(batch, code, ""))]
+
     def _give_up(self, batch: Batch, error: OdradekError) -> list[Effect]:
         """A batch that waits will not be sent (again)."""
+        error.maybe_written = batch.maybe_written
         queue = batch.owner
         queue.waiting.remove(batch)
         if batch.sequence != NO_SEQUENCE:
