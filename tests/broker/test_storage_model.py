@@ -172,7 +172,7 @@ class LogAgainstList(RuleBasedStateMachine):
             mine, theirs = producers.get(producer_id), state.producers.get(producer_id)
             if mine is not None:
                 assert theirs is not None
-                assert mine.batches[-1] == theirs.batches[-1]
+                assert theirs.batches[-len(mine.batches) :] == mine.batches
 
     def teardown(self) -> None:
         if hasattr(self.bench, "log"):

@@ -503,24 +503,33 @@ def test_a_corrupt_snapshot_goes_and_the_next_older_one_serves(bench: LogBench) 
     assert bench.log.snapshot_offsets[-2:] == (older, newest + 1)
 
 
-def test_a_truncation_leaves_no_snapshot_at_or_below_the_log_start(bench: LogBench) -> None:
-    """R-247: they tell of producers whose records are gone."""
+@pytest.mark.parametrize("how", ["truncated", "closed", "killed", "emptied and closed", "emptied and killed"])
+def test_who_wrote_records_that_were_deleted_since_is_known(bench: LogBench, how: str) -> None:
+    """R-241: they may come again, since their answers were lost. Only whole segments that go take a snapshot along."""
     bench.append(batch(0, producer=(1, 0, 0)))
     bench.fill(39)
     bases = [segment.base_offset for segment in bench.log.segments]
-    bench.log.advance_log_start(bases[2])
-    bench.truncate(bases[2] + 1)
-    assert bench.log.snapshot_offsets == (bases[2] + 1,)
-    assert bench.log.state.producers.get(1) is None
+    bench.flush()
+    bench.log_start = 40 if "emptied" in how else bases[2]
+    bench.log.advance_log_start(bench.log_start)
+    bench.log.delete_before_log_start(START_MS)
+    if how == "truncated":
+        bench.truncate(bases[2] + 1)
+        assert bench.log.snapshot_offsets == (bases[2], bases[2] + 1)
+    else:
+        bench.reopen(clean="closed" in how)
+    assert bench.log.state.producers.get(1) is not None
 
 
 def test_snapshots_outside_of_the_log_are_removed(bench: LogBench) -> None:
-    """Those beyond the end and those at or below the log start (PS-06)."""
+    """Those beyond the end and those below the first segment (PS-06)."""
     bench.fill(30)
     bases = [segment.base_offset for segment in bench.log.segments]
     bench.close()
     bench.garbage_file(f"{500:020d}.snapshot", b"")
-    bench.log_start = bases[1]
+    for suffix in (".log", ".index", ".timeindex"):
+        bench.files.remove(bench.path(f"{0:020d}{suffix}"))
+        bench.files.remove(bench.path(f"{bases[1]:020d}{suffix}"))
     bench.open(clean=True)
     assert list(bench.log.snapshot_offsets) == [*bases[2:], 30]
     assert bench.names(".snapshot") == [*bases[2:], 30]

@@ -71,7 +71,7 @@ def producer_table(broken: bool) -> list[Violation]:
         states.restore([ProducerEntry(77, 0, [])])
         entry = states.get(77)
         assert entry is not None
-        entry.batches.append(CachedBatch(4, 4, 9, 0, 0))
+        entry.batches.append(CachedBatch(4, 4, 9, 0))
     return told(logs.ProducerTableEqualsLog(), now, replace(FOLLOWER, producers=states), None)
 
 

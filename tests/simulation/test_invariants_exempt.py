@@ -129,8 +129,8 @@ def test_every_producer_of_what_came_at_once_is_compared(first: int, found: int)
     view.producers.update({77: (0, 4), 78: (0, 0)})
     states.restore(
         [
-            ProducerEntry(77, 0, [CachedBatch(first, first, 8, 0, 0)]),
-            ProducerEntry(78, 0, [CachedBatch(0, 0, 9, 0, 0)]),
+            ProducerEntry(77, 0, [CachedBatch(first, first, 8, 0)]),
+            ProducerEntry(78, 0, [CachedBatch(0, 0, 9, 0)]),
         ]
     )
     seen = replace(FOLLOWER, producers=states)
@@ -145,7 +145,7 @@ def test_a_producer_is_forgotten_with_its_last_batch(end: int, begins: int, foun
     view = now.history(T).view(2)
     del view.batches[end:]
     del view.batches[:begins]
-    states.restore([ProducerEntry(77, 0, [CachedBatch(4, 4, 9, 0, 0)])])
+    states.restore([ProducerEntry(77, 0, [CachedBatch(4, 4, 9, 0)])])
     seen = replace(FOLLOWER, producers=states, log_end_offset=end if view.batches or not begins else begins)
     assert len(told(logs.ProducerTableEqualsLog(), now, seen, replace(seen, log_end_offset=10))) == found
 

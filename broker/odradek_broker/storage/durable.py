@@ -217,8 +217,7 @@ class DurableLog:
                     active = self._segments.active
                     active.drop_garbage()
                     active.seal()
-                    if self._end_offset > self.log_start_offset:
-                        self._snapshots.write(self._end_offset, self.state.producers)
+                    self._snapshots.write(self._end_offset, self.state.producers)
                     active.dirty = True
                     active.fsync_indexes()
                     self._flush_files()

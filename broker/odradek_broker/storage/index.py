@@ -167,6 +167,19 @@ class OffsetIndex(_SparseIndex):
             place -= 1
             yield positions[place]
 
+    def stretch_before(self, offset: int, size: int, end: int) -> tuple[int, int]:
+        """Positions from which and up to which `size` bytes or more stand, most of them in front of `offset`.
+
+        Nothing in front of `offset` stands behind the second one; `end` is where the segment ends. From 0 on when there
+        are not so many.
+        """
+        offsets, positions = self._firsts, self._seconds
+        place = bisect_left(offsets, offset - self.base_offset, 0, len(positions))
+        if place < len(positions):
+            end = positions[place]
+        place = bisect_right(positions, end - size, 0, place)
+        return (positions[place - 1] if place else 0), end
+
     @property
     def last_position(self) -> int:
         return self._seconds[-1] if self._seconds else 0

@@ -23,10 +23,10 @@ from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.errors import LogCorrupted
 from odradek_broker.storage.lookup import TimestampAndOffset, largest_timestamp, offset_for_timestamp
 from odradek_broker.storage.opening import open_files
+from odradek_broker.storage.producer_loading import load_producers, read_back
 from odradek_broker.storage.reading import read_batches
 from odradek_broker.storage.retention import new_log_start, segments_below
 from odradek_broker.storage.settings import NEVER, LogSettings
-from odradek_broker.storage.snapshots import replay
 
 
 class Log(AppendableLog):
@@ -175,12 +175,11 @@ class Log(AppendableLog):
             self.on_cut(self, end)
 
     def _rebuild_producers(self) -> None:
-        """Producer state of the log as it is now: newest snapshot, then the batches behind it (R-247)."""
+        """Producer state of the log as it is now (R-247)."""
         producers, end = self.state.producers, self._end_offset
-        self._snapshots.restore(producers, self.log_start_offset, end)
-        replay(producers, self._segments.headers(producers.end_offset, end), end)
-        if end > self.log_start_offset:
-            self._snapshots.write(end, producers)
+        load_producers(producers, self._snapshots, self._segments, end)
+        read_back(producers, self._segments)
+        self._snapshots.write(end, producers)
 
     def restart_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins at `offset` (R-231). Raises `LogDirectoryFailed`."""

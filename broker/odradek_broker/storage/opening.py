@@ -23,10 +23,11 @@ from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import read_file, replace_file
 from odradek_broker.storage.errors import InconsistentTopicId, LogCorrupted
 from odradek_broker.storage.loading import DirectoryContent, Recoverer, Recovery, load_clean, tidy
+from odradek_broker.storage.producer_loading import load_producers, read_back
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.settings import LogSettings
-from odradek_broker.storage.snapshots import Snapshots, replay
+from odradek_broker.storage.snapshots import Snapshots
 
 
 class Opened(Value, frozen=True):
@@ -120,7 +121,7 @@ class _Opening:
         believed = clean and not chance("clean-stop-disbelieved", 0.3) and load_clean(segments, self._content)
         if self._content.bases and not believed:
             reached("log-recovered")
-            recovery = self._recover(recovery_point, log_start)
+            recovery = self._recover(recovery_point)
         elif not self._content.bases:
             epochs.clear()
         elif not epochs.entries:
@@ -130,7 +131,7 @@ class _Opening:
             segments.restart(log_start, self._wall_ms)
             epochs.clear()
             end = log_start
-        self._load_producers(log_start, end)
+        self._load_producers(end)
         epochs.truncate_from_end(end)  # R-66
         epochs.truncate_from_start(log_start)
         self._write_epochs()
@@ -147,7 +148,7 @@ class _Opening:
         )
         return Opened(state, segments, self._snapshots, recovery, max(recovery_point, log_start))
 
-    def _recover(self, recovery_point: int, log_start: int) -> Recovery:
+    def _recover(self, recovery_point: int) -> Recovery:
         segments, content = self._segments, self._content
         first = segments.find(recovery_point)
         for place, segment in enumerate(segments.all[:first]):
@@ -162,22 +163,20 @@ class _Opening:
         start = segments.all[first].base_offset
         if not self._epochs.entries:
             self._find_epochs(start)
-        self._snapshots.restore(self._producers, log_start, start)
-        if self._producers.end_offset < start:
-            replay(self._producers, segments.headers(self._producers.end_offset, start), start)
+        load_producers(self._producers, self._snapshots, segments, start)
         recoverer = Recoverer(segments, self._snapshots, self._epochs, self._producers, recovery_point)
         return recoverer.run(first)
 
-    def _load_producers(self, log_start: int, end: int) -> None:
+    def _load_producers(self, end: int) -> None:
         """Producer state at the end of the log, with a snapshot of it; only useful snapshots stay (R-246)."""
         producers, snapshots = self._producers, self._snapshots
-        if producers.end_offset != end or end == log_start:
-            snapshots.restore(producers, log_start, end)
-            replay(producers, self._segments.headers(producers.end_offset, end), end)
-        if end > log_start and end not in snapshots.offsets:
+        if producers.end_offset != end:
+            load_producers(producers, snapshots, self._segments, end)
+        read_back(producers, self._segments)
+        if end not in snapshots.offsets:
             snapshots.write(end, producers)
         useful = {segment.base_offset for segment in self._segments.all} | {end}
-        snapshots.drop(lambda offset: offset not in useful or offset <= log_start)
+        snapshots.drop(lambda offset: offset not in useful)
 
     def _read_epochs(self) -> list[EpochEntry] | None:
         """The entries of the file; None when it is missing or bad. A torn one lacks the end of its last line."""

@@ -239,6 +239,15 @@ class Segment:
             return False
         return self.base_offset <= header.base_offset <= offset and position + header.size <= self.size
 
+    def stretch_before(self, offset: int, size: int) -> tuple[int, int]:
+        """From where to where to walk for some `size` bytes of batches in front of an offset above the base. Blocking.
+
+        The last batches may lie behind it. A damaged index makes it longer, or so that the walk finds damage.
+        """
+        self.know_indexes()
+        start, end = self.index.stretch_before(offset, size, self.size)
+        return start if self._begins_at_or_below(start, offset - 1) else 0, end
+
     def lookup_timestamp(self, timestamp: int) -> int:
         """An offset below which every timestamp is below `timestamp`. Blocking.
 

@@ -1,12 +1,13 @@
 """Snapshots of the producer state of one partition: `NNN.snapshot` is valid for the log below NNN (R-246).
 
 A snapshot has a CRC, so it is written in place: a torn one is found out when it is read, deleted, and the next older
-one serves. Kafka's format keeps the last batch of each producer; the other four of the five cached ones do not survive.
+one serves. Kafka's format keeps the last batch of each producer; the other four of the last five are in the log
+(`producer_loading`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import eq
 
@@ -18,7 +19,6 @@ from odradek_proto.formats import (
     encode_producer_snapshot,
     segment_file_name,
 )
-from odradek_proto.records import BatchHeader
 from odradek_proto.transport.ports import Files
 
 from odradek_broker.core.partition.producers import (
@@ -54,6 +54,8 @@ class Snapshots:
 
     def write(self, offset: int, producers: ProducerStates) -> None:
         """Write what `producers` holds, which is valid below `offset`. Raises `OSError`."""
+        if not offset:
+            return
         content = encode_producer_snapshot(_to_file(entry) for entry in producers.entries())
         file = self._files.open(self.path(offset), create=True)
         try:
@@ -67,15 +69,16 @@ class Snapshots:
             self._offsets = sorted([*self._offsets, offset])
         self.dirty.add(offset)
 
-    def restore(self, producers: ProducerStates, log_start_offset: int, end_offset: int) -> None:
+    def restore(self, producers: ProducerStates, start_offset: int, end_offset: int) -> None:
         """Fill `producers` from the newest sound snapshot at or below `end_offset`.
 
-        Snapshots beyond it, at or below the log start, and bad ones are deleted (R-246, R-247). Without any the
-        state is empty, and valid at the log start.
+        Snapshots beyond it, below `start_offset`, where the first segment begins, and bad ones are deleted (R-246).
+        Without any the state is empty, and valid there. Unlike Kafka, those below the log start count as well: who
+        wrote what was deleted since may still repeat it (R-241).
         """
-        self.drop(lambda offset: offset > end_offset or offset <= log_start_offset)
+        self.drop(lambda offset: not start_offset <= offset <= end_offset)
         producers.clear()
-        producers.end_offset = log_start_offset
+        producers.end_offset = start_offset
         for offset in reversed(self.offsets):
             content = read_file(self._files, self.path(offset))
             try:
@@ -108,19 +111,8 @@ class Snapshots:
             file.close()
 
 
-def replay(producers: ProducerStates, headers: Iterator[BatchHeader], end_offset: int) -> None:
-    """Take in the batches between what `producers` already knows and `end_offset`."""
-    start = producers.end_offset
-    for header in headers:
-        if header.next_offset > end_offset:
-            break
-        if header.next_offset > start:
-            producers.update(header)
-    producers.end_offset = end_offset
-
-
 def _to_file(entry: ProducerEntry) -> ProducerSnapshotEntry:
-    last = entry.batches[-1] if entry.batches else CachedBatch(NO_SEQUENCE, NO_SEQUENCE, NO_OFFSET, 0, -1)
+    last = entry.batches[-1] if entry.batches else CachedBatch(NO_SEQUENCE, NO_SEQUENCE, NO_OFFSET, 0)
     return ProducerSnapshotEntry(
         producer_id=entry.producer_id,
         producer_epoch=entry.producer_epoch,
@@ -137,9 +129,7 @@ def _from_file(entry: ProducerSnapshotEntry) -> ProducerEntry:
     batches = []
     if entry.last_sequence >= 0:
         first_sequence = (entry.last_sequence - entry.offset_delta) & MAX_SEQUENCE
-        batches.append(
-            CachedBatch(first_sequence, entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
-        )
+        batches.append(CachedBatch(first_sequence, entry.last_sequence, entry.last_offset, entry.offset_delta))
     return ProducerEntry(
         producer_id=entry.producer_id,
         producer_epoch=entry.producer_epoch,

@@ -7,7 +7,7 @@ followers and recovery take what the leader once accepted, gaps and old epochs i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,11 +29,16 @@ class CachedBatch(NamedTuple):
     last_sequence: int
     last_offset: int
     offset_delta: int
-    timestamp: int
 
     @property
     def first_offset(self) -> int:
         return self.last_offset - self.offset_delta
+
+
+def cached_batch(header: BatchHeader) -> CachedBatch:
+    """What is remembered of a batch that stands in the log."""
+    delta = header.last_offset_delta
+    return CachedBatch(header.base_sequence, header.last_sequence, header.base_offset + delta, delta)
 
 
 class ProducerCheck(NamedTuple):
@@ -98,6 +103,9 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(self._entries.values())
+
     def get(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
@@ -136,14 +144,14 @@ class ProducerStates:
         producer_id = header.producer_id
         if producer_id < 0:
             return
-        producer_epoch, timestamp = header.producer_epoch, header.max_timestamp
+        producer_epoch = header.producer_epoch
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id, producer_epoch)
         elif entry.producer_epoch != producer_epoch:
             entry.producer_epoch = producer_epoch
             entry.batches.clear()  # a new epoch starts at sequence 0, after a marker too (R-241)
-        entry.last_timestamp = timestamp
+        entry.last_timestamp = header.max_timestamp
         entry.seen_ms = self._now_ms
         kind = header.attributes & (CONTROL | TRANSACTIONAL)
         if kind & CONTROL:
@@ -152,9 +160,7 @@ class ProducerStates:
         batches = entry.batches
         if len(batches) == CACHED_BATCHES:
             del batches[0]
-        batches.append(
-            CachedBatch(header.base_sequence, header.last_sequence, last_offset, header.last_offset_delta, timestamp)
-        )
+        batches.append(cached_batch(header))
         if kind and entry.transaction_first_offset == NO_OFFSET:
             entry.transaction_first_offset = header.base_offset
             self._open[producer_id] = header.base_offset
