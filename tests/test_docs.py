@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from odradek.cli.main import app
-from odradek.config import AdminConfig, ConsumerConfig, ProducerConfig, dotted
+from odradek.shared.config import AdminConfig, ConsumerConfig, ProducerConfig, dotted
 from odradek_broker.config.settings import NONE_LIMIT, BrokerSettings, setting_key
 from odradek_broker.core.metadata.topic_configs import TOPIC_CONFIGS
 from typer.main import get_command

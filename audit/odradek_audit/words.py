@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 
+from odradek_proto.words import plural
+
+__all__ = ["count", "plain", "plural"]
+
 SENTENCE_LIMIT = 900
 _VISIBLE_AS_ESCAPE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that a reader would not see, or that change how the rest is shown."""
-
-
-def plural(number: int, one: str, many: str = "") -> str:
-    """1 record, 2,000 records. `many` where it is more than an s."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def count(number: int) -> str:

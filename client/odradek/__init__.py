@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from odradek_proto.topics import TopicPartition
 
     from odradek import broker_errors
-    from odradek.admin import Admin
-    from odradek.consumer import Consumer
-    from odradek.delivery import Delivery
-    from odradek.descriptions import (
+    from odradek.administration.admin import Admin
+    from odradek.administration.descriptions import (
         BrokerDescription,
         ClusterDescription,
         ConfigEntry,
@@ -32,7 +30,10 @@ if TYPE_CHECKING:
         ReplicasDescription,
         TopicDescription,
     )
-    from odradek.errors import (
+    from odradek.consuming.consumer import Consumer
+    from odradek.producing.delivery import Delivery
+    from odradek.producing.producer import Producer
+    from odradek.shared.errors import (
         BootstrapError,
         BrokerError,
         BrokerUnreachable,
@@ -53,8 +54,7 @@ if TYPE_CHECKING:
         UnknownTopic,
         UnsupportedFeature,
     )
-    from odradek.producer import Producer
-    from odradek.results import ConsumerRecord, OffsetAndTimestamp, RecordMetadata, Watermarks
+    from odradek.shared.results import ConsumerRecord, OffsetAndTimestamp, RecordMetadata, Watermarks
 
 __all__ = [
     "Admin",
@@ -108,21 +108,21 @@ __all__ = [
 _NAMES = {
     "odradek_proto.errors": "ErrorCode",
     "odradek_proto.topics": "TopicPartition",
-    "odradek.admin": "Admin",
-    "odradek.consumer": "Consumer",
-    "odradek.delivery": "Delivery",
-    "odradek.descriptions": (
+    "odradek.administration.admin": "Admin",
+    "odradek.consuming.consumer": "Consumer",
+    "odradek.producing.delivery": "Delivery",
+    "odradek.administration.descriptions": (
         "BrokerDescription ClusterDescription ConfigEntry ConfigSynonym CreatedTopic EpochStart NewTopic "
         "PartitionDescription PartitionReassignment QuorumDescription QuorumReplica RemoteReplicaDescription "
         "ReplicaDescription ReplicasDescription TopicDescription"
     ),
-    "odradek.errors": (
+    "odradek.shared.errors": (
         "BootstrapError BrokerError BrokerUnreachable BufferFull ClientClosed ClientError ClientFailed ConfigError "
         "CorruptRecords DeliveryTimeout LogTruncated NoOffset NotAssigned OdradekError RecordTooLarge "
         "RequestTimeout SerializationError UnknownTopic UnsupportedFeature"
     ),
-    "odradek.producer": "Producer",
-    "odradek.results": "ConsumerRecord OffsetAndTimestamp RecordMetadata Watermarks",
+    "odradek.producing.producer": "Producer",
+    "odradek.shared.results": "ConsumerRecord OffsetAndTimestamp RecordMetadata Watermarks",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

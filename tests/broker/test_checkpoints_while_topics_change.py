@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 from odradek import Admin, Producer
-from odradek.descriptions import NewTopic
+from odradek.administration.descriptions import NewTopic
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas import maintenance
 from odradek_broker.runtime.replicas.maintenance import Maintenance

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from odradek import Admin, Producer
-from odradek.descriptions import NewTopic
+from odradek.administration.descriptions import NewTopic
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.offloading import finish
 from odradek_broker.runtime.replicas import maintenance

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 from odradek import Admin, Producer
-from odradek.descriptions import NewTopic
+from odradek.administration.descriptions import NewTopic
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.context import ANONYMOUS, RequestContext
 from odradek_broker.core.metadata.image import MetadataImage

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from odradek import Admin, Producer
-from odradek.descriptions import NewTopic
+from odradek.administration.descriptions import NewTopic
 from odradek_broker.config.settings import BrokerSettings
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from odradek.cli.failures import USAGE, CommandFailed
 from odradek_chaos.cli.campaign_ledger import commit_here, core_digest, entry_of
 from odradek_chaos.cli.commands import Place, World, app
 from odradek_chaos.cli.interrupting import ENDS, terminable
 from odradek_chaos.worlds.simulated.campaign import campaign
 from odradek_chaos.worlds.simulated.campaign.campaign import Campaign
 from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_proto.command_line import USAGE, CommandFailed
 from typer.testing import CliRunner
 
 from tests.signals import sigint_of_children

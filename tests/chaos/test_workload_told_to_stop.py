@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import cast
 
 from odradek import Producer
-from odradek.cli.screen import Screen
-from odradek.cli.stopping import TELLING
+from odradek.cli.terminal.screen import Screen
+from odradek.cli.terminal.stopping import TELLING
 from odradek_audit.inputs.history import read_events
 from odradek_chaos.cli.write import _run
 from odradek_chaos.harness.workload import Ledger, Writer

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek.cli.failures import CommandFailed
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.cli.places import find, remove_unless_named
+from odradek_proto.command_line import CommandFailed
 
 Run = Callable[..., Any]
 

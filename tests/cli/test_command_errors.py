@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek.cli import cluster, failures
-from odradek.cli.current import remember
+from odradek.cli.clusters import commands as cluster
+from odradek.cli.clusters.current import remember
 from odradek_broker.local.cluster import LocalCluster
+from odradek_proto import command_line
 
 Run = Callable[..., Any]
 SLOW = pytest.mark.slow  # each is a process or two
@@ -74,7 +75,7 @@ SLOW = pytest.mark.slow  # each is a process or two
 def test_wrong_usage_is_explained(odradek: Run, words: tuple[str, ...], said: str) -> None:
     """A wrong flag or value ends with code 2 and names what would be right."""
     outcome = odradek(*words)
-    assert outcome.code == failures.USAGE, outcome
+    assert outcome.code == command_line.USAGE, outcome
     assert said in outcome.err
     assert "Traceback" not in outcome.err
     assert not outcome.out
@@ -102,7 +103,7 @@ def test_what_a_cluster_sets_for_each_broker_is_refused(
 ) -> None:
     """Given to all of them alike no controller is ever elected: no start that fails after a minute, but code 2."""
     outcome = odradek("cluster", "up", "-X", setting)
-    assert outcome.code == failures.USAGE, outcome
+    assert outcome.code == command_line.USAGE, outcome
     sentence, hint = outcome.err.splitlines()
     assert f"-X {setting.partition('=')[0].strip()}: `odradek cluster up` sets it for each broker" in sentence
     assert remedy in hint
@@ -129,7 +130,7 @@ def test_what_a_cluster_sets_for_each_broker_is_refused(
 def test_a_path_that_is_not_there_is_wrong_usage(odradek: Run, words: str) -> None:
     """Whatever was to be read from it: code 2, and the path is named."""
     outcome = odradek(*words.replace("PATH", "/nowhere/at/all").split())
-    assert outcome.code == failures.USAGE, outcome
+    assert outcome.code == command_line.USAGE, outcome
     assert "/nowhere/at/all" in outcome.err
     assert "unexpected" not in outcome.err
 
@@ -141,7 +142,7 @@ def test_a_path_that_is_not_there_is_wrong_usage(odradek: Run, words: str) -> No
 def test_no_cluster_is_known(odradek: Run, words: tuple[str, ...]) -> None:
     """Without an address and without a remembered cluster, a command says how to get one."""
     outcome = odradek(*words)
-    assert outcome.code == failures.UNREACHABLE
+    assert outcome.code == command_line.UNREACHABLE
     assert "odradek cluster up" in outcome.err
 
 
@@ -151,7 +152,7 @@ def test_a_remembered_cluster_that_is_gone_is_named(odradek: Run, home: Path) ->
     (home / "current").write_text("/nowhere/at/all\n")
     for words in ("topic list", "cluster down", "chaos restart"):
         outcome = odradek(*words.split())
-        assert outcome.code == failures.UNREACHABLE, words
+        assert outcome.code == command_line.UNREACHABLE, words
         assert "odradek: the cluster that was started last, in /nowhere/at/all, is gone\n" in outcome.err
 
 
@@ -179,7 +180,7 @@ def test_a_broken_file_of_the_remembered_cluster_is_explained(
     file = tmp_path / "cluster.json"
     file.write_bytes(content)
     outcome = odradek(*words.split())
-    assert outcome.code == failures.FAILED, outcome
+    assert outcome.code == command_line.FAILED, outcome
     message, remedy = outcome.err.splitlines()
     assert message == f"odradek: {file} {said}"
     assert remedy.startswith("  try: put it back from a copy, or name a broker with -b HOST:PORT")
@@ -192,7 +193,7 @@ def test_a_file_of_the_remembered_cluster_that_cannot_be_read_is_explained(
     remember(tmp_path)
     (file := tmp_path / "cluster.json").mkdir()
     outcome = odradek("topic", "list")
-    assert outcome.code == failures.FAILED, outcome
+    assert outcome.code == command_line.FAILED, outcome
     assert outcome.err.startswith(f"odradek: {file} cannot be read: Is a directory\n  try: make it readable")
 
 
@@ -201,7 +202,7 @@ def test_a_pointer_of_any_bytes_ends_no_command_in_a_traceback(odradek: Run, hom
     home.mkdir()
     (home / "current").write_bytes(b"a\0b\n/nowhere/\xff\n")
     outcome = odradek("topic", "list")
-    assert outcome.code == failures.UNREACHABLE, outcome
+    assert outcome.code == command_line.UNREACHABLE, outcome
     assert outcome.err.startswith("odradek: the cluster that was started last, in /nowhere/")
     assert "is gone\n" in outcome.err
 
@@ -212,7 +213,7 @@ def test_a_deadline_ends_with_its_own_code(odradek: Run) -> None:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
         outcome = odradek("topic", "list", "-b", f"127.0.0.1:{deaf.getsockname()[1]}", "--timeout", "0.3")
-    assert outcome.code == failures.TIMED_OUT, outcome
+    assert outcome.code == command_line.TIMED_OUT, outcome
     assert "0.3 seconds" in outcome.err
 
 
@@ -227,21 +228,21 @@ def test_a_deadline_does_not_hide_that_nobody_listens(odradek: Run, monkeypatch:
         probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
         address = f"127.0.0.1:{probe.getsockname()[1]}"
         outcome = odradek("topic", "list", "-b", address, "--timeout", "60")
-    assert outcome.code == failures.UNREACHABLE, outcome
+    assert outcome.code == command_line.UNREACHABLE, outcome
     assert f"{address}: connection refused" in outcome.err
 
 
 def test_an_address_without_port_is_wrong_usage(odradek: Run) -> None:
     """`-b localhost` lacks a port, and says so."""
     outcome = odradek("topic", "list", "-b", "localhost")
-    assert outcome.code == failures.USAGE
+    assert outcome.code == command_line.USAGE
     assert "host:port" in outcome.err
 
 
 def test_a_file_that_cannot_be_read_is_named(odradek: Run) -> None:
     """A missing input file is named with the system's reason."""
     outcome = odradek("produce", "orders", "--file", "/nowhere/lines.txt", "-b", "127.0.0.1:1")
-    assert outcome.code == failures.USAGE
+    assert outcome.code == command_line.USAGE
     assert "/nowhere/lines.txt: No such file or directory" in outcome.err
 
 
@@ -263,7 +264,7 @@ def test_a_taken_port_stops_a_node_with_a_sentence(odradek_process: Run, tmp_pat
             "server", "run", "-X", "node.id=1", "-X", f"log.dirs={tmp_path / 'data'}",
             "-X", f"listeners=GRPC://{mine},CONTROLLER://{other}",
         )  # fmt: skip
-    assert outcome.code == failures.FAILED, outcome
+    assert outcome.code == command_line.FAILED, outcome
     assert mine in outcome.err
     assert "Traceback" not in outcome.err
 
@@ -292,7 +293,7 @@ def test_a_start_that_fails_leaves_the_logs_that_it_names(
 def test_down_without_a_cluster_says_so(odradek: Run, tmp_path: Path) -> None:
     """A directory without a cluster is named, with how to start one."""
     outcome = odradek("cluster", "down", "--data", str(tmp_path / "none"))
-    assert outcome.code == failures.USAGE
+    assert outcome.code == command_line.USAGE
     assert "there is no cluster in" in outcome.err
 
 
@@ -303,7 +304,7 @@ def test_a_home_that_cannot_be_written_is_named_before_a_broker_starts(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ODRADEK_HOME", str(tmp_path / "file" / "home"))
     outcome = odradek("cluster", "up", "-d", "--data", str(tmp_path / "cluster"))
-    assert outcome.code == failures.FAILED
+    assert outcome.code == command_line.FAILED
     assert "cannot write to ODRADEK_HOME, " in outcome.err
     assert "set ODRADEK_HOME to a directory of yours" in outcome.err
     assert not (tmp_path / "cluster").exists()
@@ -322,7 +323,7 @@ ASKS_THE_CLUSTER_OF_THIS_MACHINE = [
 FORKS = """
 import json, os, sys
 
-import odradek.admin, odradek.consumer, odradek.producer, odradek_chaos.cli.write
+import odradek.administration.admin, odradek.consuming.consumer, odradek.producing.producer, odradek_chaos.cli.write
 import odradek_proto.transport.grpc_network
 from odradek.cli.main import app, main
 from odradek.cli.reference import commands
@@ -352,7 +353,7 @@ def test_nobody_listens(home: Path, tmp_path: Path) -> None:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=True
         )
     said = {words: (tmp_path / words.replace(" ", "-")).read_text() for words in ASKS_A_CLUSTER}
-    assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(ASKS_A_CLUSTER, failures.UNREACHABLE), said
+    assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(ASKS_A_CLUSTER, command_line.UNREACHABLE), said
     assert not [words for words, lines in said.items() if "Traceback" in lines]
     assert all(address in lines for words, lines in said.items() if words != "doctor"), said  # it says so in its table
 
@@ -361,7 +362,7 @@ def test_nobody_listens(home: Path, tmp_path: Path) -> None:
 def test_no_cluster_was_started_here(odradek: Run, words: str) -> None:
     """The same code when there is no cluster of this machine."""
     outcome = odradek(*words.split())
-    assert outcome.code == failures.UNREACHABLE, outcome
+    assert outcome.code == command_line.UNREACHABLE, outcome
     assert "odradek cluster up" in outcome.err
 
 
@@ -378,7 +379,7 @@ def test_a_full_disk_is_named(home: Path, words: str) -> None:
             check=False,
             timeout=300,
         )
-    assert done.returncode == failures.FAILED
+    assert done.returncode == command_line.FAILED
     assert done.stderr.splitlines()[0] == "odradek: cannot write: No space left on device"
     assert len(done.stderr.splitlines()) == 2
 
@@ -391,12 +392,12 @@ def test_a_full_disk_is_named(home: Path, words: str) -> None:
 def test_a_closed_output_is_no_failure(shell: Run, words: str, rest: str) -> None:
     """Whoever closes the output, or has read enough of it, gets no error and no traceback."""
     done = shell(f"odradek {words} {rest}")
-    assert (done.code, done.err) == (failures.FINE, "")
+    assert (done.code, done.err) == (command_line.FINE, "")
 
 
 def test_a_closed_output_hides_no_error(shell: Run) -> None:
     """A command that fails says so on standard error, and by its code, also without a standard output."""
     done = shell("odradek topic list >&-")
-    assert done.code == failures.UNREACHABLE
+    assert done.code == command_line.UNREACHABLE
     assert "no cluster was named" in done.err
     assert "Traceback" not in done.err

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from odradek import Admin, NewTopic
-from odradek.cli.current import remember
+from odradek.cli.clusters.current import remember
 from odradek_audit.inputs.history import ACK, SEND, History, read_events
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.harness.waiting import wait_until_ready

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from odradek import Producer, TopicPartition
 from odradek.broker_errors import KafkaStorageError
-from odradek.cli import reading
-from odradek.cli.screen import Screen
+from odradek.cli.records import reading
+from odradek.cli.terminal.screen import Screen
 from odradek_broker.testing import Cluster
 from odradek_broker.testing.plugin import Clusters
 

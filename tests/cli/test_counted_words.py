@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek.words import noun
-from odradek_audit.words import plural
+from odradek_proto.words import noun, plural
 
 ROOT = Path(__file__).parent.parent.parent
 SPEAKING = (

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from odradek import BrokerDescription, ReplicaDescription
+from odradek.cli.clusters.status import ClusterStatus, PartitionStatus
 from odradek.cli.main import main
-from odradek.cli.status import ClusterStatus, PartitionStatus
 from odradek_audit.inputs.history import ACK, SEND, Event
 from odradek_chaos.demo import commands
 from odradek_chaos.demo.state import Audited, DemoState

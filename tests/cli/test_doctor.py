@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from odradek.cli.checkup.dialling import Outcome, dial
-from odradek.cli.current import remember
+from odradek.cli.clusters.current import remember
 from odradek_broker.commands import checks
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.transport.grpc_network import GrpcNetwork

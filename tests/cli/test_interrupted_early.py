@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from odradek.cli.failures import INTERRUPTED
+from odradek_proto.command_line import INTERRUPTED
 
 from tests.signals import sigint_of_children
 
@@ -34,7 +34,7 @@ def deaf() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "loaded", ["the first module", "typer", "odradek.cli.tree", "odradek.cli.topic_alter", "asyncio", "grpc"]
+    "loaded", ["the first module", "typer", "odradek.cli.tree", "odradek.cli.topics.alter", "asyncio", "grpc"]
 )
 def test_an_interrupted_start_is_quiet(home: Path, deaf: str, loaded: str) -> None:
     """Wherever it is in loading what it needs; Python's own account of that says where it is."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek.cli.failures import CommandFailed
 from odradek_broker.local.cluster import LocalCluster
 from odradek_chaos.cli.lost_disks import QUORUM_STATE, lost_disks
+from odradek_proto.command_line import CommandFailed
 
 Lay = Callable[..., LocalCluster]
 Run = Callable[..., Any]

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from odradek.cli.record_format import ESCAPES, PARTS
+from odradek.cli.records.format import ESCAPES, PARTS
 
 from tests.commands_of_odradek import tree
 

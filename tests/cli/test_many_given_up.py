@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from odradek import DeliveryTimeout, Producer
-from odradek.cli.screen import Screen
-from odradek.cli.sending import Sending
+from odradek.cli.records.sending import Sending
+from odradek.cli.terminal.screen import Screen
 
 RECORDS = 2_000
 

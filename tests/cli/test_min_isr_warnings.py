@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from odradek import Admin
-from odradek.cli import min_isr
-from odradek.cli.min_isr import (
+from odradek.administration.descriptions import ConfigEntry, PartitionDescription, TopicDescription
+from odradek.cli.topics import min_isr
+from odradek.cli.topics.min_isr import (
     ASKED_TOPICS,
     MIN_ISR,
     NAMED_TOPICS,
@@ -17,8 +18,7 @@ from odradek.cli.min_isr import (
     warnings_for_brokers,
     warnings_for_topic,
 )
-from odradek.descriptions import ConfigEntry, PartitionDescription, TopicDescription
-from odradek.errors import RequestTimeout
+from odradek.shared.errors import RequestTimeout
 
 
 class ManyTopics(Admin):

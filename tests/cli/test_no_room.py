@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek.cli.failures import NO_ROOM, CommandFailed
+from odradek.cli.terminal.failures import NO_ROOM
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_chaos.cli.room import room_needed, without_room
+from odradek_proto.command_line import CommandFailed
 
 Run = Callable[..., Any]
 ENDED = ClusterError("broker 1 ended with exit code 1", hint="read what it said")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from odradek.cli.failures import USAGE
+from odradek_proto.command_line import USAGE
 
 from tests.commands_of_odradek import tree
 

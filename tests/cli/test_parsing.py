@@ -11,11 +11,19 @@ from typing import BinaryIO
 
 import pytest
 from odradek import ConsumerRecord
-from odradek.cli.failures import CommandFailed, did_you_mean
-from odradek.cli.outgoing import Outgoing, generated_records, lines_of, parse_headers, records_of_json, records_of_lines
-from odradek.cli.parsing import Start, parse_partition, parse_settings, parse_size, parse_start
-from odradek.cli.record_format import compile_format, json_line
-from odradek.cli.screen import human_bytes, table
+from odradek.cli.records.format import compile_format, json_line
+from odradek.cli.records.outgoing import (
+    Outgoing,
+    generated_records,
+    lines_of,
+    parse_headers,
+    records_of_json,
+    records_of_lines,
+)
+from odradek.cli.terminal.failures import did_you_mean
+from odradek.cli.terminal.parsing import Start, parse_partition, parse_settings, parse_size, parse_start
+from odradek.cli.terminal.screen import human_bytes, table
+from odradek_proto.command_line import CommandFailed
 from odradek_proto.topics import TopicPartition
 
 RECORD: ConsumerRecord[bytes | None, bytes | None] = ConsumerRecord(

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import odradek as client
 import pytest
-from odradek.cli.failures import FAILED, USAGE
-from odradek.cli.stopping import TELLING
+from odradek.cli.terminal.stopping import TELLING
 from odradek_audit.inputs.history import ACK, ERROR, SEND, read_events
 from odradek_chaos.cli import write as writing_cli
 from odradek_chaos.cli.writable import must_be_writable
 from odradek_chaos.harness.workload import Ledger
+from odradek_proto.command_line import FAILED, USAGE
 from odradek_proto.transport.ports import Clock
 
 Run = Callable[..., Any]

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 from odradek import NewTopic
-from odradek.cli import failures
-from odradek.cli.topic_plan import current_plan, parse_brokers, plan_as_json, read_plan, select, spread
-from odradek.descriptions import PartitionDescription, TopicDescription
+from odradek.administration.descriptions import PartitionDescription, TopicDescription
+from odradek.cli.topics.plan import current_plan, parse_brokers, plan_as_json, read_plan, select, spread
 from odradek.sync import Admin
 from odradek_broker.testing import Cluster
+from odradek_proto import command_line
 from odradek_proto.topics import TopicPartition
 
 Run = Callable[..., Any]
 COMMANDS = """
 import contextlib, io, json, sys
-from odradek.cli import min_isr
+from odradek.cli.topics import min_isr
 from odradek.cli.main import main
 min_isr.PATIENCE_S = 60.0  # what is warned of stands in the story, however busy the machine is
 for line in sys.stdin:
@@ -136,7 +136,7 @@ def test_the_story_of_an_administrator(cluster: Cluster, shell: Shell, request: 
 def test_wrong_usage_of_administration_is_explained(odradek: Run, words: tuple[str, ...], said: str) -> None:
     """It ends with code 2 before any cluster is asked."""
     outcome = odradek(*words)
-    assert outcome.code == failures.USAGE, outcome
+    assert outcome.code == command_line.USAGE, outcome
     assert said in outcome.err
 
 
@@ -169,9 +169,9 @@ def test_a_plan_that_is_none_is_refused_with_the_place(tmp_path: Path, text: str
     """A wrong plan is a usage error that names the file."""
     path = tmp_path / "plan.json"
     path.write_text(text)
-    with pytest.raises(failures.CommandFailed, match=said) as refused:
+    with pytest.raises(command_line.CommandFailed, match=said) as refused:
         read_plan(path)
-    assert refused.value.exit_code == failures.USAGE
+    assert refused.value.exit_code == command_line.USAGE
     assert str(path) in str(refused.value)
 
 
@@ -200,7 +200,7 @@ def test_words_choose_partitions() -> None:
         ("orders/99999999999", "partitions 0 to 1, not 99999999999"),
         (f"payments/{'9' * 5000}", r"partition 0 only, not 9{40}\.\.\.$"),
     ):
-        with pytest.raises(failures.CommandFailed, match=said):
+        with pytest.raises(command_line.CommandFailed, match=said):
             select([word], topics)
 
 
@@ -214,5 +214,5 @@ def test_a_generated_plan_spreads_leaders_and_followers() -> None:
     assert {held.count(broker) for broker in (2, 3, 4, 5)} == {9}
     assert all(len(set(replicas)) == 3 for replicas in plan.values())
     assert {len(replicas) for replicas in spread(current, (2, 3), 1).values()} == {1}
-    with pytest.raises(failures.CommandFailed, match="3 replicas, and --brokers names 2"):
+    with pytest.raises(command_line.CommandFailed, match="3 replicas, and --brokers names 2"):
         spread(current, (2, 3), None)

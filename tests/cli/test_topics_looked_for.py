@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from odradek.cli import produce
-from odradek.cli.failures import FAILED, CommandFailed
-from odradek.errors import UnknownTopic
+from odradek.cli.records import produce
+from odradek.shared.errors import UnknownTopic
+from odradek_proto.command_line import FAILED, CommandFailed
 
 
 class Asked:

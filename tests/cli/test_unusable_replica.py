@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from odradek.cli.health import problems_of
-from odradek.cli.status import PartitionStatus
+from odradek.cli.clusters.health import problems_of
+from odradek.cli.clusters.status import PartitionStatus
 from odradek_broker.testing import Cluster
 
 from tests.waiting import until

@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek import BrokerUnreachable, Consumer, TopicPartition
 from odradek.broker_errors import KafkaStorageError, LeaderNotAvailable
-from odradek.results import OffsetAndTimestamp
+from odradek.shared.results import OffsetAndTimestamp
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
 

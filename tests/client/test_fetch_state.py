@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from odradek.config import OffsetReset
 from odradek.core.cluster_view import LeaderAndEpoch
 from odradek.core.fetch_state import EARLIEST, LATEST, Chunk, FetchState, Position, State
-from odradek.errors import LogTruncated, NoOffset
+from odradek.shared.config import OffsetReset
+from odradek.shared.errors import LogTruncated, NoOffset
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odradek.config import ProducerConfig, build
 from odradek.core.batches import Batch, SendQueue
 from odradek.core.cluster_view import ClusterView
 from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
 from odradek.core.sender import Sender
 from odradek.core.sequences import Sequences
-from odradek.errors import BootstrapError, BrokerError, BrokerUnreachable, DeliveryTimeout, RecordTooLarge
+from odradek.shared.config import ProducerConfig, build
+from odradek.shared.errors import BootstrapError, BrokerError, BrokerUnreachable, DeliveryTimeout, RecordTooLarge
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import decode_records, read_header
 from odradek_proto.topics import TopicPartition

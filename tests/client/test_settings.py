@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import odradek
 import pytest
 from odradek import broker_errors
-from odradek.config import (
+from odradek.shared.config import (
     AdminConfig,
     AdminSettings,
     ConsumerConfig,
@@ -21,7 +21,7 @@ from odradek.config import (
     dotted,
     from_dotted,
 )
-from odradek.errors import BrokerError, ClientError, ConfigError, OdradekError, UnsupportedFeature
+from odradek.shared.errors import BrokerError, ClientError, ConfigError, OdradekError, UnsupportedFeature, broker_error
 from odradek_proto.errors import ErrorCode
 
 KINDS: list[tuple[Any, Any]] = [
@@ -120,12 +120,12 @@ def test_every_code_has_a_class() -> None:
     for code in ErrorCode:
         if code is ErrorCode.NONE:
             continue
-        error = broker_errors.broker_error(code, where="orders-0")
+        error = broker_error(code, where="orders-0")
         name = "".join(word.capitalize() for word in code.name.split("_"))
         assert type(error) is getattr(broker_errors, name)
         assert (error.code, error.retriable, error.fatal) == (code, code.retriable, False)
         assert str(error).startswith(f"orders-0: {code.name}: ")
-    assert broker_errors.broker_error(9_999).code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert broker_error(9_999).code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_every_error_answers_the_three_questions() -> None:

@@ -11,7 +11,7 @@ import odradek
 import odradek.sync
 import pytest
 from odradek import BrokerError, ConsumerRecord, TopicPartition, UnknownTopic
-from odradek.results import make_record
+from odradek.shared.results import make_record
 from odradek.sync import background_loop
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.grpc_network import GrpcNetwork

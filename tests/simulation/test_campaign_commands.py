@@ -11,10 +11,10 @@ import termios
 from pathlib import Path
 
 import pytest
-from odradek.cli.failures import USAGE
 from odradek.cli.main import main
 from odradek_chaos.cli.campaign_ledger import append
 from odradek_chaos.cli.campaign_progress import Progress
+from odradek_proto.command_line import USAGE
 
 from tests.simulation.test_campaign_ledger import entry, summary
 

@@ -9,13 +9,13 @@ import platform
 from pathlib import Path
 
 import pytest
-from odradek.cli.failures import USAGE, CommandFailed
 from odradek.cli.main import main
 from odradek_chaos.cli.campaign_ledger import Entry, append, commit_here, core_digest, entry_of, read, sums
 from odradek_chaos.cli.campaign_progress import Progress, clock
 from odradek_chaos.cli.commands import app
 from odradek_chaos.worlds.simulated.campaign.campaign import Campaign, SeedSummary
 from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.values import replace
 from typer.testing import CliRunner
 

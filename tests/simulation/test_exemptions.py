@@ -8,7 +8,7 @@ from asyncio import sleep as virtual_sleep  # on the simulated loop: no real tim
 from typing import Any
 
 import pytest
-from odradek.errors import CorruptRecords
+from odradek.shared.errors import CorruptRecords
 from odradek_chaos.worlds.simulated.cluster.cluster import Crash
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.faults.catalogue import nemesis

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from odradek.cli.failures import INTERRUPTED
 from odradek.cli.main import main
 from odradek_chaos.cli.campaign_progress import Progress
 from odradek_chaos.worlds.simulated.campaign import campaign, shrink
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run import run
 from odradek_chaos.worlds.simulated.world.world import World
+from odradek_proto.command_line import INTERRUPTED
 
 
 @pytest.fixture

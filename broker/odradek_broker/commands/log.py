@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sized
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from odradek_proto.command_line import FAILED, FINDINGS, USAGE, CommandFailed, OutputFormat
+from odradek_proto.words import plural
 
-from odradek_broker.commands.failing import FAILED, FINDINGS, USAGE, CommandFailed
 from odradek_broker.commands.log_listing import below, entries, naming_what_may_not_be_read
 
 if TYPE_CHECKING:
@@ -23,12 +23,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-
-
-class OutputFormat(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
 
 
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, partition directories, log directories.")]
@@ -107,7 +101,7 @@ def verify(paths: Paths, output: Output = OutputFormat.TABLE, as_json: Json = Fa
         result = verify_directory(directory)
         batches, records = batches + result.batches, records + result.records
         problems += result.problems
-    summary = f"{_count(records, 'record')} in {_count(batches, 'batch', 'batches')} of {_partitions(directories)}"
+    summary = f"{plural(records, 'record')} in {plural(batches, 'batch', 'batches')} of {_partitions(directories)}"
     _tell(problems, summary, output, as_json, in_use=in_use)
 
 
@@ -138,7 +132,7 @@ def diff(
         problems += result.problems
         for note in result.notes:
             print(note, file=sys.stderr)
-    summary = f"{_count(compared, 'batch', 'batches')} of {_partitions(pairs)} compared"
+    summary = f"{plural(compared, 'batch', 'batches')} of {_partitions(pairs)} compared"
     _tell(problems, summary, output, as_json, in_use=in_use, inconclusive=not compared)
 
 
@@ -227,17 +221,12 @@ def _tell(
     else:
         for problem in problems:
             print(f"{problem.file}: {problem.sentence}")
-        print(f"{summary}: {_count(len(problems), 'problem') if problems else 'no problems'}")
+        print(f"{summary}: {plural(len(problems), 'problem') if problems else 'no problems'}")
     raise typer.Exit(FINDINGS if problems else FAILED if inconclusive else 0)
 
 
 def _partitions(each: Sized) -> str:
-    return _count(len(each), "partition")
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    """1 record, 2 records."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return plural(len(each), "partition")
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, ParamSpec
 
-from odradek_broker.commands.failing import CommandFailed
+from odradek_proto.command_line import CommandFailed
 
 P = ParamSpec("P")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.setting_units import WITH_UNITS
 
-from odradek_broker.commands.failing import USAGE, CommandFailed
 from odradek_broker.commands.server_health import health
 
 if TYPE_CHECKING:

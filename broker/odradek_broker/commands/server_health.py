@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
 
-from odradek_broker.commands.failing import FAILED, FINE, USAGE, CommandFailed
 from odradek_broker.commands.probe import (
     DEFAULT_TIMEOUT_S,
     DEFAULT_URL,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek.cli.failures import USAGE, CommandFailed
-from odradek.cli.options import seconds
+from odradek.cli.terminal.options import seconds
+from odradek_proto.command_line import USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.plan.options import Options

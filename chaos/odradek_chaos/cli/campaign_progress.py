@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TextIO
 
-from odradek.words import noun
+from odradek_proto.words import noun
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign.campaign import SeedSummary

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek.cli.failures import USAGE, CommandFailed
-from odradek.cli.options import Json, Output, OutputFormat, Quiet
-from odradek.cli.screen import Screen
-from odradek.words import noun
+from odradek.cli.terminal.options import Json, Output, Quiet
+from odradek.cli.terminal.screen import Screen
+from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.words import noun
 
 from odradek_chaos.cli.campaign_options import (
     FOUND,

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek.cli import cluster as looking
-from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed, did_you_mean
-from odradek.cli.options import DataDirectory, Json, Output, OutputFormat, Quiet, Settings, seconds
-from odradek.cli.screen import Screen
-from odradek.words import noun
+from odradek.cli.clusters import commands as looking
+from odradek.cli.terminal.failures import did_you_mean
+from odradek.cli.terminal.options import DataDirectory, Json, Output, Quiet, Settings, seconds
+from odradek.cli.terminal.screen import Screen
+from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed, OutputFormat
+from odradek_proto.words import noun
 
 if TYPE_CHECKING:
     from odradek_broker.local.cluster import LocalCluster
@@ -68,7 +69,7 @@ def up(
     more; then they are stopped one after the other in peace. A directory that holds a cluster already is started again
     with its data.
     """
-    from odradek.cli.current import writable_home
+    from odradek.cli.clusters.current import writable_home
 
     from odradek_chaos.cli.up import Up
 
@@ -170,7 +171,7 @@ def down(
     Its data is removed if it was temporary, or with --remove. A cluster that was started before it and still runs
     is the default again.
     """
-    from odradek.cli.current import data_directory, forget
+    from odradek.cli.clusters.current import data_directory, forget
 
     from odradek_chaos.cli.places import find
     from odradek_chaos.cli.running_clusters import runs

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from odradek.cli.failures import USAGE, CommandFailed
-from odradek.cli.options import DEFAULT_TIMEOUT_S, DataDirectory, Json, Output, OutputFormat, Quiet, seconds
-from odradek.cli.screen import Screen
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, DataDirectory, Json, Output, Quiet, seconds
+from odradek.cli.terminal.screen import Screen
+from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
 
 from odradek_chaos.cli import campaigns as campaigns_cli
 from odradek_chaos.cli import determinism as pairs_cli
@@ -224,7 +224,7 @@ def _world(world: World, data: str | None, project: str | None) -> RealWorld:
         return ComposeWorld(project_name(project, os.environ, Path.cwd()))
     if project is not None:
         raise CommandFailed("--project is of containers", hint="add --world compose", exit_code=USAGE)
-    from odradek.cli.current import data_directory
+    from odradek.cli.clusters.current import data_directory
 
     from odradek_chaos.cli.places import find
     from odradek_chaos.worlds.processes import ProcessesWorld
@@ -240,7 +240,7 @@ def _fault(name: str) -> Fault:
 
 def _chosen(world: RealWorld, choice: Choice) -> Target:
     """The one broker that was chosen, and what it was doing."""
-    from odradek.cli.running import run
+    from odradek.cli.terminal.running import run
 
     from odradek_chaos.cli.selecting import select
 

@@ -10,10 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek.cli.failures import FAILED, FINE
-from odradek.cli.options import Json, Output, OutputFormat, Quiet
-from odradek.cli.screen import Screen, table
-from odradek.words import noun
+from odradek.cli.terminal.options import Json, Output, Quiet
+from odradek.cli.terminal.screen import Screen, table
+from odradek_proto.command_line import FAILED, FINE, OutputFormat
+from odradek_proto.words import noun
 
 from odradek_chaos.cli.campaign_options import (
     MOST_JOBS,

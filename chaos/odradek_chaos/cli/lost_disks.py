@@ -12,9 +12,9 @@ import shlex
 from collections.abc import Collection
 from pathlib import Path
 
-from odradek.cli.failures import CommandFailed
-from odradek.cli.screen import first_of
+from odradek.cli.terminal.screen import first_of
 from odradek_broker.local.cluster import LocalCluster
+from odradek_proto.command_line import CommandFailed
 
 QUORUM_STATE = Path("__cluster_metadata-0", "quorum-state")
 

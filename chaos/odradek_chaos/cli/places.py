@@ -13,9 +13,9 @@ import shutil
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from odradek.cli.cluster_file import flaw, unreadable
-from odradek.cli.failures import USAGE, CommandFailed
+from odradek.cli.clusters.file import flaw, unreadable
 from odradek_broker.local.cluster import STATE_FILE, ClusterError, LocalCluster, NodeProcess
+from odradek_proto.command_line import USAGE, CommandFailed
 from odradek_proto.formats import META_PROPERTIES
 
 KNOWN = [each.name for each in fields(NodeProcess)]  # what is said of a broker

@@ -14,9 +14,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from odradek.cli.failures import NO_ROOM, CommandFailed
-from odradek.cli.screen import human_bytes
+from odradek.cli.terminal.failures import NO_ROOM
+from odradek.cli.terminal.screen import human_bytes
 from odradek_broker.local.cluster import STATE_FILE, ClusterError, LocalCluster
+from odradek_proto.command_line import CommandFailed
 
 LITTLE_BYTES = 64 * 1024  # less than a broker's first files take
 REMEDY = "make room there, or put the cluster on another disk with --data DIR (temporary data: TMPDIR)"

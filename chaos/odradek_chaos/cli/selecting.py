@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek import Admin, PartitionDescription
-from odradek.cli.failures import CommandFailed, did_you_mean
-from odradek.cli.parsing import parse_partition
+from odradek.cli.terminal.failures import did_you_mean
+from odradek.cli.terminal.parsing import parse_partition
 from odradek_broker.local.cluster import ClusterError
+from odradek_proto.command_line import CommandFailed
 
 from odradek_chaos.worlds.real import Place, RealWorld
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.cli.screen import Screen
+from odradek.cli.terminal.screen import Screen
 
 from odradek_chaos.cli.interrupting import terminable
 

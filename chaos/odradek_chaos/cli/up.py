@@ -10,11 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-from odradek.cli.current import forget, remember
-from odradek.cli.failures import FAILED, FINE, INTERRUPTED, CommandFailed
-from odradek.cli.screen import Screen, drop_output
-from odradek.words import noun
+from odradek.cli.clusters.current import forget, remember
+from odradek.cli.terminal.screen import Screen, drop_output
 from odradek_broker.local.cluster import ClusterError, LocalCluster
+from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, CommandFailed
+from odradek_proto.words import noun
 
 from odradek_chaos.cli.interrupting import terminable, uninterrupted
 from odradek_chaos.cli.places import remove_unless_named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from odradek.cli.failures import USAGE, CommandFailed
+from odradek_proto.command_line import USAGE, CommandFailed
 
 
 def must_be_writable(option: str, file: Path | None) -> None:

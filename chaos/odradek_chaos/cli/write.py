@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from odradek.cli.current import bootstrap_servers
-from odradek.cli.failures import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed
-from odradek.cli.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, OutputFormat, Quiet
-from odradek.cli.produce import DELIVERY_TIMEOUT_S, Acks, DeliveryTimeout, Whose
-from odradek.cli.screen import Screen
-from odradek.cli.stopping import hear_no_more, say_what_is_waited_for, told_to_stop
-from odradek.words import noun
+from odradek.cli.clusters.current import bootstrap_servers
+from odradek.cli.records.produce import DELIVERY_TIMEOUT_S, Acks, DeliveryTimeout, Whose
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet
+from odradek.cli.terminal.screen import Screen
+from odradek.cli.terminal.stopping import hear_no_more, say_what_is_waited_for, told_to_stop
+from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, USAGE, CommandFailed, OutputFormat
+from odradek_proto.words import noun
 
 from odradek_chaos.cli.writable import must_be_writable
 
@@ -182,7 +182,7 @@ async def _run(writer: Writer, screen: Screen) -> bool:
 async def _partitions(servers: str, topic: str, wanted: int) -> int:
     """How many partitions the topic has; makes it with the brokers' default replication factor if it is not there."""
     from odradek import Admin
-    from odradek.descriptions import NewTopic
+    from odradek.administration.descriptions import NewTopic
 
     from odradek_chaos.harness.topics import create_topic
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek.cli.failures import FINE, USAGE, CommandFailed
-from odradek.cli.options import Json, Output, OutputFormat, Quiet, is_given
-from odradek.cli.screen import Screen
+from odradek.cli.terminal.options import Json, Output, Quiet, is_given
+from odradek.cli.terminal.screen import Screen
+from odradek_proto.command_line import FINE, USAGE, CommandFailed, OutputFormat
 
 from odradek_chaos.lessons.commands import mount
 

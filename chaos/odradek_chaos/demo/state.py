@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.cli.status import ClusterStatus
-from odradek.words import noun
+from odradek.cli.clusters.status import ClusterStatus
+from odradek_proto.words import noun
 
 from odradek_chaos.harness.verify import ReadBack
 from odradek_chaos.harness.workload import Ledger

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek import Admin, Consumer, NewTopic, OdradekError, Producer, TopicPartition
-from odradek.cli.status import gather_status
+from odradek.cli.clusters.status import gather_status
 from odradek_broker.local.cluster import LocalCluster
 from odradek_proto.transport.clock import LoopClock
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from odradek.cli.status import PartitionStatus
-from odradek.cli.status_view import replica_cell
+from odradek.cli.clusters.status import PartitionStatus
+from odradek.cli.clusters.view import replica_cell
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table

@@ -27,11 +27,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from odradek import Admin, Producer
-from odradek.descriptions import NewTopic
-from odradek.errors import OdradekError
-from odradek.words import noun
+from odradek.administration.descriptions import NewTopic
+from odradek.shared.errors import OdradekError
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_proto.transport.clock import LoopClock
+from odradek_proto.words import noun
 
 from odradek_chaos.harness.cluster_health import ClusterHealth, wait_until_converged
 from odradek_chaos.harness.reading_back import read_back

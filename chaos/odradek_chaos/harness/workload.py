@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TextIO
 
 from odradek import Producer
-from odradek.delivery import Delivery
-from odradek.errors import OdradekError
+from odradek.producing.delivery import Delivery
+from odradek.shared.errors import OdradekError
 from odradek_audit.inputs.history import ACK, DELIVER, ERROR, SEND, Event, encode_event
 from odradek_proto.transport.ports import Clock
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek.cli.failures import FAILED, FINE, USAGE, CommandFailed
-from odradek.cli.options import seconds
+from odradek.cli.terminal.options import seconds
+from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from odradek_chaos.lessons.lesson import Played
@@ -92,7 +92,7 @@ def _play(name: str, auto: bool, pace_s: float, data: Path | None, as_json: bool
 
 
 def _print_json(played: Played, verdict: Verdict) -> None:
-    from odradek.cli.screen import as_line
+    from odradek.cli.terminal.screen import as_line
 
     for frame in played.frames:
         print(as_line(frame.as_json(played.lesson)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from odradek.words import noun
+from odradek_proto.words import noun
 from rich.text import Text
 
 from odradek_chaos.lessons.drawing import BAD, HEADING, MODE_NAMES, Space, frame_page, paragraph, rule, title_line

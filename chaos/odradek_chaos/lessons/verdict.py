@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from odradek.words import noun
 from odradek_audit.engine.local import audit
 from odradek_audit.findings import Finding
 from odradek_audit.inputs.history import History, encode_event
 from odradek_audit.report import EXIT_FINE, Report
+from odradek_proto.words import noun
 
 from odradek_chaos.lessons.lesson import Cause, Played
 from odradek_chaos.lessons.replica import DIRECTORY, Replica

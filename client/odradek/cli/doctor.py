@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from odradek_proto.command_line import FINDINGS, FINE, UNREACHABLE, USAGE, CommandFailed, OutputFormat
 
-from odradek.cli.current import bootstrap_servers, current_directory
-from odradek.cli.failures import FINDINGS, FINE, UNREACHABLE, USAGE, CommandFailed
-from odradek.cli.options import Bootstrap, Json, Output, OutputFormat, seconds
-from odradek.cli.running import run
-from odradek.cli.screen import Screen, table
+from odradek.cli.clusters.current import bootstrap_servers, current_directory
+from odradek.cli.terminal.options import Bootstrap, Json, Output, seconds
+from odradek.cli.terminal.running import run
+from odradek.cli.terminal.screen import Screen, table
 
 if TYPE_CHECKING:
     from odradek.cli.checkup.addresses import Addresses

@@ -10,9 +10,10 @@ import sys
 from typing import Annotated
 
 import typer
+from odradek_proto.command_line import FINE, INTERRUPTED
 from typer.main import get_command
 
-from odradek.cli.failures import EXIT_CODES, FINE, INTERRUPTED, report
+from odradek.cli.terminal.failures import EXIT_CODES, report
 from odradek.cli.tree import CommandTree
 
 HELP = "A small Kafka that can be broken on purpose and proves what survived."
@@ -79,7 +80,7 @@ def _open_what_is_closed() -> None:
 
 def _give_up_output() -> None:
     """What could not be written is not tried again, with a traceback, when the interpreter ends."""
-    from odradek.cli.screen import drop_output
+    from odradek.cli.terminal.screen import drop_output
 
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -11,9 +11,10 @@ import contextlib
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek_proto.command_line import USAGE, CommandFailed
 from typer.core import TyperGroup
 
-from odradek.cli.failures import USAGE, CommandFailed, did_you_mean
+from odradek.cli.terminal.failures import did_you_mean
 
 if TYPE_CHECKING:
     import typer

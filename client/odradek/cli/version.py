@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import typer
+from odradek_proto.command_line import OutputFormat
 
-from odradek.cli.options import Json, Output, OutputFormat
-from odradek.cli.screen import Screen
+from odradek.cli.terminal.options import Json, Output
+from odradek.cli.terminal.screen import Screen
 
 app = typer.Typer(
     help="Show the version of odradek and of what it stands on.", add_completion=False, rich_markup_mode=None

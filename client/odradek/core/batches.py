@@ -18,8 +18,8 @@ from odradek_proto.compression import Codec
 from odradek_proto.records import HEADER_SIZE, RecordToWrite, encode_batch
 from odradek_proto.topics import TopicPartition
 
-from odradek.errors import OdradekError
-from odradek.results import RecordMetadata
+from odradek.shared.errors import OdradekError
+from odradek.shared.results import RecordMetadata
 
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1

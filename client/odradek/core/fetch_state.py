@@ -21,11 +21,10 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import Value
 
-from odradek.broker_errors import broker_error
-from odradek.config import OffsetReset
 from odradek.core.cluster_view import NO_LEADER, UNKNOWN_LEADER, LeaderAndEpoch
-from odradek.errors import LogTruncated, NoOffset, OdradekError
-from odradek.results import Headers
+from odradek.shared.config import OffsetReset
+from odradek.shared.errors import LogTruncated, NoOffset, OdradekError, broker_error
+from odradek.shared.results import Headers
 
 LATEST = -1  # timestamps that ListOffsets gives a meaning
 EARLIEST = -2

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from odradek_proto.errors import ErrorCode
-
-from odradek.broker_errors import broker_error
 from odradek.core.batches import Batch
 from odradek.core.sequences import Sequences
-from odradek.errors import BrokerError, DeliveryTimeout, RecordTooLarge, SerializationError
-from odradek.words import noun
+from odradek.shared.errors import BrokerError, DeliveryTimeout, RecordTooLarge, SerializationError, broker_error
+from odradek_proto.errors import ErrorCode
+from odradek_proto.words import noun
 
 
 def too_old(batch: Batch, timeout_ms: int, sequences: Sequences) -> DeliveryTimeout:

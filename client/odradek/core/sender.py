@@ -18,8 +18,6 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import RecordToWrite
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek.broker_errors import broker_error
-from odradek.config import ProducerConfig
 from odradek.core.backoff import search_ms
 from odradek.core.batches import NO_SEQUENCE, Batch, SendQueue
 from odradek.core.cluster_view import ClusterView
@@ -27,7 +25,8 @@ from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetad
 from odradek.core.send_errors import larger_than_credit, not_encodable, sent_before, too_old
 from odradek.core.send_queues import SendQueues
 from odradek.core.sequences import Sequences
-from odradek.errors import DeliveryTimeout, OdradekError
+from odradek.shared.config import ProducerConfig
+from odradek.shared.errors import DeliveryTimeout, OdradekError, broker_error
 
 FRAME_BYTES = 1024 * 1024  # a message of about this size costs little more than its bytes
 STALL_MS = 1_000  # a broker that owes an answer for so long may be frozen: ask the others who leads

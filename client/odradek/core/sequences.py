@@ -9,7 +9,7 @@ or there is none.
 from __future__ import annotations
 
 from odradek.core.batches import NO_PRODUCER_ID, NO_SEQUENCE, Batch, SendQueue
-from odradek.errors import OdradekError
+from odradek.shared.errors import OdradekError
 
 
 class Sequences:

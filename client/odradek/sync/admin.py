@@ -8,10 +8,9 @@ from typing import Any, Self, Unpack
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Clock, Network
 
-import odradek.admin
-from odradek.admin import ElectionType, ResourceType
-from odradek.config import AdminSettings, BootstrapServers
-from odradek.descriptions import (
+import odradek.administration.admin
+from odradek.administration.admin import ElectionType, ResourceType
+from odradek.administration.descriptions import (
     ClusterDescription,
     ConfigEntry,
     CreatedTopic,
@@ -21,14 +20,15 @@ from odradek.descriptions import (
     ReplicasDescription,
     TopicDescription,
 )
-from odradek.errors import BrokerError
+from odradek.shared.config import AdminSettings, BootstrapServers
+from odradek.shared.errors import BrokerError
 from odradek.sync.background import Facade, background_loop
 
 
 class Admin(Facade):
     """`odradek.Admin` for code without asyncio."""
 
-    _client: odradek.admin.Admin
+    _client: odradek.administration.admin.Admin
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Admin(Facade):
         **settings: Unpack[AdminSettings],
     ) -> None:
         self._loop = background_loop()
-        self._client = odradek.admin.Admin(bootstrap_servers, clock=clock, network=network, **settings)
+        self._client = odradek.administration.admin.Admin(bootstrap_servers, clock=clock, network=network, **settings)
 
     @classmethod
     def from_config(
@@ -48,7 +48,7 @@ class Admin(Facade):
         """The same from Kafka's dotted names."""
         made = cls.__new__(cls)
         made._loop = background_loop()
-        made._client = odradek.admin.Admin.from_config(config, clock=clock, network=network)
+        made._client = odradek.administration.admin.Admin.from_config(config, clock=clock, network=network)
         return made
 
     def close(self) -> None:

@@ -8,17 +8,17 @@ from typing import Any, Generic, Literal, Self, Unpack
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Clock, Network
 
-import odradek.consumer
-from odradek.config import BootstrapServers, ConsumerSettings
-from odradek.errors import OdradekError
-from odradek.results import ConsumerRecord, K, OffsetAndTimestamp, V, Watermarks
+import odradek.consuming.consumer
+from odradek.shared.config import BootstrapServers, ConsumerSettings
+from odradek.shared.errors import OdradekError
+from odradek.shared.results import ConsumerRecord, K, OffsetAndTimestamp, V, Watermarks
 from odradek.sync.background import Facade, background_loop
 
 
 class Consumer(Facade, Generic[K, V]):
     """`odradek.Consumer` for code without asyncio."""
 
-    _client: odradek.consumer.Consumer[K, V]
+    _client: odradek.consuming.consumer.Consumer[K, V]
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Consumer(Facade, Generic[K, V]):
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         self._loop = background_loop()
-        self._client = odradek.consumer.Consumer(
+        self._client = odradek.consuming.consumer.Consumer(
             bootstrap_servers,
             *topics,
             key_deserializer=key_deserializer,
@@ -54,7 +54,7 @@ class Consumer(Facade, Generic[K, V]):
         """The same from Kafka's dotted names."""
         made = cls.__new__(cls)
         made._loop = background_loop()
-        made._client = odradek.consumer.Consumer.from_config(
+        made._client = odradek.consuming.consumer.Consumer.from_config(
             config,
             *topics,
             key_deserializer=key_deserializer,

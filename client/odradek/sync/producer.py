@@ -8,15 +8,15 @@ from typing import Any, Generic, Self, Unpack
 
 from odradek_proto.transport.ports import Clock, Network
 
-import odradek.delivery
-import odradek.producer
-from odradek.config import BootstrapServers, ProducerSettings
-from odradek.errors import OdradekError, RequestTimeout
-from odradek.producer import NO_HEADERS
-from odradek.producer import K as KeyIn
-from odradek.producer import V as ValueIn
-from odradek.results import RecordMetadata
-from odradek.serialization import HeaderInput
+import odradek.producing.delivery
+import odradek.producing.producer
+from odradek.producing.producer import NO_HEADERS
+from odradek.producing.producer import K as KeyIn
+from odradek.producing.producer import V as ValueIn
+from odradek.shared.config import BootstrapServers, ProducerSettings
+from odradek.shared.errors import OdradekError, RequestTimeout
+from odradek.shared.results import RecordMetadata
+from odradek.shared.serialization import HeaderInput
 from odradek.sync.background import BackgroundLoop, Facade, background_loop
 
 
@@ -25,7 +25,7 @@ class Delivery:
 
     __slots__ = ("_delivery", "_loop")
 
-    def __init__(self, delivery: odradek.delivery.Delivery, loop: BackgroundLoop) -> None:
+    def __init__(self, delivery: odradek.producing.delivery.Delivery, loop: BackgroundLoop) -> None:
         self._delivery = delivery
         self._loop = loop
 
@@ -61,7 +61,7 @@ class Delivery:
 class Producer(Facade, Generic[KeyIn, ValueIn]):
     """`odradek.Producer` for code without asyncio."""
 
-    _client: odradek.producer.Producer[KeyIn, ValueIn]
+    _client: odradek.producing.producer.Producer[KeyIn, ValueIn]
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Producer(Facade, Generic[KeyIn, ValueIn]):
         **settings: Unpack[ProducerSettings],
     ) -> None:
         self._loop = background_loop()
-        self._client = odradek.producer.Producer(
+        self._client = odradek.producing.producer.Producer(
             bootstrap_servers,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
@@ -96,7 +96,7 @@ class Producer(Facade, Generic[KeyIn, ValueIn]):
         """The same from Kafka's dotted names."""
         made = cls.__new__(cls)
         made._loop = background_loop()
-        made._client = odradek.producer.Producer.from_config(
+        made._client = odradek.producing.producer.Producer.from_config(
             config,
             key_serializer=key_serializer,
             value_serializer=value_serializer,

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from odradek.cli.failures import USAGE, CommandFailed
 from odradek_broker.local.cluster import ClusterError
+from odradek_proto.command_line import USAGE, CommandFailed
 
 from odradek_chaos.worlds.compose.brokers import SERVICE, BrokerContainer, broker_of
 from odradek_chaos.worlds.real import Place

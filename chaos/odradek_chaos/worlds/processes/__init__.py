@@ -9,8 +9,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NoReturn
 
-from odradek.cli.failures import USAGE
 from odradek_broker.local.cluster import ClusterError, LocalCluster
+from odradek_proto.command_line import USAGE
 
 from odradek_chaos.worlds.real import Place
 

@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import fields
 
-from odradek.words import noun
+from odradek_proto.words import noun
 
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.result import SeedResult

@@ -15,11 +15,11 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Network, NetworkError
 from odradek_proto.v1 import admin_pb2
 from odradek_proto.v1 import broker_pb2 as pb
+from odradek_proto.words import noun
 
 from odradek.cli.checkup import replicas
 from odradek.cli.checkup.finding import Finding, note, problem
-from odradek.cli.screen import first_of
-from odradek.words import noun
+from odradek.cli.terminal.screen import first_of
 
 SILENT_VOTER_MS = 5_000  # voters fetch twice a second
 MAX_TOPICS_ASKED = 200  # for their settings: a call each

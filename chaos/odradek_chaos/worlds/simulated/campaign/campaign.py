@@ -17,7 +17,7 @@ from signal import SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGHUP, SIGINT, SIGTERM,
 from threading import Thread
 from time import monotonic, process_time
 
-from odradek.words import noun
+from odradek_proto.words import noun
 
 from odradek_chaos.worlds.simulated.plan.buggify import BRANCHES, POINTS
 from odradek_chaos.worlds.simulated.plan.kinds import SAFE_NEMESES

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple
 
-from odradek.words import noun
+from odradek_proto.words import noun
 
 from odradek_chaos.worlds.simulated.plan.options import Options
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek import Admin
-from odradek.errors import OdradekError
+from odradek.shared.errors import OdradekError
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode

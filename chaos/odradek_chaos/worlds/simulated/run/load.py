@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from odradek import Admin, Consumer, Producer
-from odradek.descriptions import NewTopic
-from odradek.errors import BootstrapError, CorruptRecords, OdradekError
+from odradek.administration.descriptions import NewTopic
+from odradek.shared.errors import BootstrapError, CorruptRecords, OdradekError
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.harness.workload import Ledger, Writer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from odradek.words import noun
+from odradek_proto.words import noun
 
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.plan.options import Plan

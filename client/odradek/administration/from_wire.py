@@ -1,0 +1,106 @@
+"""From the protocol's messages to the descriptions that users get, and from a `NewTopic` to its message."""
+
+from __future__ import annotations
+
+from odradek_proto.topics import TOPIC_ID_SIZE, topic_id_to_text
+from odradek_proto.v1 import admin_pb2, broker_pb2
+
+from odradek.administration.descriptions import (
+    BrokerDescription,
+    ConfigEntry,
+    ConfigSynonym,
+    EpochStart,
+    NewTopic,
+    PartitionDescription,
+    QuorumReplica,
+    RemoteReplicaDescription,
+    ReplicaDescription,
+    TopicDescription,
+)
+
+# The words of the protocol, and Kafka's for them.
+CONFIG_SOURCES = {
+    "topic": "DYNAMIC_TOPIC_CONFIG",
+    "broker": "DYNAMIC_BROKER_CONFIG",
+    "cluster": "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "node": "STATIC_BROKER_CONFIG",
+    "default": "DEFAULT_CONFIG",
+}
+
+
+def topic_request(topic: NewTopic) -> admin_pb2.NewTopic:
+    request = admin_pb2.NewTopic(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=dict(topic.configs),
+    )
+    for partition, broker_ids in sorted(topic.assignments.items()):
+        request.assignments.add(partition=partition, broker_ids=broker_ids)
+    return request
+
+
+def describe_config(entry: admin_pb2.ConfigEntry) -> ConfigEntry:
+    synonyms = tuple(
+        ConfigSynonym(synonym.name, synonym.value, CONFIG_SOURCES.get(synonym.source, "UNKNOWN"))
+        for synonym in entry.synonyms
+    )
+    source = CONFIG_SOURCES.get(entry.source, "UNKNOWN")
+    return ConfigEntry(entry.name, entry.value, source, entry.read_only, entry.sensitive, entry.type, synonyms)
+
+
+def describe_brokers(answer: broker_pb2.MetadataResponse) -> list[BrokerDescription]:
+    """Sorted by broker id."""
+    found = [
+        BrokerDescription(broker.broker_id, dict(broker.endpoints), broker.rack, broker.fenced, broker.broker_epoch)
+        for broker in answer.brokers
+    ]
+    return sorted(found, key=lambda broker: broker.broker_id)
+
+
+def describe_topic(topic: broker_pb2.TopicMetadata) -> TopicDescription:
+    """Partitions are sorted by number."""
+    partitions = [
+        PartitionDescription(
+            found.partition,
+            found.leader_id,
+            found.leader_epoch,
+            found.partition_epoch,
+            tuple(found.replicas),
+            tuple(found.isr),
+            tuple(found.offline_replicas),
+            tuple(found.eligible),
+            tuple(found.last_known_eligible),
+        )
+        for found in topic.partitions
+    ]
+    topic_id = topic_id_to_text(topic.topic_id) if len(topic.topic_id) == TOPIC_ID_SIZE else ""
+    return TopicDescription(
+        topic.topic, topic_id, topic.internal, sorted(partitions, key=lambda partition: partition.partition)
+    )
+
+
+def describe_replica(broker_id: int, replica: broker_pb2.ReplicaDescription) -> ReplicaDescription:
+    return ReplicaDescription(
+        broker_id=broker_id,
+        topic=replica.topic,
+        partition=replica.partition,
+        role=replica.role,
+        leader_id=replica.leader_id,
+        leader_epoch=replica.leader_epoch,
+        partition_epoch=replica.partition_epoch,
+        log_start_offset=replica.log_start_offset,
+        log_end_offset=replica.log_end_offset,
+        high_watermark=replica.high_watermark,
+        size_bytes=replica.size_bytes,
+        isr=tuple(replica.isr),
+        remote_replicas=[
+            RemoteReplicaDescription(remote.broker_id, remote.log_end_offset, remote.lag_ms, remote.in_sync)
+            for remote in replica.remote_replicas
+        ],
+        epochs=[EpochStart(entry.epoch, entry.start_offset) for entry in replica.epochs],
+    )
+
+
+def describe_quorum_replica(replica: admin_pb2.QuorumReplica) -> QuorumReplica:
+    return QuorumReplica(replica.node_id, replica.log_end_offset, replica.last_fetch_ms, replica.last_caught_up_ms)

@@ -1,0 +1,197 @@
+"""Looking into a cluster: `odradek cluster status|describe|quorum|health`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from odradek_proto.command_line import FINDINGS, FINE, OutputFormat
+
+from odradek.cli.clusters.current import bootstrap_servers
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.running import run
+from odradek.cli.terminal.screen import Screen, as_line, can_move_cursor
+
+if TYPE_CHECKING:
+    from odradek import Admin
+
+R = TypeVar("R")
+WATCH_PAUSE_S = 0.5
+LOOKING_MOST_MS = 5_000  # bootstrap.timeout.ms, the client's default
+LOOKING_SHARE = 0.9  # of --timeout, for finding a first broker
+
+
+def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin], Awaitable[R]]) -> R:
+    """Run one question to the cluster with an admin client of its own.
+
+    The client gives up before the deadline does: it can say why no broker was reached. Both begin when all is loaded.
+    """
+    servers = bootstrap_servers(bootstrap)
+    from odradek_proto.transport.grpc_network import GrpcNetwork  # takes seconds on a busy machine
+
+    from odradek import Admin
+
+    looking_ms = LOOKING_MOST_MS
+    if timeout is not None:
+        looking_ms = max(1, min(looking_ms, int(timeout * 1000 * LOOKING_SHARE)))
+
+    async def work() -> R:
+        network = GrpcNetwork()
+        try:
+            async with Admin(servers, bootstrap_timeout_ms=looking_ms, network=network) as admin:
+                return await question(admin)
+        finally:
+            await network.close()
+
+    return run(work(), timeout)
+
+
+def status(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Only these topics.")] = None,
+    watch: Annotated[
+        bool, typer.Option("-w", "--watch", help="Keep showing it until Ctrl-C; --json: an object a line.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show leaders, in-sync replicas, log ends.
+
+    Who controls, who leads, who is in sync, and where each replica's log and high watermark end.
+    """
+    from odradek.cli.clusters.status import gather_status
+    from odradek.cli.clusters.view import status_text
+
+    screen = Screen(output, as_json)
+    if watch:
+        run(_watch(bootstrap_servers(bootstrap), topics, screen))
+        return
+    found = ask(bootstrap, timeout, lambda admin: gather_status(admin, topics))
+    screen.show(found.as_json(), lambda: status_text(found))
+
+
+async def _watch(servers: str, topics: list[str] | None, screen: Screen) -> None:
+    """Show the status again and again: a screen of its own on a terminal, else one block or line after the other."""
+    import asyncio
+
+    from odradek import Admin, OdradekError
+    from odradek.cli.clusters.status import gather_status
+    from odradek.cli.clusters.view import status_text
+
+    async def shown(admin: Admin) -> str:
+        try:
+            return status_text(await gather_status(admin, topics))
+        except OdradekError as error:
+            return str(error)
+
+    async with Admin(servers) as admin:
+        if not screen.for_people:
+            while True:
+                print(as_line((await gather_status(admin, topics)).as_json()), flush=True)
+                await asyncio.sleep(WATCH_PAUSE_S)
+        if not can_move_cursor():
+            while True:
+                print(await shown(admin), end="\n\n", flush=True)
+                await asyncio.sleep(WATCH_PAUSE_S)
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(Text(await shown(admin)), refresh=True)
+                await asyncio.sleep(WATCH_PAUSE_S)
+
+
+def describe(
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List the brokers: addresses, epochs, state."""
+    found = ask(bootstrap, timeout, lambda admin: admin.describe_cluster())
+    rows = [
+        {
+            "broker": broker.broker_id,
+            "address": ",".join(broker.endpoints.values()),
+            "rack": broker.rack or None,
+            "fenced": broker.fenced,
+            "broker_epoch": broker.broker_epoch,
+            "controller": broker.broker_id == found.controller_id,
+        }
+        for broker in sorted(found.brokers, key=lambda broker: broker.broker_id)
+    ]
+    headings = {"broker": "BROKER", "address": "ADDRESS", "rack": "RACK", "fenced": "FENCED",
+                "broker_epoch": "EPOCH", "controller": "CONTROLLER"}  # fmt: skip
+    Screen(output, as_json).show_rows(rows, headings)
+
+
+def quorum(
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show the metadata quorum.
+
+    Its leader and epoch, and how far voters and observers are.
+    """
+    found = ask(bootstrap, timeout, lambda admin: admin.describe_quorum())
+    members = [
+        {
+            "node": member.node_id,
+            "role": "leader" if member.node_id == found.leader_id else role,
+            "log_end_offset": member.log_end_offset,
+            "last_fetch_ms": member.last_fetch_ms,
+            "last_caught_up_ms": member.last_caught_up_ms,
+        }
+        for role, group in (("voter", found.voters), ("observer", found.observers))
+        for member in group
+    ]
+    facts = {
+        "leader": found.leader_id,
+        "leader_epoch": found.leader_epoch,
+        "high_watermark": found.high_watermark,
+        "log_start_offset": found.log_start_offset,
+        "snapshot_end_offset": found.snapshot_end_offset,
+        "members": members,
+    }
+    screen = Screen(output, as_json)
+    if not screen.for_people:
+        screen.show(facts, str)
+        return
+    print(f"leader {found.leader_id}, epoch {found.leader_epoch}, high watermark {found.high_watermark}")
+    if found.snapshot_end_offset is not None:
+        print(f"log start offset {found.log_start_offset}, newest snapshot at {found.snapshot_end_offset}")
+    print()
+    headings = {"node": "NODE", "role": "ROLE", "log_end_offset": "LEO", "last_fetch_ms": "FETCHED (MS AGO)",
+                "last_caught_up_ms": "CAUGHT UP (MS AGO)"}  # fmt: skip
+    screen.show_rows(members, headings)
+
+
+def health(
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Check that all is replicated (exit 3 if not).
+
+    Every broker must be up, every partition led and fully replicated. Shows how quickly each broker answers.
+    """
+    from odradek.cli.clusters.health import check_health
+
+    screen = Screen(output, as_json, quiet)
+    found: dict[str, Any] = ask(bootstrap, timeout, check_health)
+    if screen.for_people:
+        if not quiet:
+            screen.show_rows(found["brokers"], {"broker": "BROKER", "address": "ADDRESS", "state": "STATE",
+                                                "latency_ms": "LATENCY (MS)"})  # fmt: skip
+            print()
+        print("healthy" if found["healthy"] else "\n".join(found["problems"]))
+    else:
+        screen.show(found, str)
+    raise typer.Exit(FINE if found["healthy"] else FINDINGS)

@@ -1,0 +1,136 @@
+"""Which cluster is meant when nobody says: the one that was started last on this machine.
+
+`odradek cluster up` writes the directory of its cluster into `~/.odradek/current`; ODRADEK_HOME names another place
+than `~/.odradek`. The directory holds `cluster.json` with the addresses. Further lines of the file name the clusters
+that were started before and run on: when the last one goes down, the one before it is meant again.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from odradek_proto.command_line import UNREACHABLE, USAGE, CommandFailed
+
+from odradek.cli.clusters import file as cluster_file
+
+POINTER: Final = "current"
+HOW_TO_NAME = "`odradek cluster up` starts a cluster; -b HOST:PORT or ODRADEK_BOOTSTRAP names one"
+
+
+def home() -> Path:
+    """Where odradek keeps what it knows of this user's clusters."""
+    return Path(os.environ.get("ODRADEK_HOME") or Path.home() / ".odradek")
+
+
+def writable_home() -> Path:
+    """The place, made if it is not there. Raises `CommandFailed` when nothing can be written there."""
+    place = home()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"\n")  # a full disk takes a file, and nothing into it
+            file.flush()
+            return place
+    except OSError as error:
+        name = f"ODRADEK_HOME, {place}" if os.environ.get("ODRADEK_HOME") else str(place)
+        raise CommandFailed(
+            f"cannot write to {name}: {error.strerror or error}",
+            hint="set ODRADEK_HOME to a directory of yours: which cluster is the default is kept there",
+        ) from error
+
+
+def remember(directory: Path, still_runs: Callable[[Path], bool] = lambda _: False) -> Path | None:
+    """Make a cluster the one that is meant when nobody says. Raises `CommandFailed`.
+
+    Those before it are kept while they run, to be the default again. Returns the newest of them, which is none now.
+    """
+    place = writable_home()
+    others = [each for each in _remembered() if each != directory and still_runs(each)]
+    _write(place, [directory, *others])
+    return others[0] if others else None
+
+
+def forget(directory: Path, still_runs: Callable[[Path], bool] = lambda _: False) -> Path | None:
+    """A cluster went down. Returns the one that was the default before it and is again, if that still runs."""
+    known = _remembered()
+    if directory not in known:
+        return None
+    others = [each for each in known if each != directory and still_runs(each)]
+    if others:
+        _write(home(), others)
+    else:
+        (home() / POINTER).unlink(missing_ok=True)
+    return others[0] if others and known[0] == directory else None
+
+
+def _write(place: Path, directories: Sequence[Path]) -> None:
+    temporary = place / f"{POINTER}.{os.getpid()}"
+    temporary.write_bytes(b"".join(os.fsencode(each) + b"\n" for each in directories))
+    temporary.replace(place / POINTER)
+
+
+def _remembered() -> list[Path]:
+    """The default first, then those that were it before."""
+    try:
+        lines = (home() / POINTER).read_bytes().splitlines()
+    except OSError:
+        return []
+    return [Path(os.fsdecode(line.strip())) for line in lines if line.strip() and b"\0" not in line]
+
+
+def current_directory() -> Path | None:
+    """The directory of the cluster that was started last, if one is remembered."""
+    return next(iter(_remembered()), None)
+
+
+def data_directory(given: str | None) -> Path:
+    """The directory of the cluster on this machine that is meant. Raises `CommandFailed` when none is there.
+
+    As everywhere, a path that was named is wrong usage (2), and no cluster to talk to is a cluster unreachable (4).
+    """
+    directory = current_directory() if given is None else Path(given).absolute()
+    if directory is None:
+        raise CommandFailed(
+            "no cluster was started on this machine", hint="odradek cluster up, or --data DIR", exit_code=UNREACHABLE
+        )
+    try:
+        (directory / cluster_file.STATE_FILE).stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if given is None:
+            raise _gone(directory, "`odradek cluster up` starts a cluster; --data DIR names one") from error
+        start = f"odradek cluster up --data {shlex.quote(str(directory))}"
+        raise CommandFailed(
+            f"there is no cluster in {directory}", hint=f"`{start}` starts one", exit_code=USAGE
+        ) from error
+    except OSError as error:
+        raise cluster_file.unreadable(directory / cluster_file.STATE_FILE, error) from error
+    return directory
+
+
+def _gone(directory: Path, hint: str) -> CommandFailed:
+    return CommandFailed(
+        f"the cluster that was started last, in {directory}, is gone", hint=hint, exit_code=UNREACHABLE
+    )
+
+
+def bootstrap_servers(given: str | None) -> str:
+    """Addresses to begin with. Raises `CommandFailed` when none was given and no cluster is remembered."""
+    if given is not None:
+        if not given.strip():
+            raise CommandFailed("-b: the address is empty", hint=HOW_TO_NAME, exit_code=USAGE)
+        return given
+    directory = current_directory()
+    if directory is None:
+        raise CommandFailed("no cluster was named", hint=HOW_TO_NAME, exit_code=UNREACHABLE)
+    file = directory / cluster_file.STATE_FILE
+    try:
+        return ",".join(cluster_file.addresses(file))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise _gone(directory, HOW_TO_NAME) from error
+    except OSError as error:
+        raise cluster_file.unreadable(file, error) from error

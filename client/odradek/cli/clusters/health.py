@@ -1,0 +1,89 @@
+"""Whether a cluster is well: every broker unfenced and answering, every partition led and fully replicated."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from odradek import Admin, BrokerDescription, OdradekError, TopicPartition
+from odradek.cli.checkup.replicas import Unusable, ask_for_unusable, says
+from odradek.cli.clusters.status import PartitionStatus, partitions_of
+
+if TYPE_CHECKING:
+    from odradek_proto.transport.ports import Network
+
+PROBE_TIMEOUT_MS = 2_000
+
+
+async def check_health(admin: Admin) -> dict[str, Any]:
+    """Facts ready for JSON: `healthy`, `problems` (sentences), and per broker its state and latency.
+
+    The cluster is asked once for what it knows, and then each broker for itself, over one connection.
+    """
+    from odradek_proto.transport.grpc_network import GrpcNetwork
+
+    cluster, topics = await asyncio.gather(admin.describe_cluster(), admin.describe_topics())
+    partitions = partitions_of(topics)
+    described = sorted(cluster.brokers, key=lambda broker: broker.broker_id)
+    network = GrpcNetwork()
+    try:
+        brokers = await asyncio.gather(*(_probe(broker, network) for broker in described))
+        unusable = await _unusable(brokers, partitions, network)
+    finally:
+        await network.close()
+    problems = []
+    if cluster.controller_id < 0:
+        problems.append("no controller is known")
+    for broker in brokers:
+        if broker["state"] != "up":
+            problems.append(f"broker {broker['broker']} ({broker['address']}) is {broker['state']}")
+    for partition in partitions:
+        problems += problems_of(partition, unusable.get(TopicPartition(partition.topic, partition.partition), ()))
+    return {
+        "healthy": not problems,
+        "problems": problems,
+        "controller": cluster.controller_id,
+        "partitions": len(partitions),
+        "brokers": brokers,
+    }
+
+
+def problems_of(partition: PartitionStatus, unusable: Sequence[int]) -> list[str]:
+    """Sentences about one partition. `unusable`: brokers that run and cannot use their replica of it."""
+    found = [says(broker, partition.name, leads=broker == partition.leader_id) for broker in unusable]
+    missing = sorted(set(partition.assigned).difference(partition.isr, unusable))
+    if partition.leaderless:
+        awaited = f"last in sync: {list(partition.isr)}" if partition.isr else f"waits for {list(partition.awaited)}"
+        if not partition.isr and not partition.awaited:  # whoever led last has lost its disk (R-140)
+            awaited = "nobody is waited for: only an unclean election (`odradek topic elect --unclean`) can give it one"
+        found.append(f"{partition.name} has no leader; {awaited}")
+    elif missing and partition.leader_id not in unusable:  # else nobody can catch up
+        found.append(f"{partition.name} is under-replicated: not in sync: {missing}")
+    return found
+
+
+async def _unusable(
+    brokers: Sequence[Mapping[str, Any]], partitions: Sequence[PartitionStatus], network: Network
+) -> Unusable:
+    """Of the brokers that answer."""
+    addresses = {each["broker"]: each["address"] for each in brokers if each["state"] != "unreachable"}
+    assigned = {TopicPartition(each.topic, each.partition): each.assigned for each in partitions}
+    return await ask_for_unusable(network, addresses, assigned, PROBE_TIMEOUT_MS)
+
+
+async def _probe(broker: BrokerDescription, network: Network) -> dict[str, Any]:
+    """One round trip to one broker, over a connection that is up."""
+    address = next(iter(broker.endpoints.values()), "")
+    facts: dict[str, Any] = {"broker": broker.broker_id, "address": address, "latency_ms": None}
+    try:
+        async with Admin(address, bootstrap_timeout_ms=PROBE_TIMEOUT_MS, network=network) as alone:
+            started = time.perf_counter()
+            await alone.describe_cluster()
+            facts["latency_ms"] = round((time.perf_counter() - started) * 1000, 1)
+    except OdradekError:
+        facts["state"] = "unreachable"
+    else:
+        facts["state"] = "fenced" if broker.fenced else "up"
+    return facts

@@ -1,0 +1,80 @@
+"""`odradek consume`: read records and print them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from odradek_proto.command_line import USAGE, CommandFailed
+
+from odradek.cli.clusters.current import bootstrap_servers
+from odradek.cli.terminal.options import LARGEST_INT32, Bootstrap, Quiet, seconds
+from odradek.cli.terminal.parsing import Start, parse_start
+from odradek.cli.terminal.running import run
+from odradek.cli.terminal.screen import Screen
+
+app = typer.Typer(help="Read records.", add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    offset: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--offset",
+            metavar="WHERE",
+            help="beginning, end, an offset, -N (the last N of each partition), @TIME (ISO or ms).",
+        ),
+    ] = "end",
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Short for -o beginning.")] = False,
+    exit_at_end: Annotated[bool, typer.Option("-e", "--exit", help="Stop at the end of what is there now.")] = False,
+    count: Annotated[
+        int | None, typer.Option("-c", "--count", metavar="N", min=1, help="Stop after N records.")
+    ] = None,
+    partitions: Annotated[
+        list[int] | None,
+        typer.Option(
+            "-p", "--partition", metavar="N", min=0, max=LARGEST_INT32, help="Only this one. May be repeated."
+        ),
+    ] = None,
+    record_format: Annotated[
+        str,
+        typer.Option(
+            "-f",
+            "--format",
+            metavar="FORMAT",
+            help="%t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %T timestamp in ms, "
+            "%e leader epoch, %K and %S length of key and value (-1: null), %% a percent sign; "
+            r"\n \t \r \0 \\ as usual.",
+        ),
+    ] = r"%v\n",
+    json_lines: Annotated[bool, typer.Option("-J", help="One JSON object a line and record.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as -J.")] = False,
+    timeout: Annotated[
+        float | None,
+        seconds("--timeout", "Stop when no record came for so long (exit 5)."),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    quiet: Quiet = False,
+) -> None:
+    """Read records.
+
+    Prints them until Ctrl-C, or until -e or -c say enough.
+    Only records below the high watermark are read: what a failure could still take back is not shown.
+    """
+    from odradek.cli.records.format import compile_format, json_line
+    from odradek.cli.records.reading import Reading
+    from odradek.cli.terminal.parsing import check_topic_name
+
+    check_topic_name(topic)
+    start = Start("beginning") if from_beginning else parse_start(offset)
+    if start.kind == "end" and exit_at_end:
+        raise CommandFailed("-o end -e reads nothing", hint="-o beginning, or -o -10 for the last ten", exit_code=USAGE)
+    show = json_line if json_lines or as_json else compile_format(record_format)
+    screen = Screen(quiet=quiet)
+    reading = Reading(bootstrap_servers(bootstrap), topic, start, show, screen)
+    seen = run(reading.run(partitions, exit_at_end=exit_at_end, count=count, patience=timeout))
+    if exit_at_end and not seen:
+        screen.say("no records there")

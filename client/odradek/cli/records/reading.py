@@ -1,0 +1,213 @@
+"""The work of `odradek consume`: find where to begin, read, print, and say which partition is waited for.
+
+Rules of this module. A partition is read from the moment on at which its leader has said where to begin: one that
+nobody leads holds up no other. What does not pass by itself within `PATIENCE_S` is told once, and its end as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from odradek_proto.command_line import TIMED_OUT, CommandFailed
+from odradek_proto.words import noun
+
+from odradek import BrokerError, Consumer, OdradekError, TopicPartition
+from odradek.cli.records.format import Part, Record
+from odradek.cli.records.produce import partitions_of
+from odradek.cli.terminal.parsing import Start
+from odradek.cli.terminal.screen import Screen, first_of
+from odradek.core.fetch_state import EARLIEST, LATEST
+from odradek.shared.results import OffsetAndTimestamp
+
+PATIENCE_S = 2.0  # an election is over sooner
+LOOK_EVERY_S = 0.5
+MAX_NAMED = 5
+REMEDY = "`odradek cluster health` says what is wrong; -p reads some partitions alone"
+
+Reader = Consumer[bytes | None, bytes | None]
+Troubles = Mapping[TopicPartition, OdradekError]
+
+
+class Reading:
+    """One run of `odradek consume`."""
+
+    def __init__(self, servers: str, topic: str, start: Start, show: Part, screen: Screen) -> None:
+        self._servers = servers
+        self._topic = topic
+        self._start = start
+        self._show = show
+        self._news = News(screen)
+        self._ends: dict[TopicPartition, int] = {}  # of partitions whose beginning is known, up to where -e reads
+        self._unplaced: dict[TopicPartition, OdradekError | None] = {}  # the others, and why they are not known yet
+
+    async def run(
+        self, numbers: list[int] | None, *, exit_at_end: bool, count: int | None, patience: float | None
+    ) -> int:
+        """Read and print; returns how many records. Raises `CommandFailed` (5) when none came within `patience`."""
+        settings = {"bootstrap.servers": self._servers, "auto.offset.reset": "earliest"}
+        async with Reader.from_config(settings) as consumer:
+            self._unplaced = dict.fromkeys(await self._choose(consumer, numbers))
+            await self._place(consumer)
+            placing = asyncio.create_task(self._place_the_rest(consumer))
+            try:
+                return await self._print(consumer, placing, exit_at_end, count, patience)
+            finally:
+                placing.cancel()
+                await asyncio.gather(placing, return_exceptions=True)
+
+    async def _choose(self, consumer: Reader, numbers: list[int] | None) -> list[TopicPartition]:
+        known = await partitions_of(self._servers, self._topic, consumer.partitions_for)
+        for number in numbers or ():
+            if number not in known:
+                raise CommandFailed(f"{self._topic} has no partition {number}; it has {len(known)}, from 0 on")
+        return [TopicPartition(self._topic, number) for number in numbers or known]
+
+    # --- where to begin --------------------------------------------------------------------------------------------
+
+    async def _place_the_rest(self, consumer: Reader) -> None:
+        while self._unplaced:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self._place(consumer)
+
+    async def _place(self, consumer: Reader) -> None:
+        """Ask once where partitions begin and end, and read those whose leaders answer."""
+        asked = [*self._unplaced]
+        times = [EARLIEST, LATEST, *([self._start.number] if self._start.kind == "time" else [])]
+        answers = await asyncio.gather(*(consumer.offsets_or_errors(dict.fromkeys(asked, time)) for time in times))
+        places: dict[TopicPartition, int] = {}
+        for tp in asked:
+            found = [answer[tp] for answer in answers]
+            error = next((each for each in found if isinstance(each, OdradekError)), None)
+            if error is not None and not error.retriable:
+                raise error
+            offsets = [each.offset for each in found if isinstance(each, OffsetAndTimestamp)]
+            if error is None:
+                places[tp] = self._place_of(tp, *offsets)
+                self._ends[tp] = offsets[1]
+                del self._unplaced[tp]
+            else:
+                self._unplaced[tp] = error
+        if places:
+            consumer.assign([*consumer.assignment(), *places])
+        for tp, place in places.items():
+            consumer.seek(tp, place)
+
+    def _place_of(self, tp: TopicPartition, begin: int, end: int, at_time: int = -1) -> int:
+        number = self._start.number
+        match self._start.kind:
+            case "beginning":
+                return begin
+            case "end":
+                return end
+            case "offset":
+                if not begin <= number <= end:
+                    raise CommandFailed(f"{tp} has offsets {begin} to {end}, not {number}")
+                return number
+            case "last":
+                return max(begin, end - number)
+            case _:
+                return at_time if at_time >= 0 else end
+
+    # --- records ---------------------------------------------------------------------------------------------------
+
+    async def _print(
+        self,
+        consumer: Reader,
+        placing: asyncio.Task[None],
+        exit_at_end: bool,
+        count: int | None,
+        patience: float | None,
+    ) -> int:
+        """Poll until the ends are reached, `count` records are printed, or nothing came within `patience`."""
+        seen, last = 0, time.monotonic()
+        while count is None or seen < count:
+            if exit_at_end and await self._at_ends(consumer):
+                break
+            left = LOOK_EVERY_S if patience is None else min(LOOK_EVERY_S, last + patience - time.monotonic())
+            records = await consumer.poll(max(left, 0))
+            if placing.done():
+                placing.result()
+            troubles = self._troubles(consumer, exit_at_end)
+            if records:
+                last = time.monotonic()
+            elif patience is not None and time.monotonic() - last >= patience:
+                raise _no_record(patience, troubles)
+            self._news.look(troubles, time.monotonic())
+            if exit_at_end:
+                records = [record for record in records if record.offset < self._ends.get(record.topic_partition, 0)]
+            if count is not None:
+                records = records[: count - seen]
+            seen += len(records)
+            self._write(records)
+        return seen
+
+    async def _at_ends(self, consumer: Reader) -> bool:
+        """Whether everything has been read that was there when its partition was begun."""
+        for tp in [*self._ends]:
+            with suppress(TimeoutError):  # it looks for its leader, to ask where to go on
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    if await consumer.position(tp) >= self._ends[tp]:
+                        del self._ends[tp]
+        return not self._ends and not self._unplaced
+
+    def _troubles(self, consumer: Reader, exit_at_end: bool) -> dict[TopicPartition, OdradekError]:
+        """Why partitions cannot be read; with -e only of those from which more is awaited."""
+        placed = {tp: error for tp, error in consumer.held_up_by.items() if not exit_at_end or tp in self._ends}
+        return placed | {tp: error for tp, error in self._unplaced.items() if error is not None}
+
+    def _write(self, records: list[Record]) -> None:
+        out = sys.stdout.buffer
+        out.write(b"".join([self._show(record) for record in records]))
+        out.flush()
+
+
+class News:
+    """What is said of partitions that are waited for."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._since: dict[TopicPartition, float] = {}
+        self._told: dict[TopicPartition, None] = {}
+
+    def look(self, troubles: Troubles, now: float) -> None:
+        """Say what has been so for a while, and what no longer is; `now` is in seconds."""
+        self._since = {tp: self._since.get(tp, now) for tp in troubles}
+        again = [tp for tp in self._told if tp not in troubles]
+        for tp in again:
+            del self._told[tp]
+        if again:
+            self._screen.say(f"{first_of(sorted(again))}: read again")
+        late = {
+            tp: error for tp, error in troubles.items() if tp not in self._told and now - self._since[tp] >= PATIENCE_S
+        }
+        if late:
+            self._told.update(dict.fromkeys(late))
+            self._screen.say(f"held up: {_reasons(late)}; waiting")
+            self._screen.say(f"  try: {_remedy(late)}")
+
+
+def _no_record(patience: float, troubles: Troubles) -> CommandFailed:
+    message = f"no record for {patience:g} {noun(patience, 'second')}"
+    if not troubles:
+        return CommandFailed(message, exit_code=TIMED_OUT)
+    return CommandFailed(f"{message}; held up: {_reasons(troubles)}", hint=_remedy(troubles), exit_code=TIMED_OUT)
+
+
+def _reasons(troubles: Troubles) -> str:
+    """Each partition with its error, the first few of them."""
+    texts = [
+        error.message if isinstance(error, BrokerError) else f"{tp}: {error.message}"
+        for tp, error in sorted(troubles.items())
+    ]
+    unnamed = len(texts) - MAX_NAMED
+    more = f"; and {unnamed} more {noun(unnamed, 'partition')}" if unnamed > 0 else ""
+    return "; ".join(text.rstrip(".") for text in texts[:MAX_NAMED]) + more
+
+
+def _remedy(troubles: Troubles) -> str:
+    hints = dict.fromkeys(error.hint for _, error in sorted(troubles.items()) if error.hint)
+    return "; ".join([*hints, REMEDY])

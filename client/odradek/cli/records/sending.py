@@ -1,0 +1,285 @@
+"""The work of `odradek produce`: send, keep count, show how it goes, sum up."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from array import array
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek_proto.command_line import CommandFailed
+from odradek_proto.words import noun
+
+from odradek import BufferFull, Delivery, DeliveryTimeout, OdradekError, Producer, RecordTooLarge, RequestTimeout
+from odradek.cli.records.outgoing import Outgoing
+from odradek.cli.terminal.screen import Screen, human_bytes
+from odradek.cli.terminal.stopping import say_what_is_waited_for, told_in_vain, told_to_stop
+
+NEWS_EVERY_S = 5.0
+BAR_EVERY_S = 0.1
+FAILED_PATIENCE_S = 3.0  # when the source failed: a bad line does not make the good ones before it unknown
+RATE_STEP_S = 0.005  # with --rate: how far ahead of its time a record may go
+TOO_LARGE = (
+    "send smaller records; larger ones need a program with Producer(max_request_size=...), "
+    "and max.message.bytes of the topic raised"
+)
+
+
+@dataclass
+class Sent:
+    """The count of one run. Latencies are milliseconds from handing a record over to its acknowledgement.
+
+    `ended_by` is the error that ended it before its source did; the record that it is about was not taken.
+    """
+
+    started: float = field(default_factory=time.monotonic)
+    taken: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    interrupted: bool = False
+    bytes: int = 0
+    latencies_ms: array[float] = field(default_factory=lambda: array("f"))
+    errors: Counter[str] = field(default_factory=Counter)
+    ended_by: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        return max(time.monotonic() - self.started, 1e-9)
+
+    @property
+    def unknown(self) -> int:
+        """Records that were taken, and of which nobody has said what became of them."""
+        return self.taken - self.acknowledged - self.failed
+
+    def summary(self) -> dict[str, Any]:
+        """Ready for JSON. The p50 and p99 are None when nothing was acknowledged."""
+        ordered = sorted(self.latencies_ms)
+
+        def quantile(share: float) -> float | None:
+            return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2) if ordered else None
+
+        seconds = self.seconds
+        return {
+            "records": self.acknowledged,
+            "bytes": self.bytes,
+            "failed": self.failed,
+            "unknown": self.unknown,
+            "interrupted": self.interrupted,
+            "seconds": round(seconds, 3),
+            "records_per_second": round(self.acknowledged / seconds, 1),
+            "bytes_per_second": round(self.bytes / seconds, 1),
+            "p50_ms": quantile(0.5),
+            "p99_ms": quantile(0.99),
+            "errors": dict(self.errors),
+            "ended_by": self.ended_by,
+        }
+
+
+class Sending:
+    """Sends records from a source and follows each of them until it is acknowledged or has failed.
+
+    Ctrl-C, SIGTERM and SIGHUP make it take no more, and wait for what it has taken until that is acknowledged or given
+    up; the second one ends the waiting. A record counts as taken once the producer has it.
+    """
+
+    def __init__(self, producer: Producer[Any, Any], topic: str, screen: Screen, *, rate: float = 0) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._screen = screen
+        self._rate = rate
+        self._on_way: deque[tuple[Delivery, float, int]] = deque()
+        self._more = asyncio.Event()
+        self._ended = False
+        self._working: asyncio.Task[None] | None = None
+        self._between_records = False
+        self._given_up = False
+        self._acknowledged_at = 0.0
+        self._hopeless: DeliveryTimeout | None = None
+        self.sent = Sent()
+
+    async def run(self, source: AsyncIterator[Outgoing], total: int = 0) -> None:
+        """Send everything, or what was taken when it was told to stop: then `sent.interrupted` is true.
+
+        When this fails, what is on its way is waited for a moment.
+        """
+        following = asyncio.create_task(self._follow())
+        news = asyncio.create_task(self._tell(total))
+        self._working = asyncio.create_task(self._work(source, following))
+        try:
+            with told_to_stop(self._stop):
+                await self._working
+        except asyncio.CancelledError:
+            if not self._given_up:
+                raise
+        finally:
+            with told_in_vain() if self._given_up else nullcontext():
+                with suppress(RequestTimeout, TimeoutError):
+                    async with asyncio.timeout(0 if self._given_up else FAILED_PATIENCE_S):
+                        await self._end(following, FAILED_PATIENCE_S)
+                self._count_done()
+                news.cancel()
+                following.cancel()
+                await asyncio.gather(news, following, return_exceptions=True)
+
+    async def _work(self, source: AsyncIterator[Outgoing], following: asyncio.Task[None]) -> None:
+        try:
+            await self._take(source)
+        except asyncio.CancelledError:
+            if not self.sent.interrupted or self._given_up:
+                raise
+        except BufferFull:  # the record in hand, which was not taken, makes the others no less awaited
+            if not self.sent.interrupted:
+                raise
+        await self._end(following, None)
+
+    async def _take(self, source: AsyncIterator[Outgoing]) -> None:
+        """Hand over record after record, until there are no more or it is told to stop."""
+        if self.sent.interrupted:
+            return
+        self._between_records = True
+        async for record in source:
+            if self._rate:
+                await self._keep_pace()
+            self._between_records = False
+            await self._enqueue(record)
+            if self.sent.interrupted:
+                return
+            if self._hopeless is not None:
+                raise CommandFailed(
+                    f"no record was acknowledged any more: {self._hopeless.message}", hint=self._hopeless.hint
+                )
+            self._between_records = True
+        self._between_records = False
+
+    def _stop(self) -> None:
+        """Take no more. A record that is being handed over is not cancelled: nobody could say whether it was taken."""
+        assert self._working is not None
+        if self.sent.interrupted:
+            self._given_up = True
+            self._working.cancel()
+            return
+        self.sent.interrupted = True
+        if self._between_records:
+            self._working.cancel()
+        if self.sent.unknown:
+            say_what_is_waited_for(self.sent.unknown, self._screen)
+
+    async def _enqueue(self, record: Outgoing) -> None:
+        try:
+            delivery = await self._producer.enqueue(
+                self._topic,
+                record.value,
+                key=record.key,
+                partition=record.partition,
+                headers=record.headers,
+                timestamp=record.timestamp,
+            )
+        except RecordTooLarge as error:
+            number = self.sent.taken + 1
+            raise CommandFailed(f"record number {number} is too large: {error.message}", hint=TOO_LARGE) from error
+        size = len(record.value or b"") + len(record.key or b"")
+        self._on_way.append((delivery, time.perf_counter(), size))
+        self.sent.taken += 1
+        self._more.set()
+
+    async def _end(self, following: asyncio.Task[None], patience_s: float | None) -> None:
+        """Wait for what is on its way, and until it is counted. Raises `RequestTimeout` after `patience_s`."""
+        self._ended = True
+        self._more.set()
+        await self._producer.flush(patience_s)
+        await following
+
+    def _count(self, delivery: Delivery, since: float, size: int) -> None:
+        sent, error = self.sent, delivery.exception()
+        if error is not None:
+            sent.failed += 1
+            sent.errors[error.message] += 1
+            if isinstance(error, DeliveryTimeout):
+                self._look_for_hope(error, since)
+        else:
+            sent.acknowledged += 1
+            sent.bytes += size
+            self._acknowledged_at = time.perf_counter()
+            sent.latencies_ms.append((self._acknowledged_at - since) * 1000)
+
+    def _look_for_hope(self, error: DeliveryTimeout, since: float) -> None:
+        """A record was given up. Nothing more is taken when none at all was acknowledged since it was handed over.
+
+        All that are on their way are looked at once, not for each of the thousands that are given up together.
+        """
+        if self._hopeless is not None or since <= self._acknowledged_at:
+            return
+        if any(delivery.done() and delivery.exception() is None for delivery, _, _ in self._on_way):
+            self._acknowledged_at = time.perf_counter()  # another partition goes on; it is counted later
+        else:
+            self._hopeless = error
+
+    def _count_done(self) -> None:
+        """Of those that nobody waits for any more, the ones that are acknowledged or have failed by now."""
+        for delivery, since, size in self._on_way:
+            if delivery.done():
+                self._count(delivery, since, size)
+        self._on_way.clear()
+
+    async def _keep_pace(self) -> None:
+        due = self.sent.started + self.sent.taken / self._rate
+        ahead = due - time.monotonic()
+        if ahead > RATE_STEP_S:
+            await asyncio.sleep(ahead)
+
+    async def _follow(self) -> None:
+        """Await deliveries in the order of sending; done ones are taken without a pause."""
+        on_way = self._on_way
+        while True:
+            while on_way:
+                delivery, since, size = on_way[0]
+                if not delivery.done():
+                    with suppress(OdradekError):  # counted below
+                        await delivery
+                on_way.popleft()
+                self._count(delivery, since, size)
+            if self._ended:
+                return
+            self._more.clear()
+            await self._more.wait()
+
+    async def _tell(self, total: int) -> None:
+        """A bar on a terminal, a line every five seconds elsewhere, nothing when nobody wants to know."""
+        if self._screen.quiet or not self._screen.for_people:
+            return
+        if not sys.stderr.isatty():
+            while True:
+                await asyncio.sleep(NEWS_EVERY_S)
+                acknowledged = f"{self.sent.acknowledged} {noun(self.sent.acknowledged, 'record')} acknowledged"
+                self._screen.say(f"{acknowledged}, {self._pace()}")
+        if not total and sys.stdin.isatty():
+            return  # a bar would disturb whoever types
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[pace]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        shown: AbstractContextManager[object] = progress if total else nullcontext(progress)
+        with shown:
+            task = progress.add_task(self._topic, total=total or None, pace="")
+            while True:
+                progress.update(task, completed=self.sent.acknowledged, pace=self._pace())
+                await asyncio.sleep(BAR_EVERY_S)
+
+    def _pace(self) -> str:
+        sent = self.sent
+        trouble = self._producer.held_up_by
+        why = f"; held up: {trouble.message}" if trouble is not None else ""
+        return f"{sent.acknowledged / sent.seconds:,.0f}/s, {human_bytes(sent.bytes / sent.seconds)}/s{why}"

@@ -1,0 +1,89 @@
+"""How a command ends: exit codes, and errors as a person should read them.
+
+Rules of this module. An error is a sentence, a cause if there is one, and one thing to try; a traceback appears only
+with ODRADEK_DEBUG=1. An exception of any package may carry `exit_code` (a number below) and `hint`; what carries
+neither is a failure of code 1.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from odradek_proto.command_line import FAILED, TIMED_OUT, UNREACHABLE, USAGE
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 fine, 1 failed or inconclusive, 2 wrong usage, 3 findings, 4 cluster unreachable, 5 timed out, "
+    "130 interrupted."
+)
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DEBUG_VARIABLE: Final = "ODRADEK_DEBUG"
+
+
+class Explained(NamedTuple):
+    """An error for people."""
+
+    message: str
+    hint: str
+    exit_code: int
+
+
+def explain(error: BaseException) -> Explained:
+    """Say in a sentence what went wrong, what to try, and how the command ends."""
+    if isinstance(error, BaseExceptionGroup):
+        first = explain(error.exceptions[0])
+        more = len(error.exceptions) - 1
+        return first._replace(message=f"{first.message} (and {more} more)") if more else first
+    code = getattr(error, "exit_code", None)
+    if isinstance(code, int):
+        return Explained(str(error), str(getattr(error, "hint", "")), code)
+    if isinstance(error, OSError) and error.filename is not None:
+        return Explained(f"{error.filename}: {error.strerror}", "", FAILED)
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        hint = "standard output goes to a full disk: write it elsewhere"
+        return Explained(f"cannot write: {error.strerror}", hint, FAILED)
+    if type(error).__module__.startswith("odradek"):
+        return _explain_client(error)
+    if isinstance(error, TimeoutError):
+        return Explained(str(error) or "no answer in time", "give it more time with --timeout", TIMED_OUT)
+    return Explained(
+        f"unexpected error: {type(error).__name__}: {error}", f"{DEBUG_VARIABLE}=1 shows where it came from", FAILED
+    )
+
+
+def _explain_client(error: BaseException) -> Explained:
+    """Errors of `odradek` carry message and hint; which of the exit codes follows from their class."""
+    from odradek.shared import errors
+
+    message, hint = str(getattr(error, "message", error)), str(getattr(error, "hint", ""))
+    code = FAILED
+    if isinstance(error, errors.BootstrapError | errors.BrokerUnreachable):
+        code = UNREACHABLE
+        hint = hint or "is the cluster up? `odradek cluster up` starts one; -b names another address"
+    elif isinstance(error, TimeoutError):
+        code = TIMED_OUT
+    elif isinstance(error, errors.ConfigError):
+        code = USAGE
+    return Explained(message, hint, code)
+
+
+def report(error: BaseException) -> int:
+    """Print an error on standard error; returns the exit code."""
+    if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
+        traceback.print_exception(error)
+    explained = explain(error)
+    print(f"odradek: {explained.message}", file=sys.stderr)
+    if explained.hint:
+        print(f"  try: {explained.hint}", file=sys.stderr)
+    return explained.exit_code
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'orders'?`, or nothing when no known name is near."""
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,34 @@
+"""Runs the asynchronous part of a command: one event loop, one deadline, one way to be interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from odradek_proto.command_line import TIMED_OUT, CommandFailed
+from odradek_proto.words import noun
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    """Run to the end, at most `timeout` seconds. Raises `CommandFailed` (5) then, and what the work raises.
+
+    Ctrl-C cancels the work, waits until it has tidied up, and raises `KeyboardInterrupt`.
+    """
+    return asyncio.run(_within(work, timeout))
+
+
+async def _within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            return await work
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise CommandFailed(
+            f"not done after {timeout:g} {noun(timeout or 0, 'second')}",
+            hint="give it more time with --timeout; `odradek cluster health` shows whether the cluster is well",
+            exit_code=TIMED_OUT,
+        ) from error

@@ -1,0 +1,154 @@
+"""`odradek config`: the settings of topics and brokers, with their sources, and changes while they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.setting_units import WITHOUT_UNITS
+
+from odradek.cli.clusters.commands import ask
+from odradek.cli.terminal.failures import did_you_mean
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.parsing import parse_settings
+from odradek.cli.terminal.screen import Screen
+from odradek.cli.topics.min_isr import warnings_for_brokers, warnings_for_topic
+
+if TYPE_CHECKING:
+    from odradek import Admin, ConfigEntry
+    from odradek.administration.admin import ResourceType
+
+app = typer.Typer(
+    help="Show and change the settings of topics and brokers.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+OfTopic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="The settings of this topic.")]
+OfBroker = Annotated[
+    str | None,
+    typer.Option("--broker", metavar="ID|default", help="The settings of this broker; default: set for all brokers."),
+]
+HIDDEN = "(hidden)"
+
+
+@app.command("describe")
+def describe(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these settings.")] = None,
+    topic: OfTopic = None,
+    broker: OfBroker = None,
+    everything: Annotated[bool, typer.Option("--all", help="Settings at their default, too.")] = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show what holds, and where it comes from.
+
+    Sources, the first that says something wins: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG (one broker),
+    DYNAMIC_DEFAULT_BROKER_CONFIG (all brokers), STATIC_BROKER_CONFIG (its file or environment), DEFAULT_CONFIG. The
+    synonyms are what would hold in a value's place; JSON has them, too.
+    """
+    kind, name = _resource(topic, broker)
+    entries = ask(bootstrap, timeout, lambda admin: _entries(admin, kind, name))
+    known = {entry.name for entry in entries}
+    for wanted in names or ():
+        if wanted not in known:
+            raise CommandFailed(f"there is no {kind} setting {wanted!r}{did_you_mean(wanted, known)}", exit_code=USAGE)
+    shown = [entry for entry in entries if (entry.name in names if names else everything or not entry.is_default)]
+    screen = Screen(output, as_json)
+    screen.show_rows(
+        [_row(entry, for_people=screen.for_people) for entry in shown],
+        {"name": "SETTING", "value": "VALUE", "source": "SOURCE", "synonyms": "SYNONYMS"},
+    )
+    if not shown and screen.for_people:
+        screen.say("everything is at its default: --all shows it")
+
+
+@app.command("alter")
+def alter(
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help=f"Set these. {WITHOUT_UNITS}")
+    ] = None,
+    topic: OfTopic = None,
+    broker: OfBroker = None,
+    delete: Annotated[
+        list[str] | None, typer.Option("--delete", metavar="KEY", help="Take a value away. May be repeated.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be.")] = False,
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Change settings while the cluster runs. All of it or, when something cannot be, nothing.
+
+    Of brokers, the defaults of topics can be changed; other settings are read once, at the start.
+    """
+    kind, name = _resource(topic, broker)
+    values, unset = parse_settings(settings or [], "KEY=VALUE"), list(delete or [])
+    if not values and not unset:
+        raise CommandFailed("nothing to change", hint="KEY=VALUE, or --delete KEY", exit_code=USAGE)
+
+    warnings: list[str] = []
+
+    async def work(admin: Admin) -> None:
+        await _check(admin, kind, name)
+        await admin.incremental_alter_configs(kind, name, set=values, unset=unset, validate_only=dry_run)
+        warn = warnings_for_topic(admin, name, values) if kind == "topic" else warnings_for_brokers(admin, values)
+        warnings.extend(await warn)
+
+    ask(bootstrap, timeout, work)
+    screen = Screen(output, as_json, quiet)
+    screen.say_each(warnings)
+    if not screen.for_people:
+        changed = {"resource": kind, "name": name or "default", "set": values, "unset": unset, "dry_run": dry_run}
+        screen.show(changed, str)
+        return
+    changes = [f"{key}={value}" for key, value in values.items()] + [f"{key} taken away" for key in unset]
+    where = f"topic {name}" if kind == "topic" else f"broker {name}" if name else "all brokers"
+    screen.say(f"{where}{' could be changed' if dry_run else ''}: {', '.join(changes)}")
+
+
+def _resource(topic: str | None, broker: str | None) -> tuple[ResourceType, str]:
+    """Which settings are meant. Raises `CommandFailed` (2)."""
+    if (topic is None) == (broker is None):
+        raise CommandFailed(
+            "whose settings?", hint="--topic NAME, or --broker ID, or --broker default", exit_code=USAGE
+        )
+    if topic is not None:
+        return "topic", topic
+    assert broker is not None
+    if broker != "default" and not broker.isdecimal():
+        raise CommandFailed(f"--broker {broker!r}: a broker's id, or default", exit_code=USAGE)
+    return "broker", "" if broker == "default" else broker
+
+
+async def _check(admin: Admin, kind: ResourceType, name: str) -> None:
+    if kind == "topic":
+        known = await admin.list_topics()
+        if name not in known:
+            raise CommandFailed(f"there is no topic {name!r}{did_you_mean(name, known)}")
+
+
+async def _entries(admin: Admin, kind: ResourceType, name: str) -> list[ConfigEntry]:
+    await _check(admin, kind, name)
+    return sorted(await admin.describe_configs(kind, name), key=lambda entry: entry.name)
+
+
+def _row(entry: ConfigEntry, *, for_people: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": entry.name,
+        "value": HIDDEN if entry.sensitive else entry.value,
+        "source": entry.source,
+    }
+    if for_people:
+        others = entry.synonyms[1:]
+        return row | {"synonyms": "; ".join(f"{other.source}:{other.name}={other.value}" for other in others)}
+    synonyms = [{"name": other.name, "value": other.value, "source": other.source} for other in entry.synonyms]
+    return row | {
+        "type": entry.type, "read_only": entry.read_only, "sensitive": entry.sensitive, "synonyms": synonyms,
+    }  # fmt: skip

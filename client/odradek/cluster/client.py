@@ -1,0 +1,85 @@
+"""What producer, consumer and admin have in common: a cluster, a clock, a network, a beginning and an end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from odradek_proto.transport.clock import LoopClock
+from odradek_proto.transport.ports import Clock, Network
+
+from odradek.cluster.cluster import Cluster
+from odradek.shared.config import ClientConfig
+from odradek.shared.errors import BrokerError, ClientClosed, ClientError
+
+R = TypeVar("R")
+
+
+class Client:
+    """Base of the three. It makes the real clock and network when none is given, and closes only what it made."""
+
+    def __init__(self, config: ClientConfig, clock: Clock | None, network: Network | None) -> None:
+        self._base_config = config
+        self._clock = clock or LoopClock()
+        self._given_network = network
+        self._cluster: Cluster | None = None
+        self._closed = False
+
+    async def _open(self, *, allow_auto_create_topics: bool = False) -> Cluster:
+        """Find the cluster. Raises `BootstrapError`; a client that was closed cannot be opened again."""
+        if self._closed:
+            raise ClientClosed("the client was closed", hint="make a new one")
+        if self._cluster is not None:
+            return self._cluster
+        network = self._given_network or _grpc_network()
+        cluster = Cluster(self._base_config, self._clock, network, allow_auto_create_topics=allow_auto_create_topics)
+        try:
+            await cluster.start()
+        except BaseException:
+            await self._release(cluster)
+            raise
+        self._cluster = cluster
+        return cluster
+
+    def _require_running(self) -> Cluster:
+        """The cluster. Raises `ClientClosed` outside of start and close."""
+        if self._closed:
+            raise ClientClosed("the client was closed")
+        if self._cluster is None:
+            raise ClientClosed(
+                "the client was not started", hint=f"use `async with {type(self).__name__}(...)`, or await start()"
+            )
+        return self._cluster
+
+    async def _shut(self) -> None:
+        self._closed = True
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await self._release(cluster)
+
+    async def _release(self, cluster: Cluster) -> None:
+        await cluster.close()
+        if self._given_network is None:
+            await cluster.network.close()
+
+    async def _patiently(self, what: str, timeout_ms: int, attempt: Callable[[], Awaitable[R]]) -> R:
+        """Repeat an attempt while its errors are retriable and there is time; then the last error is raised."""
+        cluster = self._require_running()
+        deadline = cluster.clock.now_ms() + timeout_ms
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except (BrokerError, ClientError) as error:
+                failures += 1
+                pause = cluster.search_pause(failures)
+                if not error.retriable or cluster.clock.now_ms() + pause >= deadline:
+                    raise
+                cluster.request_refresh(f"{what}: {error.message}")
+            await cluster.clock.sleep(pause)
+
+
+def _grpc_network() -> Network:
+    from odradek_proto.transport.grpc_network import GrpcNetwork  # loaded only where it is used
+
+    return GrpcNetwork()

@@ -1,0 +1,294 @@
+"""The connection of a client with its cluster: finding it, keeping to know it, asking single questions.
+
+Rules of this module. Any broker answers for metadata, so the question goes to the next one when the first is silent
+for `HEDGE_MS`: a frozen broker must not cost a second. A refresh that is asked for while one runs, or within the
+pause after it, becomes one more. Nobody is asked twice within a refresh, and
+the same goes for every question that changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import Clock, DeadlineExceeded, Network, NetworkError, PeerUnavailable
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek.cluster.tasks import Failed, start_task
+from odradek.core.backoff import backoff_ms, search_ms
+from odradek.core.cluster_view import ClusterView
+from odradek.shared.config import ClientConfig
+from odradek.shared.errors import (
+    BootstrapError,
+    BrokerUnreachable,
+    ClientClosed,
+    ClientFailed,
+    OdradekError,
+    RequestTimeout,
+    UnknownTopic,
+    broker_error,
+)
+
+logger = logging.getLogger(__name__)
+
+METADATA = "/odradek.v1.Broker/Metadata"
+METADATA_TIMEOUT_MS = 2_000  # for one broker; another is asked long before
+HEDGE_MS = 150
+QUIET_MS = 1_000  # after so long without a refresh the pause between two starts small again
+
+
+class Request(Protocol):
+    def SerializeToString(self) -> bytes: ...
+
+
+class Response(Protocol):
+    def ParseFromString(self, serialized: bytes, /) -> int: ...
+
+
+R = TypeVar("R", bound=Response)
+
+
+class Cluster:
+    """One client's view of the cluster and its way to the brokers. `on_change` is called after each refresh."""
+
+    def __init__(
+        self, config: ClientConfig, clock: Clock, network: Network, *, allow_auto_create_topics: bool = False
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.network = network
+        self.view = ClusterView(config.bootstrap_servers)
+        self.listeners: list[Callable[[], None]] = []
+        self._auto_create = allow_auto_create_topics
+        self._topics: dict[str, None] = {}
+        self._all_topics = False
+        self._wanted = asyncio.Event()
+        self._refreshed = asyncio.Condition()
+        self._refreshes = 0  # how many are over
+        self._failures: dict[str, str] = {}  # the causes of the last refresh, by address
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self.failed: ClientFailed | None = None  # what ended the refreshes, if anything did
+        self.failure_listeners: list[Failed] = []
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find a broker. Raises `BootstrapError` when none answers within bootstrap.timeout.ms."""
+        deadline = self.clock.now_ms() + self.config.bootstrap_timeout_ms
+        failures = 0
+        while not await self._refresh():
+            failures += 1
+            pause = backoff_ms(failures, self.config.retry_backoff_ms, 500, self.clock.rng)
+            if self.clock.now_ms() + pause >= deadline:
+                raise BootstrapError(self._failures, hint=_bootstrap_hint(self._failures))
+            await self.clock.sleep(pause)
+        self._task = start_task(self._keep_fresh(), self._fail)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        await self._notify()
+
+    def _fail(self, error: ClientFailed) -> None:
+        self.failed = error
+        for listener in self.failure_listeners:
+            listener(error)
+        self._task = start_task(self._notify(), self._fail)
+
+    async def _notify(self) -> None:
+        async with self._refreshed:
+            self._refreshed.notify_all()
+
+    # --- metadata --------------------------------------------------------------------------------------------------
+
+    def request_refresh(self, reason: str) -> None:
+        """Have the metadata refreshed soon; returns at once."""
+        logger.debug("metadata refresh: %s", reason)
+        self._wanted.set()
+
+    def search_pause(self, failures: int) -> int:
+        """Milliseconds to wait after the `failures`-th failure in a row to reach whoever is in charge."""
+        config = self.config
+        return search_ms(failures, config.retry_backoff_ms, config.retry_backoff_max_ms, self.clock.rng)
+
+    def follow(self, topics: Iterable[str]) -> None:
+        """Keep these topics in the metadata."""
+        for topic in topics:
+            self._topics[topic] = None
+
+    async def refresh(self) -> None:
+        """Return after a refresh that began after this call."""
+        target = self._refreshes + 2 if self._refreshing else self._refreshes + 1
+        self._wanted.set()
+        async with self._refreshed:
+            await self._refreshed.wait_for(lambda: self._closed or self.failed or self._refreshes >= target)
+        if self._closed:
+            raise ClientClosed("the client was closed")
+        if self.failed is not None:
+            raise self.failed
+
+    async def partitions_of(self, topic: str, timeout_ms: int) -> list[int]:
+        """The partitions of a topic. Raises `UnknownTopic` when it does not appear in time."""
+        self.follow((topic,))
+        deadline = self.clock.now_ms() + timeout_ms
+        while (partitions := self.view.partitions_of(topic)) is None:
+            if self.clock.now_ms() >= deadline:
+                await self._explain_missing(topic, timeout_ms)
+            await self._refresh_within(max(deadline - self.clock.now_ms(), 1))
+            known = self.view.topics.get(topic)
+            if known is not None and known.error is not ErrorCode.NONE and not known.error.retriable:
+                raise broker_error(known.error, where=topic)
+        return partitions
+
+    async def _refresh_within(self, timeout_ms: int) -> None:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.refresh()
+        except TimeoutError:
+            pass
+
+    async def _explain_missing(self, topic: str, timeout_ms: int) -> None:
+        if topic not in self.view.topics and self._failures:
+            raise BootstrapError(self._failures, hint=_bootstrap_hint(self._failures))
+        raise UnknownTopic(f"there is no topic {topic!r} (looked for it for {timeout_ms} ms)", topic=topic)
+
+    _refreshing = False
+
+    async def _keep_fresh(self) -> None:
+        failures, last_ms = 0, self.clock.now_ms()
+        while True:
+            try:
+                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            failures = 0 if self.clock.now_ms() - last_ms > QUIET_MS else failures + 1
+            self._wanted.clear()
+            await self._refresh()
+            last_ms = self.clock.now_ms()
+            for listener in self.listeners:
+                listener()
+            await self.clock.sleep(self.search_pause(failures))
+
+    async def _refresh(self) -> bool:
+        """Ask who leads. Returns whether somebody answered."""
+        self._refreshing = True
+        question = pb.MetadataRequest(topics=list(self._topics), allow_auto_topic_creation=self._auto_create)
+        answered = False
+        try:
+            answer, address = await self._ask_around(METADATA, question, pb.MetadataResponse, METADATA_TIMEOUT_MS)
+            self._failures = {}
+            self.view.update(answer, address)
+            answered = True
+        except BootstrapError as error:
+            self._failures = error.causes
+        finally:
+            self._refreshing = False
+            self._refreshes += 1
+            await self._notify()
+        return answered
+
+    async def _ask_around(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> tuple[R, str]:
+        """Ask brokers, one after the other and a slow one's successor early; the first answer and who gave it."""
+        loop = asyncio.get_running_loop()
+        asked: dict[asyncio.Task[R], str] = {}
+        causes: dict[str, str] = {}
+        addresses = iter(self._addresses())
+        try:
+            while True:
+                address = next(addresses, None)
+                if address is not None:
+                    asked[loop.create_task(self.call_address(address, method, request, kind, timeout_ms))] = address
+                elif not asked:
+                    raise BootstrapError(causes, hint=_bootstrap_hint(causes))
+                patience_ms = timeout_ms if address is None else HEDGE_MS
+                await asyncio.wait(tuple(asked), timeout=patience_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in asked if task.done()]:
+                    address = asked.pop(task)
+                    error = task.exception()
+                    if error is None:
+                        return task.result(), address
+                    if not isinstance(error, OdradekError):
+                        raise error
+                    causes[address] = error.message
+        finally:
+            for task in asked:
+                task.cancel()
+
+    def _addresses(self) -> list[str]:
+        """Whom to ask, in order: the brokers that we know of, shuffled, then the bootstrap addresses.
+
+        A fenced broker may be frozen: it is asked only if it is a bootstrap address, and after all others.
+        """
+        known = self.view.addresses_of(fenced=False)
+        self.clock.rng.shuffle(known)
+        fenced = self.view.addresses_of(fenced=True)
+        return [*dict.fromkeys((*known, *sorted(self.config.bootstrap_servers, key=fenced.__contains__)))]
+
+    # --- single questions ------------------------------------------------------------------------------------------
+
+    async def call_address(
+        self, address: str, method: str, request: Request, kind: Callable[[], R], timeout_ms: int
+    ) -> R:
+        """One call to one address. Raises `BrokerUnreachable` or `RequestTimeout`."""
+        try:
+            answer = await self.network.call(address, method, request.SerializeToString(), timeout_ms)
+        except PeerUnavailable as error:
+            words = "connection refused" if error.refused else f"not reachable: {error}"
+            raise BrokerUnreachable(words, undelivered=error.undelivered) from None
+        except DeadlineExceeded:
+            raise RequestTimeout(
+                f"{address}: no answer to {method.rpartition('/')[2]} within {timeout_ms} ms"
+            ) from None
+        except NetworkError as error:
+            raise BrokerUnreachable(
+                f"the call was refused: {error}", hint="is it an odradek broker's GRPC listener?"
+            ) from None
+        response = kind()
+        response.ParseFromString(answer)
+        return response
+
+    async def call_broker(
+        self, broker_id: int, method: str, request: Request, kind: Callable[[], R], timeout_ms: int
+    ) -> R:
+        """One call to one broker. Raises `BrokerUnreachable` or `RequestTimeout`."""
+        address = self.view.address_of(broker_id)
+        if address is None:
+            raise BrokerUnreachable(f"broker {broker_id} is not part of the cluster at the moment", undelivered=True)
+        return await self.call_address(address, method, request, kind, timeout_ms)
+
+    async def ask_any(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> R:
+        """One question to whichever broker answers first; only for what may be asked twice. Raises `BootstrapError`."""
+        return (await self._ask_around(method, request, kind, timeout_ms))[0]
+
+    async def call_any(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> R:
+        """One call to whichever broker takes it: one that cannot be connected to is passed over.
+
+        Only a broker that certainly did not get the call is passed over; a call that may have taken effect is not made
+        twice. Raises `BootstrapError` when nobody got it, `BrokerUnreachable` and `RequestTimeout` when somebody may
+        have.
+        """
+        causes: dict[str, str] = {}
+        for address in self._addresses():
+            try:
+                return await self.call_address(address, method, request, kind, timeout_ms)
+            except BrokerUnreachable as error:
+                causes[address] = error.message
+                self.request_refresh(f"{address}: {error.message}")
+                if not error.undelivered:
+                    raise
+        raise BootstrapError(causes, hint=_bootstrap_hint(causes))
+
+
+def _bootstrap_hint(causes: dict[str, str]) -> str:
+    if causes and all(cause == "connection refused" for cause in causes.values()):
+        return (
+            "nobody listens there: is the cluster up (`odradek cluster up`), and is the port that of the GRPC listener?"
+        )
+    return "check host names and ports, and that they are those of the GRPC listener"

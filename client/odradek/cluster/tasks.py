@@ -1,0 +1,35 @@
+"""Tasks that run for as long as a client lives. None of them ends in silence.
+
+Rules of this module. Such a task ends by being cancelled. When it ends by an exception, something happened that nobody
+was prepared for; whoever started it is told at once, so that all who wait can be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from odradek.shared.errors import ClientFailed
+
+Failed = Callable[[ClientFailed], None]
+
+
+def failure_of(cause: BaseException) -> ClientFailed:
+    """What to tell those who wait."""
+    error = ClientFailed(f"the client failed: {cause!r}", hint="this is a bug in it; make a new one to go on")
+    error.__cause__ = cause
+    return error
+
+
+def start_task(work: Coroutine[Any, Any, None], failed: Failed) -> asyncio.Task[None]:
+    """Run `work`; `failed` is called with what ended it, unless it returned or was cancelled."""
+
+    def look(task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (cause := task.exception()) is None:
+            return
+        failed(failure_of(cause))
+
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(look)
+    return task

@@ -1,0 +1,291 @@
+"""The running part of a producer: it steps the sender, carries out what that says, and keeps links and timers.
+
+Rules of this module. Effects are carried out in their order and without an await. There is one timer, for the
+earliest thing that can become due; there is one link per broker, made when something is first to be sent to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from odradek_proto.records import RecordToWrite
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import TimerHandle
+from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek.cluster.cluster import Cluster
+from odradek.cluster.tasks import failure_of, start_task
+from odradek.core.batches import Batch, SendQueue
+from odradek.core.cluster_view import NO_LEADER
+from odradek.core.partitioner import StickyChoice
+from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
+from odradek.core.sender import Sender
+from odradek.producing.delivery import AllDelivered, FailedDeliveries
+from odradek.producing.link import ProduceLink
+from odradek.shared.config import ProducerConfig
+from odradek.shared.errors import BootstrapError, BufferFull, OdradekError, RequestTimeout, broker_error
+
+INIT_PRODUCER_ID = "/odradek.v1.Broker/InitProducerId"
+
+
+class Route:
+    """The queues of one topic, by partition, and where records without a key go."""
+
+    __slots__ = ("available", "partitions", "queues", "sticky")
+
+    def __init__(self, queues: dict[int, SendQueue], sticky: StickyChoice) -> None:
+        self.queues = queues
+        self.partitions = sorted(queues)
+        self.sticky = sticky
+        self.available = self.partitions
+
+    def look_again(self) -> None:
+        """Leaders changed: records without a key go where somebody takes them."""
+        led = [partition for partition in self.partitions if self.queues[partition].leader_id != NO_LEADER]
+        self.available = led or self.partitions
+        if self.sticky.current not in self.available:
+            self.sticky.move_on(self.available)
+
+
+class ProduceEngine:
+    """What runs between start and close of a producer."""
+
+    def __init__(self, config: ProducerConfig, cluster: Cluster) -> None:
+        self.sender = Sender(config, cluster.clock.rng)
+        self.failed = FailedDeliveries()
+        self.fatal: OdradekError | None = None
+        self.routes: dict[str, Route] = {}
+        self._config = config
+        self._cluster = cluster
+        self._clock = cluster.clock
+        self._links: dict[int, ProduceLink] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._id_task: asyncio.Task[None] | None = None
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = 0
+        self.room: deque[asyncio.Event] = deque()  # those who wait for room; who comes later waits behind them
+        self._flushing = 0
+        cluster.listeners.append(self._on_metadata)
+        cluster.failure_listeners.append(self._fail)
+        self._see_to_producer_id()
+
+    async def end(self, error: OdradekError) -> None:
+        """Give up what is left, with this error, and stop."""
+        self._stop_taking(error)
+        self.carry_out(self.sender.fail_all(error))
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [*self._tasks, *([self._id_task] if self._id_task else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for turn in self.room:
+            turn.set()
+
+    def _stop_taking(self, error: OdradekError) -> None:
+        self.fatal = self.fatal or error
+        self.routes.clear()
+
+    def _fail(self, error: OdradekError) -> None:
+        """Nothing goes on from here: whoever waits is told now, and who comes later at once."""
+        self._stop_taking(error)
+        self.carry_out(self.sender.fail_all(error))
+
+    # --- records in ------------------------------------------------------------------------------------------------
+
+    async def route(self, topic: str) -> Route:
+        """The way to a topic; asks the cluster when it is not known yet. Raises `UnknownTopic`, `BootstrapError`."""
+        timeout_ms = min(self._config.unknown_topic_timeout_ms, self._config.max_block_ms)
+        partitions = await self._cluster.partitions_of(topic, timeout_ms)
+        if self.fatal is not None:
+            raise self.fatal
+        route = self.routes.get(topic)
+        if route is None or route.partitions != partitions:
+            sticky = StickyChoice(self._config.batch_size, self._clock.rng) if route is None else route.sticky
+            names = {partition: TopicPartition(topic, partition) for partition in partitions}
+            queues = {partition: self.sender.queues.of(name, self._cluster.view) for partition, name in names.items()}
+            route = self.routes[topic] = Route(queues, sticky)
+            route.look_again()
+        return route
+
+    def open(self, queue: SendQueue, record: RecordToWrite, size: int) -> Batch:
+        """Open a batch with a record, and see that it, and the full one before it, get on their way."""
+        now_ms = self._clock.now_ms()
+        batch = self.sender.open(queue, record, size, now_ms)
+        linger_ms = self._config.linger_ms
+        if not linger_ms or batch.closed or len(queue.waiting) > 1:
+            self.wake(queue.leader_id)
+        if linger_ms and not batch.closed:
+            self._arm(now_ms + max(round(linger_ms), 1))
+        elif self._timer is None:
+            self._rearm(now_ms)
+        return batch
+
+    async def wait_for_room(self, size: int) -> None:
+        """Return when `size` bytes fit into buffer.memory. Raises `BufferFull` after max.block.ms."""
+        turn = asyncio.Event()
+        self.room.append(turn)
+        self._hurry()
+        try:
+            async with asyncio.timeout(self._config.max_block_ms / 1000):
+                while self.fatal is None and (self.room[0] is not turn or not self.has_room(size)):
+                    turn.clear()
+                    await turn.wait()
+        except TimeoutError:
+            raise BufferFull(
+                f"no room for {size} bytes within {self._config.max_block_ms} ms: {self.sender.buffered_bytes} of "
+                f"{self._config.buffer_memory} bytes wait for acknowledgement",
+                hint="records come faster than the cluster takes them: slow down, or raise buffer_memory",
+            ) from None
+        finally:
+            self.room.remove(turn)
+            self._hurry()
+            self._offer_room()
+
+    def has_room(self, size: int) -> bool:
+        return self.sender.buffered_bytes + size <= self._config.buffer_memory
+
+    def _offer_room(self) -> None:
+        """The first in the row looks whether there is room for it now; it wakes the next."""
+        if self.room:
+            self.room[0].set()
+
+    async def flush(self, timeout: float | None) -> None:
+        """Return when all that is unfinished now is done. Raises `RequestTimeout`."""
+        waiting = AllDelivered(self.sender.queues.unfinished())
+        self._flushing += 1
+        self._hurry()
+        try:
+            async with asyncio.timeout(timeout):
+                await waiting.wait()
+        except TimeoutError:
+            raise RequestTimeout(f"{waiting.left} batches were not acknowledged within {timeout} s") from None
+        finally:
+            self._flushing -= 1
+            self._hurry()
+
+    def _hurry(self) -> None:
+        self.sender.hurry = self._flushing > 0 or bool(self.room)
+        if self.sender.hurry:
+            self._wake_all()
+
+    # --- effects ---------------------------------------------------------------------------------------------------
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Do what the sender says."""
+        troubled = False
+        for effect in effects:
+            if isinstance(effect, Finished):
+                self._tell(effect.batch)
+            else:
+                troubled = True
+                if isinstance(effect, RefreshMetadata):
+                    self._cluster.request_refresh(effect.reason)
+                elif isinstance(effect, DropStream) and effect.broker_id in self._links:
+                    self._links[effect.broker_id].drop()
+        self._offer_room()
+        self._see_to_producer_id()
+        if troubled:
+            self._rearm(self._clock.now_ms())
+
+    def _tell(self, batch: Batch) -> None:
+        waiters, batch.waiters = batch.waiters, []
+        if batch.error is None:
+            for index, waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(batch.metadata(index))
+            return
+        for _, waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(batch.error)
+        if batch.unclaimed:
+            self.failed.add(batch)
+
+    def wake(self, broker_id: int) -> None:
+        """There may be something to send to a broker; without a leader, somebody has to find one."""
+        link = self._links.get(broker_id)
+        if link is None:
+            if broker_id == NO_LEADER:
+                self._cluster.request_refresh("records wait for a partition without a leader")
+                return
+            link = self._links[broker_id] = ProduceLink(
+                broker_id,
+                self.sender,
+                self._cluster,
+                acks=self._config.acks,
+                carry_out=self.carry_out,
+                failed=self._fail,
+            )
+            self._tasks.append(start_task(link.run(), self._fail))
+        link.wake()
+
+    def _wake_all(self) -> None:
+        for broker_id in self.sender.queues.leaders_in_use():
+            self.wake(broker_id)
+
+    def _on_metadata(self) -> None:
+        self.carry_out(self.sender.on_leaders(self._cluster.view, self._clock.now_ms()))
+        for topic in [*self.routes]:
+            if self._cluster.view.partitions_of(topic) != self.routes[topic].partitions:
+                del self.routes[topic]  # it has grown; the next record finds the way anew
+            else:
+                self.routes[topic].look_again()
+        self._wake_all()
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def _rearm(self, now_ms: int) -> None:
+        deadline_ms = self.sender.next_deadline_ms(now_ms)
+        if deadline_ms is not None:
+            self._arm(deadline_ms)
+
+    def _arm(self, at_ms: int) -> None:
+        if self._timer is not None:
+            if self._timer_at_ms <= at_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        self._timer = self._clock.call_later(max(at_ms - self._clock.now_ms(), 1), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        try:
+            self.carry_out(self.sender.on_time(self._clock.now_ms()))
+            self._wake_all()
+            self._rearm(self._clock.now_ms())
+        except Exception as error:  # nobody else would hear of it
+            self._fail(failure_of(error))
+
+    # --- producer id -----------------------------------------------------------------------------------------------
+
+    def _see_to_producer_id(self) -> None:
+        is_asking = self._id_task is not None and not self._id_task.done()
+        if self.sender.sequences.needs_producer_id and self.fatal is None and not is_asking:
+            self._id_task = start_task(self._obtain_producer_id(), self._fail)
+
+    async def _obtain_producer_id(self) -> None:
+        """Ask until somebody gives one. Only an error that cannot be retried ends the producer."""
+        sequences = self.sender.sequences
+        request = pb.InitProducerIdRequest(producer_id=sequences.producer_id, producer_epoch=sequences.producer_epoch)
+        failures = 0
+        while sequences.needs_producer_id:
+            try:
+                answer = await self._cluster.ask_any(
+                    INIT_PRODUCER_ID, request, pb.InitProducerIdResponse, self._config.request_timeout_ms
+                )
+                if not answer.error_code:
+                    sequences.on_producer_id(answer.producer_id, answer.producer_epoch)
+                    break
+                error: OdradekError = broker_error(answer.error_code, answer.error_message, where="InitProducerId")
+            except BootstrapError as failure:
+                error = failure
+            if not error.retriable:
+                self._fail(error)
+                return
+            sequences.refusal = error
+            failures += 1
+            await self._clock.sleep(self._cluster.search_pause(failures))
+        self._wake_all()
