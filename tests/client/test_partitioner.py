@@ -7,7 +7,6 @@ import random
 from aiokafka.partitioner import murmur2 as their_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek.core.backoff import backoff_ms, search_ms
 from odradek.core.partitioner import StickyChoice, murmur2, partition_for_key
 
 
@@ -31,13 +30,3 @@ def test_records_without_a_key_stay_until_a_batch_is_full() -> None:
     assert [len(set(taken[at : at + 4])) for at in (0, 4, 8)] == [1, 1, 1]
     assert taken[0] != taken[4] != taken[8]
     assert {choice.take(200, [1]) for _ in range(5)} == {1}
-
-
-def test_pauses_grow_to_their_limit() -> None:
-    """One curve doubles; the other keeps each gap below a third of the time that has passed."""
-    rng = random.Random(1)
-    doubling = [backoff_ms(failure, 100, 1_000, rng) for failure in range(1, 9)]
-    assert 80 <= doubling[0] <= 120
-    assert all(800 <= pause <= 1_200 for pause in doubling[4:])
-    searching = [search_ms(failure, 20, 1_000, random.Random(failure)) for failure in range(1, 20)]
-    assert all(pause <= 30 + 0.45 * sum(searching[:at]) for at, pause in enumerate(searching))

@@ -1,24 +1,28 @@
 """The administrator's client: topics, partitions, settings, and what the cluster says of itself.
 
-How it asks and orders, and what it repeats, is in `admin_calls`.
+Rules of this module. Any broker takes a question and passes it to the active controller. What only asks is repeated
+while the cluster has nobody to answer; what changes something is repeated only when it surely did not happen, so
+`NOT_CONTROLLER` and a refused connection are tried again and a lost answer is not.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import topic_id_to_text
+from odradek_proto.topics import TopicPartition, topic_id_to_text
+from odradek_proto.transport.ports import Clock, Network
 from odradek_proto.v1 import admin_pb2, broker_pb2
 
-from odradek.administration.calls import ADMIN, BROKER, raise_first
 from odradek.administration.descriptions import (
     ClusterDescription,
     ConfigEntry,
     CreatedTopic,
     NewTopic,
+    PartitionReassignment,
     QuorumDescription,
     ReplicaDescription,
     ReplicasDescription,
@@ -32,19 +36,69 @@ from odradek.administration.from_wire import (
     describe_topic,
     topic_request,
 )
-from odradek.administration.partitions import ElectionType, PartitionAdmin
-from odradek.shared.errors import ClientError, broker_error, raise_for
+from odradek.cluster.client import Client
+from odradek.cluster.cluster import METADATA, Request, Response
+from odradek.shared.config import AdminConfig, AdminSettings, BootstrapServers, build, from_dotted
+from odradek.shared.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    ClientError,
+    OdradekError,
+    RequestTimeout,
+    broker_error,
+    raise_for,
+)
 
-__all__ = ["Admin", "ElectionType", "ResourceType"]
-
+ADMIN = "/odradek.v1.Admin/"
+BROKER = "/odradek.v1.Broker/"
 DESCRIBE_TIMEOUT_MS = 2_000  # of one broker that describes its replicas: a frozen one is reported, not waited for
+ANSWER_MS = 500  # of the time that a leader has for DeleteRecords, what is left to it to answer
 
+ElectionType = Literal["preferred", "unclean"]
 ResourceType = Literal["topic", "broker"]
+R = TypeVar("R", bound=Response)
 
 
-class Admin(PartitionAdmin):
+class Admin(Client):
     """Use it with `async with`. Methods raise a `BrokerError` that says what the cluster refused, `BootstrapError`
     when nobody can be reached, `RequestTimeout`. Timeouts are seconds."""
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers,
+        *,
+        clock: Clock | None = None,
+        network: Network | None = None,
+        **settings: Unpack[AdminSettings],
+    ) -> None:
+        config = build(AdminConfig, bootstrap_servers, settings)
+        super().__init__(config, clock, network)
+        self._config = config
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], *, clock: Clock | None = None, network: Network | None = None
+    ) -> Self:
+        """The same from Kafka's dotted names."""
+        bootstrap_servers, settings = from_dotted(AdminConfig, config)
+        return cls(bootstrap_servers, clock=clock, network=network, **settings)
+
+    async def start(self) -> None:
+        """Find the cluster. Raises `BootstrapError`."""
+        await self._open()
+
+    async def close(self) -> None:
+        """End."""
+        await self._shut()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     # --- topics ----------------------------------------------------------------------------------------------------
 
@@ -55,7 +109,7 @@ class Admin(PartitionAdmin):
         request = admin_pb2.CreateTopicsRequest(timeout_ms=self._timeout_ms(timeout), validate_only=validate_only)
         request.topics.extend([topic_request(topic) for topic in topics])
         answer = await self._change("CreateTopics", request, admin_pb2.CreateTopicsResponse, timeout)
-        raise_first([(made.name, made.error_code, made.error_message) for made in answer.topics])
+        _raise_first([(made.name, made.error_code, made.error_message) for made in answer.topics])
         return [
             CreatedTopic(
                 made.name,
@@ -70,7 +124,7 @@ class Admin(PartitionAdmin):
         """Delete topics. Raises the first topic's error; those without one were deleted."""
         request = admin_pb2.DeleteTopicsRequest(topics=list(topics), timeout_ms=self._timeout_ms(timeout))
         answer = await self._change("DeleteTopics", request, admin_pb2.DeleteTopicsResponse, timeout)
-        raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
+        _raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
 
     async def create_partitions(self, topic: str, count: int, *, timeout: float | None = None) -> None:
         """Let a topic have `count` partitions in all. Keys may go to other partitions from then on."""
@@ -89,9 +143,114 @@ class Admin(PartitionAdmin):
         if names == []:
             return []
         answer = await self._metadata(broker_pb2.MetadataRequest(topics=names or [], all_topics=names is None))
-        raise_first([(topic.topic, topic.error_code, topic.error_message) for topic in answer.topics])
+        _raise_first([(topic.topic, topic.error_code, topic.error_message) for topic in answer.topics])
         found = [describe_topic(topic) for topic in answer.topics]
         return found if names is not None else sorted(found, key=lambda topic: topic.name)
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+
+    async def elect_leaders(
+        self, election_type: ElectionType = "preferred", partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Elect leaders, of all partitions when none is named; says of each what refused it, or None."""
+        request = admin_pb2.ElectLeadersRequest(election_type=election_type)
+        for topic, partition in partitions or ():
+            request.partitions.add(topic=topic, partition=partition)
+        answer = await self._change("ElectLeaders", request, admin_pb2.ElectLeadersResponse, None)
+        raise_for(answer.error_code)
+        return {
+            TopicPartition(result.topic, result.partition): broker_error(
+                result.error_code, result.error_message, where=f"{result.topic}-{result.partition}"
+            )
+            if result.error_code
+            else None
+            for result in answer.partitions
+        }
+
+    async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Raise log start offsets: what lies below is gone (-1: all below the high watermark).
+
+        Returns the smallest log start offsets of the live replicas, once all of them have moved. The leader of each
+        partition is asked. Raises the first partition's error.
+        """
+        cluster = self._require_running()
+        timeout_ms = self._config.request_timeout_ms
+        low_watermarks: dict[TopicPartition, int] = {}
+        for (topic, number), offset in offsets.items():
+            partition = TopicPartition(topic, number)
+            await cluster.partitions_of(topic, self._config.default_api_timeout_ms)
+            waits_ms = max(timeout_ms - ANSWER_MS, timeout_ms // 2)  # of the leader for its followers: it must answer
+            request = broker_pb2.DeleteRecordsRequest(timeout_ms=waits_ms)
+            request.partitions.add(topic=topic, partition=number, offset=offset)
+
+            async def ask(
+                partition: TopicPartition = partition, request: broker_pb2.DeleteRecordsRequest = request
+            ) -> int:
+                leader = cluster.view.leader_of(partition).leader_id
+                answer = await cluster.call_broker(
+                    leader, BROKER + "DeleteRecords", request, broker_pb2.DeleteRecordsResponse, timeout_ms
+                )
+                raise_for(answer.partitions[0].error_code, where=str(partition))
+                return answer.partitions[0].low_watermark
+
+            # Deleting twice up to the same offset is deleting once, so this may be repeated.
+            low_watermarks[partition] = await self._patiently(
+                f"delete records of {partition}", self._config.default_api_timeout_ms, ask
+            )
+        return low_watermarks
+
+    async def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Give partitions other replicas, preferred leader first (KIP-455); None goes back to those of before.
+
+        It only begins here: `list_partition_reassignments` says what is on its way. Says of each partition what
+        refused it, or None: INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION, and
+        INVALID_REPLICATION_FACTOR without `allow_replication_factor_change` (KIP-860).
+        """
+        for partition, replicas in reassignments.items():
+            if replicas is not None and not replicas:
+                raise ValueError(f"{partition}: a partition has at least one replica; None cancels a reassignment")
+        request = admin_pb2.AlterPartitionReassignmentsRequest(
+            timeout_ms=self._timeout_ms(timeout), keep_replication_factor=not allow_replication_factor_change
+        )
+        for (topic, number), replicas in reassignments.items():
+            request.partitions.add(topic=topic, partition=number, replicas=replicas or ())
+        kind = admin_pb2.AlterPartitionReassignmentsResponse
+        answer = await self._change("AlterPartitionReassignments", request, kind, timeout)
+        raise_for(answer.error_code, answer.error_message)
+        return {
+            TopicPartition(result.topic, result.partition): broker_error(
+                result.error_code, result.error_message, where=f"{result.topic}-{result.partition}"
+            )
+            if result.error_code
+            else None
+            for result in answer.partitions
+        }
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The reassignments that are on their way, of all partitions when none is named."""
+        named = None if partitions is None else list(partitions)
+        if named == []:
+            return {}
+        request = admin_pb2.ListPartitionReassignmentsRequest()
+        for topic, number in named or ():
+            request.partitions.add(topic=topic, partition=number)
+        kind = admin_pb2.ListPartitionReassignmentsResponse
+        answer = await self._ask("ListPartitionReassignments", request, kind)
+        raise_for(answer.error_code, answer.error_message)
+        return {
+            TopicPartition(found.topic, found.partition): PartitionReassignment(
+                tuple(found.replicas), tuple(found.adding_replicas), tuple(found.removing_replicas)
+            )
+            for found in answer.partitions
+        }
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
@@ -218,3 +377,75 @@ class Admin(PartitionAdmin):
                 replicas += outcome
         replicas.sort(key=lambda replica: (replica.topic, replica.partition, replica.broker_id))
         return ReplicasDescription(replicas, unreachable)
+
+    # --- how it asks and orders ---------------------------------------------------------------------------------------
+
+    def _timeout_ms(self, timeout: float | None) -> int:
+        return self._config.request_timeout_ms if timeout is None else max(round(timeout * 1000), 1)
+
+    async def _metadata(self, request: broker_pb2.MetadataRequest) -> broker_pb2.MetadataResponse:
+        cluster = self._require_running()
+
+        async def ask() -> broker_pb2.MetadataResponse:
+            return await cluster.ask_any(
+                METADATA, request, broker_pb2.MetadataResponse, self._config.request_timeout_ms
+            )
+
+        return await self._patiently("metadata", self._config.default_api_timeout_ms, ask)
+
+    async def _ask(self, name: str, request: Request, kind: Callable[[], R]) -> R:
+        """A question that changes nothing: repeated while there is hope."""
+        cluster = self._require_running()
+
+        async def ask() -> R:
+            answer = await cluster.ask_any(ADMIN + name, request, kind, self._config.request_timeout_ms)
+            _raise_if_nobody_is_in_charge(answer)
+            return answer
+
+        return await self._patiently(name, self._config.default_api_timeout_ms, ask)
+
+    async def _change(self, name: str, request: Request, kind: Callable[[], R], timeout: float | None) -> R:
+        """An order: repeated only when it surely was not carried out. A lost answer is `RequestTimeout`.
+
+        A lost connection is `BrokerUnreachable`.
+        """
+        cluster = self._require_running()
+        timeout_ms = self._timeout_ms(timeout)
+
+        async def ask() -> R:
+            try:
+                answer = await cluster.call_any(ADMIN + name, request, kind, timeout_ms)
+            except (BrokerUnreachable, RequestTimeout) as error:
+                error.hint = error.hint or "whether the order was carried out is unknown: look before you repeat it"
+                raise _Unknown(error) from None
+            _raise_if_nobody_is_in_charge(answer)
+            return answer
+
+        try:
+            return await self._patiently(name, max(timeout_ms, self._config.default_api_timeout_ms), ask)
+        except _Unknown as unknown:
+            raise unknown.error from None
+
+
+class _Unknown(OdradekError):
+    """Carries an error past those who would try again."""
+
+    def __init__(self, error: OdradekError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _raise_if_nobody_is_in_charge(answer: object) -> None:
+    """NOT_CONTROLLER says that nothing was done, wherever it stands in the answer."""
+    items: Sequence[object] = [answer, *getattr(answer, "topics", ())]
+    if any(getattr(item, "error_code", 0) == ErrorCode.NOT_CONTROLLER for item in items):
+        raise broker_error(ErrorCode.NOT_CONTROLLER, "no active controller")
+
+
+def _raise_first(results: Sequence[tuple[str, int, str]]) -> None:
+    """Raise the first error of several results; the others become notes."""
+    errors = [broker_error(code, message, where=name) for name, code, message in results if code]
+    if errors:
+        for other in errors[1:]:
+            errors[0].add_note(str(other))
+        raise errors[0]

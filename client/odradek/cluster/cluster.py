@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.backoff import SEARCHING, backoff_ms
 from odradek_proto.transport.ports import Clock, DeadlineExceeded, Network, NetworkError, PeerUnavailable
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.tasks import Failed, start_task
-from odradek.core.backoff import backoff_ms, search_ms
 from odradek.core.cluster_view import ClusterView
 from odradek.shared.config import ClientConfig
 from odradek.shared.errors import (
@@ -115,7 +115,7 @@ class Cluster:
     def search_pause(self, failures: int) -> int:
         """Milliseconds to wait after the `failures`-th failure in a row to reach whoever is in charge."""
         config = self.config
-        return search_ms(failures, config.retry_backoff_ms, config.retry_backoff_max_ms, self.clock.rng)
+        return backoff_ms(failures, config.retry_backoff_ms, config.retry_backoff_max_ms, self.clock.rng, SEARCHING)
 
     def follow(self, topics: Iterable[str]) -> None:
         """Keep these topics in the metadata."""

@@ -1,28 +1,36 @@
 """The consumer: partitions in, records out. What runs behind it is in `odradek.consuming.engine`, what is decided in
-`odradek.core.fetch_state`; what is read is in `odradek.consuming.assignment`.
+`odradek.core.fetch_state`.
 
 Rules of this module. A position is the offset of the next record that the application gets: it moves when a record is
-handed out, not when it is fetched. Groups are not there yet, so nothing is committed: who comes back seeks.
+handed out, not when it is fetched; only the engine knows it, and that is there between start and close. A subscription
+becomes an assignment when records are asked for, and again when its topics have grown. Groups are not there yet, so
+nothing is committed: who comes back seeks.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, Unpack
 
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Clock, Network
+from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek.consuming.assignment import ConsumerAssignment
+from odradek.cluster.client import Client
 from odradek.consuming.engine import FetchEngine
-from odradek.consuming.offsets import Ends
+from odradek.consuming.positions import list_offsets
 from odradek.consuming.records import as_records
-from odradek.core.fetch_state import State
+from odradek.core.fetch_state import EARLIEST, LATEST, FetchState, State
 from odradek.shared.config import BootstrapServers, ConsumerConfig, ConsumerSettings, build, from_dotted
-from odradek.shared.errors import OdradekError, RequestTimeout
-from odradek.shared.results import ConsumerRecord, K, V
+from odradek.shared.errors import ClientClosed, ConfigError, NotAssigned, OdradekError, RequestTimeout
+from odradek.shared.results import ConsumerRecord, K, OffsetAndTimestamp, V, Watermarks
+
+DESCRIBE_REPLICAS = "/odradek.v1.Broker/DescribeReplicas"
+UNKNOWN_TOPIC_TIMEOUT_MS = 5_000  # Unlike Kafka, which waits without a limit for a topic that does not exist
+
+Ends = dict[TopicPartition, int]
 
 
 class Goal(Ends):
@@ -33,7 +41,7 @@ class Goal(Ends):
         self.epochs = epochs
 
 
-class Consumer(ConsumerAssignment, Generic[K, V]):
+class Consumer(Client, Generic[K, V]):
     """Reads records. Use it with `async with`, from one task at a time.
 
         async with Consumer("localhost:50051", "orders", auto_offset_reset="earliest") as consumer:
@@ -54,7 +62,13 @@ class Consumer(ConsumerAssignment, Generic[K, V]):
         network: Network | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
-        super().__init__(build(ConsumerConfig, bootstrap_servers, settings), clock, network, topics)
+        config = build(ConsumerConfig, bootstrap_servers, settings)
+        super().__init__(config, clock, network)
+        self._config = config
+        self._engine: FetchEngine | None = None
+        self._topics: list[str] = list(topics)
+        self._assigned: list[TopicPartition] = []
+        self._resolved: dict[str, list[int]] | None = None  # what was assigned for the subscription
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
 
@@ -105,6 +119,115 @@ class Consumer(ConsumerAssignment, Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    # --- what is read, and from where on ------------------------------------------------------------------------------
+
+    def subscribe(self, topics: str | Iterable[str]) -> None:
+        """Read all partitions of these topics, also those that are added later. Replaces what was read before."""
+        self._topics = [topics] if isinstance(topics, str) else list(topics)
+        self._resolved = None
+        if not self._topics:
+            self.unsubscribe()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions; those that were read before keep their positions."""
+        self._topics, self._resolved = [], None
+        self._set_assignment([TopicPartition(*partition) for partition in partitions])
+
+    def unsubscribe(self) -> None:
+        """Read nothing."""
+        self.assign(())
+
+    def subscription(self) -> list[str]:
+        """The topics given to `subscribe`."""
+        return [*self._topics]
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read; of a subscription, once the first records were asked for."""
+        return [*self._assigned]
+
+    def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
+        """Go on at an offset. With the leader epoch of the record before it, a truncation in between is noticed.
+
+        Raises `NotAssigned`.
+        """
+        if offset < 0:
+            raise ConfigError(f"seek: offset {offset} is negative", hint="seek_to_beginning() and seek_to_end() exist")
+        self._state(partition).seek(offset, leader_epoch)
+        self._touched()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the log start offset; without arguments, in all assigned partitions. Raises `NotAssigned`."""
+        self._seek_to(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on at the high watermark; without arguments, in all assigned partitions. Raises `NotAssigned`."""
+        self._seek_to(partitions, LATEST)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out and fetch nothing of these partitions until `resume`. Raises `NotAssigned`."""
+        for partition in partitions:
+            self._state(partition).paused = True
+        self._touched()
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo `pause`. Raises `NotAssigned`."""
+        for partition in partitions:
+            self._state(partition).paused = False
+        self._touched()
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        return [state.name for state in self._ready_engine().states() if state.paused]
+
+    @property
+    def held_up_by(self) -> dict[TopicPartition, OdradekError]:
+        """The partitions of which no record can come at the moment, and why; the others are read meanwhile.
+
+        One that nobody leads, for example, or whose leader cannot be reached. Most of it passes within a second.
+        """
+        return {} if self._engine is None else self._engine.held_up_by()
+
+    async def _prepare(self) -> None:
+        """Turn the subscription into partitions, again when topics have grown. Raises `UnknownTopic`."""
+        if not self._topics:
+            return
+        cluster = self._require_running()
+        view = cluster.view
+        if self._resolved is not None:
+            now = {topic: view.partitions_of(topic) or self._resolved[topic] for topic in self._topics}
+            if now == self._resolved:
+                return
+        found = {topic: await cluster.partitions_of(topic, UNKNOWN_TOPIC_TIMEOUT_MS) for topic in self._topics}
+        self._resolved = found
+        self._set_assignment([TopicPartition(topic, number) for topic, numbers in found.items() for number in numbers])
+
+    def _set_assignment(self, partitions: list[TopicPartition]) -> None:
+        self._assigned = partitions
+        if self._engine is not None:
+            self._engine.assign(partitions)
+
+    def _ready_engine(self) -> FetchEngine:
+        if self._engine is None:
+            self._require_running()
+            raise ClientClosed("the consumer was closed")
+        return self._engine
+
+    def _state(self, partition: TopicPartition) -> FetchState:
+        state = self._ready_engine().state(TopicPartition(*partition))
+        if state is None:
+            raise NotAssigned(
+                f"{TopicPartition(*partition)} is not assigned", hint="call assign() or subscribe() first"
+            )
+        return state
+
+    def _seek_to(self, partitions: tuple[TopicPartition, ...], timestamp: int) -> None:
+        for partition in partitions or self._assigned:
+            self._state(partition).seek_to(timestamp)
+        self._touched()
+
+    def _touched(self) -> None:
+        self._ready_engine().look_again()
 
     # --- records ---------------------------------------------------------------------------------------------------
 
@@ -209,7 +332,7 @@ class Consumer(ConsumerAssignment, Generic[K, V]):
         found = self._ready_engine().take(limit, ends)
         return None if found is None else as_records(*found, self._key_deserializer, self._value_deserializer)
 
-    # --- positions and ends ----------------------------------------------------------------------------------------
+    # --- positions and offsets ----------------------------------------------------------------------------------------
 
     async def position(self, partition: TopicPartition) -> int:
         """The offset of the next record that will be handed out. Waits until it is known. Raises `RequestTimeout`."""
@@ -228,6 +351,86 @@ class Consumer(ConsumerAssignment, Generic[K, V]):
         known = self._state(partition).high_watermark
         end = known if known >= position else (await self.end_offsets([partition]))[partition]
         return max(end - position, 0)
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic. Raises `UnknownTopic`."""
+        return await self._require_running().partitions_of(topic, UNKNOWN_TOPIC_TIMEOUT_MS)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Ends:
+        """Log start offsets."""
+        found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST))
+        return {partition: answer.offset for partition, answer in found.items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> Ends:
+        """High watermarks, or last stable offsets with isolation_level=read_committed."""
+        found = await self._list_offsets(dict.fromkeys(partitions, LATEST))
+        return {partition: answer.offset for partition, answer in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time (milliseconds since 1970); None where there is none."""
+        if any(timestamp < 0 for timestamp in timestamps.values()):
+            raise ConfigError("offsets_for_times: a timestamp is negative")
+        found = await self._list_offsets(timestamps)
+        return {partition: answer if answer.offset >= 0 else None for partition, answer in found.items()}
+
+    async def offsets_or_errors(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | OdradekError]:
+        """Each leader asked once, within two seconds: an answer for every partition, or why there is none now.
+
+        A time is milliseconds since 1970, `LATEST` (-1) or `EARLIEST` (-2). Offset -1: no record is so late.
+        """
+        asked = {TopicPartition(*partition): timestamp for partition, timestamp in timestamps.items()}
+        cluster = self._require_running()
+        committed = self._config.isolation_level == "read_committed"
+        found = await list_offsets(cluster, asked, committed=committed)
+        for error in found.values():
+            if isinstance(error, OdradekError):
+                cluster.request_refresh(f"offsets: {error.message}")
+        return found
+
+    async def watermarks(self, partition: TopicPartition) -> Watermarks:
+        """Log start offset, high watermark and log end offset, as the leader knows them."""
+        partition = TopicPartition(*partition)
+        cluster = self._require_running()
+        await cluster.partitions_of(partition.topic, UNKNOWN_TOPIC_TIMEOUT_MS)
+
+        async def ask() -> Watermarks:
+            leader = cluster.view.leader_of(partition).leader_id
+            request = pb.DescribeReplicasRequest(topics=[partition.topic])
+            answer = await cluster.call_broker(
+                leader, DESCRIBE_REPLICAS, request, pb.DescribeReplicasResponse, self._config.request_timeout_ms
+            )
+            for replica in answer.replicas:
+                if replica.partition == partition.partition and replica.topic == partition.topic:
+                    return Watermarks(replica.log_start_offset, replica.high_watermark, replica.log_end_offset)
+            raise NotAssigned(f"broker {leader} has no replica of {partition}")
+
+        return await self._patiently(f"watermarks of {partition}", self._config.default_api_timeout_ms, ask)
+
+    async def _list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        cluster = self._require_running()
+        committed = self._config.isolation_level == "read_committed"
+        left = {TopicPartition(*partition): timestamp for partition, timestamp in timestamps.items()}
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        for topic in dict.fromkeys(partition.topic for partition in left):
+            await cluster.partitions_of(topic, UNKNOWN_TOPIC_TIMEOUT_MS)
+
+        async def ask() -> dict[TopicPartition, OffsetAndTimestamp]:
+            failure: OdradekError | None = None
+            for partition, outcome in (await list_offsets(cluster, left, committed=committed)).items():
+                if isinstance(outcome, OffsetAndTimestamp):
+                    found[partition] = outcome
+                    del left[partition]
+                else:
+                    failure = outcome
+            if failure is not None:
+                raise failure
+            return found
+
+        return await self._patiently("offsets", self._config.default_api_timeout_ms, ask)
 
     async def _ends(self) -> Goal:
         await self._prepare()

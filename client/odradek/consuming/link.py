@@ -14,8 +14,9 @@ from google.protobuf.message import DecodeError
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
+from odradek_proto.transport.deadline import Deadline
 from odradek_proto.transport.frames import FrameError, pack_frame, split_frame
-from odradek_proto.transport.ports import NetworkError, PeerUnavailable, Stream, StreamClosed, TimerHandle
+from odradek_proto.transport.ports import NetworkError, PeerUnavailable, Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
@@ -61,7 +62,7 @@ class FetchLink:
         self._named: dict[TopicPartition, None] = {}
         self._failures = 0
         self._asked_at_ms: int | None = None  # since when the broker has had nothing to say
-        self._silence: TimerHandle | None = None
+        self._silence = Deadline(cluster.clock, self._on_silence)
 
     def wake(self) -> None:
         """There may be something to ask for."""
@@ -103,9 +104,7 @@ class FetchLink:
         finally:
             self._stream = None
             self._asked_at_ms = None
-            if self._silence is not None:
-                self._silence.cancel()
-                self._silence = None
+            self._silence.cancel()
             stream.close()
             reader.cancel()
 
@@ -142,8 +141,7 @@ class FetchLink:
             return None
         if wanted and self._asked_at_ms is None:
             self._asked_at_ms = now_ms
-            if self._silence is None:
-                self._silence = self._cluster.clock.call_later(SILENCE_MS, self._on_silence)
+            self._silence.arm(now_ms + SILENCE_MS)
         return self._message(to_name, forgotten)
 
     def _message(self, to_name: list[FetchState], forgotten: list[TopicPartition]) -> bytes:
@@ -206,15 +204,13 @@ class FetchLink:
 
     def _on_silence(self) -> None:
         """For how long has the broker been silent? One timer for the stream: one per message would cost more."""
-        self._silence = None
         if self._asked_at_ms is None:
             return
         now_ms = self._cluster.clock.now_ms()
-        left_ms = self._asked_at_ms + SILENCE_MS - now_ms
-        if left_ms <= 0:
+        if now_ms - self._asked_at_ms >= SILENCE_MS:
             if not self._named:
                 self._asked_at_ms = None
                 return
-            self._asked_at_ms, left_ms = now_ms, SILENCE_MS
+            self._asked_at_ms = now_ms
             self._cluster.request_refresh(f"broker {self.broker_id} has had nothing to say for {SILENCE_MS} ms")
-        self._silence = self._cluster.clock.call_later(left_ms, self._on_silence)
+        self._silence.arm(self._asked_at_ms + SILENCE_MS)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import TimerHandle
+from odradek_proto.transport.deadline import Deadline
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
@@ -86,7 +86,7 @@ class PositionKeeper:
         self._committed = committed
         self._changed = changed
         self._event = asyncio.Event()
-        self._timer: TimerHandle | None = None
+        self._deadline = Deadline(cluster.clock, self._event.set)
 
     def wake(self) -> None:
         """A partition may need something."""
@@ -110,14 +110,11 @@ class PositionKeeper:
 
     def _wait_for_retries(self) -> bool:
         """Have ourselves woken for the next retry. Returns whether there is something to do right now."""
-        now_ms = self._cluster.clock.now_ms()
         due = [s.retry_at_ms for s in self._states() if s.state in (State.NEEDS_OFFSET, State.VALIDATING)]
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if due and min(due) > now_ms:
-            self._timer = self._cluster.clock.call_later(min(due) - now_ms, self._event.set)
-        return bool(due) and min(due) <= now_ms
+        if not due or min(due) <= self._cluster.clock.now_ms():
+            return bool(due)
+        self._deadline.arm(min(due))
+        return False
 
     async def _find_offsets(self, states: dict[TopicPartition, FetchState]) -> None:
         asked = {name: state.reset_to for name, state in states.items() if state.reset_to is not None}

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import RecordToWrite
+from odradek_proto.transport.backoff import SEARCHING, backoff_ms
 from odradek_proto.v1 import broker_pb2 as pb
 
-from odradek.core.backoff import search_ms
 from odradek.core.batches import NO_SEQUENCE, Batch, SendQueue
 from odradek.core.cluster_view import ClusterView
 from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
@@ -298,8 +298,8 @@ class Sender:
             return  # several batches of one refusal are one failure
         queue.failures += 1
         config = self._config
-        queue.retry_at_ms = now_ms + search_ms(
-            queue.failures, config.retry_backoff_ms, config.retry_backoff_max_ms, self._rng
+        queue.retry_at_ms = now_ms + backoff_ms(
+            queue.failures, config.retry_backoff_ms, config.retry_backoff_max_ms, self._rng, SEARCHING
         )
 
     def _put_back(self, batch: Batch) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from odradek_proto.records import RecordToWrite
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.ports import TimerHandle
+from odradek_proto.transport.deadline import Deadline
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
@@ -41,7 +41,7 @@ class Route:
         self.sticky = sticky
         self.available = self.partitions
 
-    def look_again(self) -> None:
+    def refresh_leaders(self) -> None:
         """Leaders changed: records without a key go where somebody takes them."""
         led = [partition for partition in self.partitions if self.queues[partition].leader_id != NO_LEADER]
         self.available = led or self.partitions
@@ -63,9 +63,10 @@ class ProduceEngine:
         self._links: dict[int, ProduceLink] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._id_task: asyncio.Task[None] | None = None
-        self._timer: TimerHandle | None = None
-        self._timer_at_ms = 0
-        self.room: deque[asyncio.Event] = deque()  # those who wait for room; who comes later waits behind them
+        self._deadline = Deadline(cluster.clock, self._on_time)
+        self.buffer_waiters: deque[asyncio.Event] = (
+            deque()
+        )  # those who wait for room; who comes later waits behind them
         self._flushing = 0
         cluster.listeners.append(self._on_metadata)
         cluster.failure_listeners.append(self._fail)
@@ -75,14 +76,13 @@ class ProduceEngine:
         """Give up what is left, with this error, and stop."""
         self._stop_taking(error)
         self.carry_out(self.sender.fail_all(error))
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadline.cancel()
         tasks = [*self._tasks, *([self._id_task] if self._id_task else [])]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for turn in self.room:
+        for turn in self.buffer_waiters:
             turn.set()
 
     def _stop_taking(self, error: OdradekError) -> None:
@@ -108,7 +108,7 @@ class ProduceEngine:
             names = {partition: TopicPartition(topic, partition) for partition in partitions}
             queues = {partition: self.sender.queues.of(name, self._cluster.view) for partition, name in names.items()}
             route = self.routes[topic] = Route(queues, sticky)
-            route.look_again()
+            route.refresh_leaders()
         return route
 
     def open(self, queue: SendQueue, record: RecordToWrite, size: int) -> Batch:
@@ -119,19 +119,19 @@ class ProduceEngine:
         if not linger_ms or batch.closed or len(queue.waiting) > 1:
             self.wake(queue.leader_id)
         if linger_ms and not batch.closed:
-            self._arm(now_ms + max(round(linger_ms), 1))
-        elif self._timer is None:
+            self._deadline.arm(now_ms + max(round(linger_ms), 1))
+        elif not self._deadline.is_armed:
             self._rearm(now_ms)
         return batch
 
     async def wait_for_room(self, size: int) -> None:
         """Return when `size` bytes fit into buffer.memory. Raises `BufferFull` after max.block.ms."""
         turn = asyncio.Event()
-        self.room.append(turn)
+        self.buffer_waiters.append(turn)
         self._hurry()
         try:
             async with asyncio.timeout(self._config.max_block_ms / 1000):
-                while self.fatal is None and (self.room[0] is not turn or not self.has_room(size)):
+                while self.fatal is None and (self.buffer_waiters[0] is not turn or not self.has_room(size)):
                     turn.clear()
                     await turn.wait()
         except TimeoutError:
@@ -141,7 +141,7 @@ class ProduceEngine:
                 hint="records come faster than the cluster takes them: slow down, or raise buffer_memory",
             ) from None
         finally:
-            self.room.remove(turn)
+            self.buffer_waiters.remove(turn)
             self._hurry()
             self._offer_room()
 
@@ -150,8 +150,8 @@ class ProduceEngine:
 
     def _offer_room(self) -> None:
         """The first in the row looks whether there is room for it now; it wakes the next."""
-        if self.room:
-            self.room[0].set()
+        if self.buffer_waiters:
+            self.buffer_waiters[0].set()
 
     async def flush(self, timeout: float | None) -> None:
         """Return when all that is unfinished now is done. Raises `RequestTimeout`."""
@@ -168,7 +168,7 @@ class ProduceEngine:
             self._hurry()
 
     def _hurry(self) -> None:
-        self.sender.hurry = self._flushing > 0 or bool(self.room)
+        self.sender.hurry = self._flushing > 0 or bool(self.buffer_waiters)
         if self.sender.hurry:
             self._wake_all()
 
@@ -232,26 +232,15 @@ class ProduceEngine:
             if self._cluster.view.partitions_of(topic) != self.routes[topic].partitions:
                 del self.routes[topic]  # it has grown; the next record finds the way anew
             else:
-                self.routes[topic].look_again()
+                self.routes[topic].refresh_leaders()
         self._wake_all()
 
     # --- time ------------------------------------------------------------------------------------------------------
 
     def _rearm(self, now_ms: int) -> None:
-        deadline_ms = self.sender.next_deadline_ms(now_ms)
-        if deadline_ms is not None:
-            self._arm(deadline_ms)
+        self._deadline.arm(self.sender.next_deadline_ms(now_ms))
 
-    def _arm(self, at_ms: int) -> None:
-        if self._timer is not None:
-            if self._timer_at_ms <= at_ms:
-                return
-            self._timer.cancel()
-        self._timer_at_ms = at_ms
-        self._timer = self._clock.call_later(max(at_ms - self._clock.now_ms(), 1), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _on_time(self) -> None:
         try:
             self.carry_out(self.sender.on_time(self._clock.now_ms()))
             self._wake_all()

@@ -221,7 +221,7 @@ class Producer(Client, Generic[K, V]):
         Every record passes here: the routes of an engine that has ended, or has not begun, are empty.
         """
         engine = self._engine
-        if engine is None or engine.room or (route := engine.routes.get(topic)) is None:
+        if engine is None or engine.buffer_waiters or (route := engine.routes.get(topic)) is None:
             return None
         if self._value_serializer is None and isinstance(value, bytes):
             value_bytes: bytes | None = value
@@ -304,7 +304,7 @@ class Producer(Client, Generic[K, V]):
                 hint="send smaller records, or raise max_request_size here and max.message.bytes of the topic",
             )
         route = await engine.route(topic)
-        if engine.room or not engine.has_room(size):
+        if engine.buffer_waiters or not engine.has_room(size):
             await engine.wait_for_room(size)
         engine = self._ready_engine()
         batch = self._put(engine, route, partition, timestamp, key_bytes, value_bytes, record_headers, size)

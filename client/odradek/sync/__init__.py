@@ -1,11 +1,11 @@
 """The same three clients without asyncio: `from odradek.sync import Producer, Consumer, Admin`.
 
-Methods have the names and the arguments of the asynchronous ones; a test compares them.
+Methods have the names, the arguments and the types of the asynchronous ones, from which they are derived.
 """
 
-from odradek.sync.admin import Admin
-from odradek.sync.background import BackgroundLoop, background_loop
-from odradek.sync.consumer import Consumer
+from odradek_proto.transport.background import BackgroundLoop, background_loop
+
+from odradek.sync.clients import Admin, Consumer
 from odradek.sync.producer import Delivery, Producer
 
 __all__ = ["Admin", "BackgroundLoop", "Consumer", "Delivery", "Producer", "background_loop"]

@@ -6,18 +6,17 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Self, Unpack
 
+from odradek_proto.transport.background import BackgroundLoop
 from odradek_proto.transport.ports import Clock, Network
 
-import odradek.producing.delivery
-import odradek.producing.producer
-from odradek.producing.producer import NO_HEADERS
-from odradek.producing.producer import K as KeyIn
-from odradek.producing.producer import V as ValueIn
+from odradek.producing.delivery import Delivery as AsyncDelivery
+from odradek.producing.producer import NO_HEADERS, K, V
+from odradek.producing.producer import Producer as AsyncProducer
 from odradek.shared.config import BootstrapServers, ProducerSettings
 from odradek.shared.errors import OdradekError, RequestTimeout
 from odradek.shared.results import RecordMetadata
 from odradek.shared.serialization import HeaderInput
-from odradek.sync.background import BackgroundLoop, Facade, background_loop
+from odradek.sync.bridge import Facade, blocking
 
 
 class Delivery:
@@ -25,7 +24,7 @@ class Delivery:
 
     __slots__ = ("_delivery", "_loop")
 
-    def __init__(self, delivery: odradek.producing.delivery.Delivery, loop: BackgroundLoop) -> None:
+    def __init__(self, delivery: AsyncDelivery, loop: BackgroundLoop) -> None:
         self._delivery = delivery
         self._loop = loop
 
@@ -58,23 +57,20 @@ class Delivery:
         return self._loop.run(wait())
 
 
-class Producer(Facade, Generic[KeyIn, ValueIn]):
+class Producer(Facade, Generic[K, V]):
     """`odradek.Producer` for code without asyncio."""
-
-    _client: odradek.producing.producer.Producer[KeyIn, ValueIn]
 
     def __init__(
         self,
         bootstrap_servers: BootstrapServers,
         *,
-        key_serializer: Callable[[KeyIn], bytes | None] | None = None,
-        value_serializer: Callable[[ValueIn], bytes | None] | None = None,
+        key_serializer: Callable[[K], bytes | None] | None = None,
+        value_serializer: Callable[[V], bytes | None] | None = None,
         clock: Clock | None = None,
         network: Network | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
-        self._loop = background_loop()
-        self._client = odradek.producing.producer.Producer(
+        made = AsyncProducer(
             bootstrap_servers,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
@@ -82,73 +78,50 @@ class Producer(Facade, Generic[KeyIn, ValueIn]):
             network=network,
             **settings,
         )
+        super().__init__(made)
 
     @classmethod
     def from_config(
         cls,
         config: Mapping[str, Any],
         *,
-        key_serializer: Callable[[KeyIn], bytes | None] | None = None,
-        value_serializer: Callable[[ValueIn], bytes | None] | None = None,
+        key_serializer: Callable[[K], bytes | None] | None = None,
+        value_serializer: Callable[[V], bytes | None] | None = None,
         clock: Clock | None = None,
         network: Network | None = None,
     ) -> Self:
         """The same from Kafka's dotted names."""
-        made = cls.__new__(cls)
-        made._loop = background_loop()
-        made._client = odradek.producing.producer.Producer.from_config(
-            config,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            clock=clock,
-            network=network,
+        made = AsyncProducer.from_config(
+            config, key_serializer=key_serializer, value_serializer=value_serializer, clock=clock, network=network
         )
-        return made
+        return cls._around(made)
 
-    def close(self, timeout: float | None = None) -> None:
-        """Flush and end. Raises an `ExceptionGroup` of the failed deliveries that nobody asked about."""
-        self._loop.run(self._client.close(timeout))
+    close = blocking(AsyncProducer[K, V].close)
+    send = blocking(AsyncProducer[K, V].send)
+    flush = blocking(AsyncProducer[K, V].flush)
+    partitions_for = blocking(AsyncProducer[K, V].partitions_for)
 
-    def send(
-        self,
-        topic: str,
-        value: ValueIn,
-        *,
-        key: KeyIn | None = None,
-        partition: int | None = None,
-        headers: HeaderInput = NO_HEADERS,
-        timestamp: int | None = None,
-    ) -> RecordMetadata:
-        """Write a record and wait until it is acknowledged. Raises as `odradek.Producer.send` does."""
-        return self._loop.run(
-            self._client.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
-        )
+    @property
+    def held_up_by(self) -> OdradekError | None:
+        """The last error of a partition that has acknowledged nothing since; None while all goes well."""
+        held_up: OdradekError | None = self._loop.call(lambda: self._client.held_up_by)
+        return held_up
 
     def enqueue(
         self,
         topic: str,
-        value: ValueIn,
+        value: V,
         *,
-        key: KeyIn | None = None,
+        key: K | None = None,
         partition: int | None = None,
         headers: HeaderInput = NO_HEADERS,
         timestamp: int | None = None,
     ) -> Delivery:
         """Take a record for sending; waits only for room."""
-        delivery = self._loop.run(
-            self._client.enqueue(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
-        )
-        return Delivery(delivery, self._loop)
+        taken = self._client.enqueue(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+        return Delivery(self._loop.run(taken), self._loop)
 
-    def enqueue_many(self, topic: str, values: Iterable[ValueIn], *, partition: int | None = None) -> list[Delivery]:
+    def enqueue_many(self, topic: str, values: Iterable[V], *, partition: int | None = None) -> list[Delivery]:
         """`enqueue` for many values without keys, in one step to the background loop and back."""
         made = self._loop.run(self._client.enqueue_many(topic, list(values), partition=partition))
         return [Delivery(delivery, self._loop) for delivery in made]
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Return when all that was taken before is acknowledged or has failed. Raises `RequestTimeout`."""
-        self._loop.run(self._client.flush(timeout))
-
-    def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic. Raises `UnknownTopic`."""
-        return self._loop.run(self._client.partitions_for(topic))

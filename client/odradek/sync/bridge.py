@@ -1,0 +1,97 @@
+"""How a synchronous client is made of an asynchronous one: each method runs on the background loop, and is waited for.
+
+Rules of this module. A synchronous class names each method of its twin once, by the form that it has there; parameters,
+types and docstrings are the twin's own, for people (`help`), for `inspect` and for type checkers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import update_wrapper
+from types import MethodType, TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from odradek_proto.transport.background import BackgroundLoop, background_loop
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Derived(Generic[P, R]):
+    """A method of a `Facade` that stands for a method of the asynchronous client."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        update_wrapper(self, method)
+
+    @overload
+    def __get__(self, facade: None, kind: type[Any]) -> Self: ...
+
+    @overload
+    def __get__(self, facade: object, kind: type[Any]) -> Callable[P, R]: ...
+
+    def __get__(self, facade: object | None, kind: type[Any]) -> Any:
+        return self if facade is None else MethodType(self, facade)
+
+    def __call__(self, facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class blocking(_Derived[P, R]):
+    """Of a coroutine method: returns when it has returned."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> None:
+        super().__init__(method)
+
+    def __call__(self, facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
+        return facade._loop.run(self._method(facade._client, *args, **kwargs))
+
+
+class calling(_Derived[P, R]):
+    """Of an ordinary method, which may only be called on the loop."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
+        super().__init__(method)
+
+    def __call__(self, facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
+        return facade._loop.call(lambda: self._method(facade._client, *args, **kwargs))
+
+
+class iterating(_Derived[P, Iterator[R]], Generic[P, R]):
+    """Of a method that gives an asynchronous iterator."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], AsyncIterator[R]]) -> None:
+        super().__init__(method)
+
+    def __call__(self, facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
+        return facade._loop.iterate(self._method(facade._client, *args, **kwargs))
+
+
+class Facade:
+    """A client that lives on the background loop."""
+
+    _client: Any
+
+    def __init__(self, client: Any) -> None:
+        self._loop: BackgroundLoop = background_loop()
+        self._client = client
+
+    @classmethod
+    def _around(cls, client: Any) -> Self:
+        """Another instance, of a client that is there already."""
+        made = cls.__new__(cls)
+        Facade.__init__(made, client)
+        return made
+
+    def start(self) -> None:
+        """Find the cluster. Raises `BootstrapError`."""
+        self._loop.run(self._client.start())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.run(self._client.__aexit__(kind, error, trace))

@@ -1,0 +1,138 @@
+"""The administrator's client and the consumer without asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Literal, Self, Unpack
+
+from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Clock, Network
+
+from odradek.administration.admin import Admin as AsyncAdmin
+from odradek.consuming.consumer import Consumer as AsyncConsumer
+from odradek.shared.config import AdminSettings, BootstrapServers, ConsumerSettings
+from odradek.shared.errors import OdradekError
+from odradek.shared.results import ConsumerRecord, K, V
+from odradek.sync.bridge import Facade, blocking, calling, iterating
+
+
+class Admin(Facade):
+    """`odradek.Admin` for code without asyncio."""
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers,
+        *,
+        clock: Clock | None = None,
+        network: Network | None = None,
+        **settings: Unpack[AdminSettings],
+    ) -> None:
+        super().__init__(AsyncAdmin(bootstrap_servers, clock=clock, network=network, **settings))
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], *, clock: Clock | None = None, network: Network | None = None
+    ) -> Self:
+        """The same from Kafka's dotted names."""
+        return cls._around(AsyncAdmin.from_config(config, clock=clock, network=network))
+
+    close = blocking(AsyncAdmin.close)
+    create_topics = blocking(AsyncAdmin.create_topics)
+    delete_topics = blocking(AsyncAdmin.delete_topics)
+    create_partitions = blocking(AsyncAdmin.create_partitions)
+    list_topics = blocking(AsyncAdmin.list_topics)
+    describe_topics = blocking(AsyncAdmin.describe_topics)
+    describe_configs = blocking(AsyncAdmin.describe_configs)
+    incremental_alter_configs = blocking(AsyncAdmin.incremental_alter_configs)
+    alter_configs = blocking(AsyncAdmin.alter_configs)
+    elect_leaders = blocking(AsyncAdmin.elect_leaders)
+    alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
+    list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)
+    delete_records = blocking(AsyncAdmin.delete_records)
+    describe_cluster = blocking(AsyncAdmin.describe_cluster)
+    describe_quorum = blocking(AsyncAdmin.describe_quorum)
+    describe_replicas = blocking(AsyncAdmin.describe_replicas)
+
+
+class Consumer(Facade, Generic[K, V]):
+    """`odradek.Consumer` for code without asyncio. An iteration moves positions by lists that are taken at once."""
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers,
+        *topics: str,
+        key_deserializer: Callable[[bytes | None], K] | None = None,
+        value_deserializer: Callable[[bytes | None], V] | None = None,
+        clock: Clock | None = None,
+        network: Network | None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None:
+        made = AsyncConsumer(
+            bootstrap_servers,
+            *topics,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            clock=clock,
+            network=network,
+            **settings,
+        )
+        super().__init__(made)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Mapping[str, Any],
+        *topics: str,
+        key_deserializer: Callable[[bytes | None], K] | None = None,
+        value_deserializer: Callable[[bytes | None], V] | None = None,
+        clock: Clock | None = None,
+        network: Network | None = None,
+    ) -> Self:
+        """The same from Kafka's dotted names."""
+        made = AsyncConsumer.from_config(
+            config,
+            *topics,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            clock=clock,
+            network=network,
+        )
+        return cls._around(made)
+
+    close = blocking(AsyncConsumer[K, V].close)
+    subscribe = calling(AsyncConsumer[K, V].subscribe)
+    assign = calling(AsyncConsumer[K, V].assign)
+    unsubscribe = calling(AsyncConsumer[K, V].unsubscribe)
+    subscription = calling(AsyncConsumer[K, V].subscription)
+    assignment = calling(AsyncConsumer[K, V].assignment)
+    seek = calling(AsyncConsumer[K, V].seek)
+    seek_to_beginning = calling(AsyncConsumer[K, V].seek_to_beginning)
+    seek_to_end = calling(AsyncConsumer[K, V].seek_to_end)
+    pause = calling(AsyncConsumer[K, V].pause)
+    resume = calling(AsyncConsumer[K, V].resume)
+    paused = calling(AsyncConsumer[K, V].paused)
+    poll = blocking(AsyncConsumer[K, V].poll)
+    batches = iterating(AsyncConsumer[K, V].batches)
+    position = blocking(AsyncConsumer[K, V].position)
+    lag = blocking(AsyncConsumer[K, V].lag)
+    partitions_for = blocking(AsyncConsumer[K, V].partitions_for)
+    beginning_offsets = blocking(AsyncConsumer[K, V].beginning_offsets)
+    end_offsets = blocking(AsyncConsumer[K, V].end_offsets)
+    offsets_for_times = blocking(AsyncConsumer[K, V].offsets_for_times)
+    offsets_or_errors = blocking(AsyncConsumer[K, V].offsets_or_errors)
+    watermarks = blocking(AsyncConsumer[K, V].watermarks)
+
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
+        """All records from the position on, without end."""
+        return self.records()
+
+    def records(self, *, until: Literal["end"] | None = None) -> Iterator[ConsumerRecord[K, V]]:
+        """Records one by one; with `until="end"` up to where the partitions end now."""
+        for batch in self.batches(until=until):
+            yield from batch
+
+    @property
+    def held_up_by(self) -> dict[TopicPartition, OdradekError]:
+        """The partitions of which no record can come at the moment, and why."""
+        held_up: dict[TopicPartition, OdradekError] = self._loop.call(lambda: self._client.held_up_by)
+        return held_up
