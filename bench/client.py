@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import odradek.sync
 from odradek import Admin, BrokerError, Consumer, NewTopic, Producer, TopicPartition
 from odradek_broker.local.cluster import LocalCluster
 
@@ -103,6 +104,26 @@ async def run(bootstrap: str, records: int, size: int, batch_size: int, partitio
     print(f"one record in flight, acks=all: p50 {quantiles[49]:.2f} ms, p99 {quantiles[98]:.2f} ms")
 
 
+def run_without_asyncio(bootstrap: str, records: int, size: int, batch_size: int) -> None:
+    """The same of `odradek.sync`: what the asynchronous producer takes, and the way to the background loop."""
+    value = b"v" * size
+    per_batch = max(batch_size // (size + 10), 1)
+    with odradek.sync.Producer(bootstrap, batch_size=batch_size) as producer:
+
+        async def enqueue() -> None:
+            for _ in range(records):
+                producer.enqueue(TOPIC, value)
+            producer.flush()
+
+        async def enqueue_many() -> None:
+            producer.enqueue_many(TOPIC, [value] * records)
+            producer.flush()
+
+        producer.send(TOPIC, value)
+        asyncio.run(measured("sync enqueue", records, per_batch, enqueue))
+        asyncio.run(measured("sync enqueue_many", records, per_batch, enqueue_many))
+
+
 def map_partitions(partitions: int) -> list[TopicPartition]:
     return [TopicPartition(TOPIC, number) for number in range(partitions)]
 
@@ -118,12 +139,14 @@ def main() -> None:
     shape = (options.records, options.size, options.batch_size, options.partitions)
     if options.bootstrap:
         asyncio.run(run(options.bootstrap, *shape))
+        run_without_asyncio(options.bootstrap, *shape[:3])
         return
     with tempfile.TemporaryDirectory() as directory:
         cluster = LocalCluster.create(Path(directory) / "cluster", brokers=3, temporary=True)
         try:
             cluster.start_all()
             asyncio.run(run(cluster.bootstrap, *shape))
+            run_without_asyncio(cluster.bootstrap, *shape[:3])
         finally:
             cluster.stop_all()
 

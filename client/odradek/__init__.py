@@ -135,6 +135,10 @@ if not TYPE_CHECKING:  # type checkers shall see the names above, and complain a
         elif name in __all__:
             value = import_module(f"odradek.{name}")
         else:
+            from odradek.shared.kafka import CLASSES
+
+            if name in CLASSES:
+                raise ImportError(f"odradek has no {name}; its name here is {CLASSES[name]}", name="odradek")
             raise AttributeError(f"module 'odradek' has no attribute {name!r}")
         globals()[name] = value
         return value

@@ -82,7 +82,7 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], words: str) -> None:
         (ProducerConfig, "auto.offset.reset", "'auto.offset.reset' is a setting of consumers"),
         (AdminConfig, "acks", "'acks' is a setting of producers"),
         (AdminConfig, "allow_auto_create_topics", "is a setting of producers and consumers"),
-        (ProducerConfig, "sasl_mechanism", "docs/client.md lists all settings"),
+        (ProducerConfig, "frobnicate", "docs/client.md lists all settings"),
     ],
 )
 def test_an_unknown_setting_always_has_a_hint(kind: Any, name: str, hint: str) -> None:
@@ -93,6 +93,56 @@ def test_an_unknown_setting_always_has_a_hint(kind: Any, name: str, hint: str) -
     with pytest.raises(ConfigError) as caught:
         from_dotted(kind, {"bootstrap.servers": "localhost:1", f"x{dotted(name)}": 1})
     assert caught.value.hint
+
+
+KAFKAS = {
+    "bootstrap.servers": "localhost:1",
+    "security.protocol": "PLAINTEXT",
+    "enable.auto.commit": "true",
+    "session.timeout.ms": "10000",
+    "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+    "transactional.id": "",
+}
+
+
+@pytest.mark.parametrize(("kind", "hints"), KINDS)
+def test_a_configuration_that_was_written_for_kafka_loads(
+    kind: Any, hints: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What odradek has no use for is left out with a warning, and nothing like it is suggested."""
+    servers, settings = from_dotted(kind, KAFKAS)
+    assert (servers, settings) == ("localhost:1", {})
+    assert [record.args[1] for record in caplog.records if isinstance(record.args, tuple)] == [
+        "enable.auto.commit",
+        "session.timeout.ms",
+        "key.serializer",
+    ]
+    assert build(kind, "localhost:1", {"security_protocol": "PLAINTEXT"}).bootstrap_servers == ("localhost:1",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("security.protocol", "SASL_SSL", "neither encrypted nor authenticated"),
+        ("transactional.id", "t", "transactions are not there yet"),
+        ("partitioner.class", "Mine", "a partition of your own choice"),
+        ("group.instance.id", "i", "groups are not there yet"),
+        ("value.serializer", str, "value_serializer=..."),
+    ],
+)
+def test_what_cannot_be_left_out_is_refused(name: str, value: Any, words: str) -> None:
+    """Encryption, transactions, another partitioner: whoever asks for them must not believe to have them."""
+    with pytest.raises((UnsupportedFeature, ConfigError)) as caught:
+        from_dotted(ProducerConfig, {"bootstrap.servers": "localhost:1", name: value})
+    assert words in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_a_mapping_belongs_into_from_config() -> None:
+    """As confluent-kafka's clients take it."""
+    servers: Any = {"bootstrap.servers": "localhost:1"}
+    with pytest.raises(ConfigError, match=r"from_config\(\) takes one"):
+        odradek.Producer(servers)
 
 
 @pytest.mark.parametrize("servers", ["", "localhost", "localhost:http", ":9092", []])

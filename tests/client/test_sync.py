@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any, assert_type
@@ -10,7 +13,16 @@ from typing import Any, assert_type
 import odradek
 import odradek.sync
 import pytest
-from odradek import BrokerError, ConsumerRecord, RecordMetadata, TopicPartition, UnknownTopic
+from odradek import (
+    BrokerError,
+    ClientClosed,
+    ConsumerRecord,
+    RecordMetadata,
+    RecordTooLarge,
+    SerializationError,
+    TopicPartition,
+    UnknownTopic,
+)
 from odradek.shared.results import make_record
 from odradek.sync import background_loop
 from odradek_proto.errors import ErrorCode
@@ -124,6 +136,87 @@ def test_threads_share_a_producer(served: Any) -> None:
         for thread in threads:
             thread.join()
     assert sorted(log.values()) == sorted(f"{name}{number}".encode() for name in "abcd" for number in range(25))
+
+
+FORGETFUL = """
+import sys
+from odradek.sync import Producer
+
+def write(count):
+    producer = Producer(sys.argv[1])
+    producer.start()
+    for number in range(count):
+        producer.enqueue("orders", str(number))
+    return producer
+
+kept = write({kept})
+write({dropped})
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "dropped", "end", "code"), [(50, 0, "", 0), (0, 50, "", 0), (25, 25, "sys.exit(7)", 7)]
+)
+def test_a_process_that_ends_without_close_sends_what_it_took(
+    served: Any, kept: int, dropped: int, end: str, code: int
+) -> None:
+    """Whether the producer is still there at the end or was dropped before, and however the process ends."""
+    [log] = served.topic("orders")
+    program = FORGETFUL.format(kept=kept, dropped=dropped, end=end)
+    ended = subprocess.run(
+        [sys.executable, "-W", "always", "-c", program, addresses(served)], capture_output=True, text=True, timeout=120
+    )
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert len(log.values()) == kept + dropped
+    assert "ResourceWarning: unclosed Producer" in ended.stderr
+
+
+def test_what_cannot_be_sent_at_the_end_of_a_process_is_told(served: Any) -> None:
+    """On standard error, with the error and the number of records."""
+    [log] = served.topic("orders")
+    served.brokers[1].errors.append((log.name, ErrorCode.INVALID_RECORD))
+    program = FORGETFUL.format(kept=3, dropped=0, end="")
+    ended = subprocess.run(
+        [sys.executable, "-c", program, addresses(served)], capture_output=True, text=True, timeout=120
+    )
+    assert "at the end of the process, " in ended.stderr
+    assert "INVALID_RECORD" in ended.stderr
+
+
+def test_records_keep_their_order_however_they_are_sent(served: Any) -> None:
+    """What is enqueued goes before what is sent after it, and a full buffer changes nothing in that."""
+    [log] = served.topic("orders")
+    with odradek.sync.Producer(addresses(served), buffer_memory=2_000, batch_size=200) as producer:
+        for number in range(0, 1_000, 2):
+            producer.enqueue("orders", str(number))
+            if number % 100 == 0:
+                producer.send("orders", str(number + 1))
+            else:
+                producer.enqueue("orders", str(number + 1))
+    assert log.values() == [str(number).encode() for number in range(1_000)]
+
+
+def as_json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def test_errors_of_a_record_are_raised_where_it_is_enqueued(served: Any) -> None:
+    """As with the asynchronous producer; those of its way to the leader are the delivery's."""
+    served.topic("orders")
+    with odradek.sync.Producer(addresses(served), value_serializer=as_json, max_request_size=100) as producer:
+        producer.send("orders", 1)
+        with pytest.raises(SerializationError):
+            producer.enqueue("orders", object())
+        with pytest.raises(RecordTooLarge):
+            producer.enqueue("orders", "x" * 200)
+        with pytest.raises(UnknownTopic):
+            producer.enqueue("orders", 1, partition=9)
+        delivery = producer.enqueue("orders", 2)
+        assert delivery.exception(60) is None
+        assert delivery.done()
+    with pytest.raises(ClientClosed):
+        producer.enqueue("orders", 3)
 
 
 def test_the_background_loop_refuses_itself() -> None:

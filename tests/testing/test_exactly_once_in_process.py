@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from odradek import Admin, Consumer, Producer, TopicPartition
-from odradek.produce_link import PRODUCE_STREAM
+from odradek.producing.link import PRODUCE_STREAM
 from odradek_broker.testing import AsyncCluster, Cluster
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import Stream

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import warnings
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.ports import Clock, Network
@@ -11,19 +13,44 @@ from odradek_proto.transport.ports import Clock, Network
 from odradek.cluster.cluster import Cluster
 from odradek.shared.config import ClientConfig
 from odradek.shared.errors import BrokerError, ClientClosed, ClientError
+from odradek.shared.kafka import missing
 
 R = TypeVar("R")
 
 
 class Client:
-    """Base of the three. It makes the real clock and network when none is given, and closes only what it made."""
+    """Base of the three. It makes the real clock and network when none is given, and closes only what it made.
+
+    One that is dropped without `close` says so: a `ResourceWarning`, and, when records are lost by it, a call of the
+    loop's exception handler, which logs.
+    """
+
+    _cluster: Cluster | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, config: ClientConfig, clock: Clock | None, network: Network | None) -> None:
         self._base_config = config
         self._clock = clock or LoopClock()
         self._given_network = network
-        self._cluster: Cluster | None = None
         self._closed = False
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:  # `warnings` may be gone by then
+        if self._cluster is None or self._loop is None:
+            return
+        what, lost = f"unclosed {type(self).__name__} {self._base_config.client_id!r}", self._held()
+        message = f"{what}: {lost}" if lost else what
+        warn(message, ResourceWarning, source=self)
+        if lost:
+            self._loop.call_exception_handler({"message": message, "client": self})
+
+    def _held(self) -> str:
+        """What is lost when the client is dropped now; empty when nothing is."""
+        return ""
+
+    if not TYPE_CHECKING:  # type checkers shall complain about unknown names themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing(type(self).__name__, name)
 
     async def _open(self, *, allow_auto_create_topics: bool = False) -> Cluster:
         """Find the cluster. Raises `BootstrapError`; a client that was closed cannot be opened again."""
@@ -38,7 +65,7 @@ class Client:
         except BaseException:
             await self._release(cluster)
             raise
-        self._cluster = cluster
+        self._cluster, self._loop = cluster, asyncio.get_running_loop()
         return cluster
 
     def _require_running(self) -> Cluster:

@@ -14,17 +14,22 @@ from collections.abc import Mapping, Sequence
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import CorruptBatch, decode_records, iter_batches, read_header, verify_crc
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.deadline import Deadline
 from odradek_proto.transport.ports import NetworkError
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
+from odradek.cluster.outages import log_outages
 from odradek.cluster.tasks import start_task
 from odradek.consuming.link import FetchLink
 from odradek.consuming.positions import PositionKeeper
 from odradek.core.cluster_view import NO_LEADER
 from odradek.core.fetch_state import Chunk, FetchState, Row, State
+from odradek.core.outages import Outages
 from odradek.shared.config import ConsumerConfig
 from odradek.shared.errors import BrokerUnreachable, ClientFailed, CorruptRecords, OdradekError, broker_error
+
+WATCH_MS = 1_000  # how often it is looked what holds partitions up, while something may
 
 
 class FetchEngine:
@@ -38,6 +43,8 @@ class FetchEngine:
         self._turns: deque[FetchState] = deque()  # whose records are handed out next
         self._links: dict[int, FetchLink] = {}
         self._news = asyncio.Event()
+        self._outages = Outages("nothing is read")
+        self._watch = Deadline(cluster.clock, self._log_outages)
         self._keeper = PositionKeeper(
             cluster,
             lambda: [*self._states.values()],
@@ -52,6 +59,7 @@ class FetchEngine:
     async def end(self) -> None:
         for task in self._tasks:
             task.cancel()
+        self._watch.cancel()
         await asyncio.wait(self._tasks)
         self._news.set()
 
@@ -103,6 +111,15 @@ class FetchEngine:
         if leaderless:
             self._cluster.request_refresh("a partition that is read has no leader")
         self._news.set()
+        self._watch.arm(self._clock.now_ms() + WATCH_MS)
+
+    def _log_outages(self) -> None:
+        """What the application was told by an error is none."""
+        now_ms = self._clock.now_ms()
+        held_up = {name: error.message for name, error in self.held_up_by().items() if not self._states[name].error}
+        log_outages(self._outages.look(held_up, now_ms))
+        if self._outages:
+            self._watch.arm(now_ms + WATCH_MS)
 
     def _link(self, broker_id: int) -> FetchLink:
         link = self._links.get(broker_id)
@@ -171,6 +188,7 @@ class FetchEngine:
         trouble = BrokerUnreachable(f"broker {broker_id}: {error}")
         for state in self._states.values():
             state.on_broken(broker_id, trouble)
+        self._watch.arm(self._clock.now_ms() + WATCH_MS)
         self._cluster.request_refresh(f"broker {broker_id}: {error}")
 
     # --- records out -----------------------------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from odradek_proto.errors import ErrorCode
+from odradek_proto.words import noun
+
 from odradek.core.batches import Batch
 from odradek.core.sequences import Sequences
 from odradek.shared.errors import BrokerError, DeliveryTimeout, RecordTooLarge, SerializationError, broker_error
-from odradek_proto.errors import ErrorCode
-from odradek_proto.words import noun
 
 
 def too_old(batch: Batch, timeout_ms: int, sequences: Sequences) -> DeliveryTimeout:

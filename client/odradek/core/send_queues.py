@@ -12,6 +12,7 @@ from odradek_proto.topics import TopicPartition
 
 from odradek.core.batches import Batch, SendQueue
 from odradek.core.cluster_view import ClusterView
+from odradek.shared.errors import OdradekError
 
 
 class SendQueues:
@@ -86,6 +87,33 @@ class SendQueues:
                     due = min(due, batch.created_ms + timeout_ms)
         return due
 
+    def held_up(self, now_ms: int, stall_ms: int, refusal: OdradekError | None) -> dict[TopicPartition, str]:
+        """The partitions with records that are not acknowledged because something is wrong, and what it is.
+
+        `refusal` is why there is no producer id, if there is none; a broker that owes an answer for `stall_ms` counts.
+        """
+        found: dict[TopicPartition, str] = {}
+        for queue in self:
+            owing = [batch for batch in queue.wire.values() if not batch.done]
+            error = queue.last_error or refusal
+            if not owing and not queue.waiting:
+                continue
+            if error is not None:
+                found[queue.name] = error.message
+            elif queue.leader_id < 0:
+                found[queue.name] = "the partition has no leader"
+            elif owing and now_ms - owing[0].sent_ms >= stall_ms:
+                found[queue.name] = f"broker {owing[0].broker_id} does not answer"
+        return found
+
+    def unsettled(self) -> set[TopicPartition]:
+        """The partitions whose last attempt failed."""
+        return {queue.name for queue in self if queue.last_error is not None}
+
     def unfinished(self) -> list[Batch]:
         """All batches that are not done."""
         return [batch for queue in self for batch in (*queue.wire.values(), *queue.waiting) if not batch.done]
+
+    def unacknowledged(self) -> int:
+        """How many records are in them."""
+        return sum(len(batch.records) for batch in self.unfinished())

@@ -16,18 +16,21 @@ from odradek_proto.transport.deadline import Deadline
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek.cluster.cluster import Cluster
+from odradek.cluster.outages import log_outages
 from odradek.cluster.tasks import failure_of, start_task
 from odradek.core.batches import Batch, SendQueue
 from odradek.core.cluster_view import NO_LEADER
+from odradek.core.outages import Outages
 from odradek.core.partitioner import StickyChoice
 from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
-from odradek.core.sender import Sender
+from odradek.core.sender import STALL_MS, Sender
 from odradek.producing.delivery import AllDelivered, FailedDeliveries
 from odradek.producing.link import ProduceLink
 from odradek.shared.config import ProducerConfig
 from odradek.shared.errors import BootstrapError, BufferFull, OdradekError, RequestTimeout, broker_error
 
 INIT_PRODUCER_ID = "/odradek.v1.Broker/InitProducerId"
+SOON_MS = 10  # after an answer it is looked whether an outage is over, once for all answers that come together
 
 
 class Route:
@@ -68,6 +71,7 @@ class ProduceEngine:
             deque()
         )  # those who wait for room; who comes later waits behind them
         self._flushing = 0
+        self._outages = Outages("nothing is acknowledged")
         cluster.listeners.append(self._on_metadata)
         cluster.failure_listeners.append(self._fail)
         self._see_to_producer_id()
@@ -180,6 +184,8 @@ class ProduceEngine:
         for effect in effects:
             if isinstance(effect, Finished):
                 self._tell(effect.batch)
+                if self._outages:
+                    self._deadline.arm(self._clock.now_ms() + SOON_MS)
             else:
                 troubled = True
                 if isinstance(effect, RefreshMetadata):
@@ -242,11 +248,19 @@ class ProduceEngine:
 
     def _on_time(self) -> None:
         try:
-            self.carry_out(self.sender.on_time(self._clock.now_ms()))
+            now_ms = self._clock.now_ms()
+            self.carry_out(self.sender.on_time(now_ms))
             self._wake_all()
-            self._rearm(self._clock.now_ms())
+            self._log_outages(now_ms)
+            self._rearm(now_ms)
         except Exception as error:  # nobody else would hear of it
             self._fail(failure_of(error))
+
+    def _log_outages(self, now_ms: int) -> None:
+        queues, sequences = self.sender.queues, self.sender.sequences
+        held_up = queues.held_up(now_ms, STALL_MS, sequences.refusal if sequences.needs_producer_id else None)
+        if held_up or self._outages:
+            log_outages(self._outages.look(held_up, now_ms, queues.unsettled()))
 
     # --- producer id -----------------------------------------------------------------------------------------------
 

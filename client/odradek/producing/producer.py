@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
 from odradek_proto.transport.ports import Clock, Network
+from odradek_proto.words import noun
 from typing_extensions import TypeVar
 
 from odradek.cluster.client import Client
@@ -32,6 +33,9 @@ V = TypeVar("V", default=bytes | str | None)
 RECORD_OVERHEAD = 10  # bytes of a small record in a batch beside its key and value
 HEADER_OVERHEAD = 4  # the same of a header
 NO_HEADERS: Headers = ()
+
+Prepared = tuple[bytes | None, bytes | None, Headers, int | None, int]
+"""A record to be sent: key, value, headers, timestamp if it has one of its own, size in a batch."""
 
 
 class Producer(Client, Generic[K, V]):
@@ -111,6 +115,13 @@ class Producer(Client, Generic[K, V]):
             await self._shut()
         if (failures := engine.failed.as_group()) is not None:
             raise failures
+
+    def _held(self) -> str:
+        records = 0 if self._engine is None or self._closing else self._engine.sender.queues.unacknowledged()
+        if not records:
+            return ""
+        which = noun(records, "record that was taken is", "records that were taken are")
+        return f"{records} {which} not acknowledged yet, and lost when the loop ends; close() waits for them"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -290,13 +301,30 @@ class Producer(Client, Generic[K, V]):
         timestamp: int | None,
     ) -> Batch:
         """Find out why a record cannot be taken at once; wait, or raise."""
-        engine = self._ready_engine()
-        key_bytes = serialize(key, self._key_serializer, "key") if key is not None else None
-        value_bytes = serialize(value, self._value_serializer, "value")
-        record_headers = as_headers(headers)
+        self._ready_engine()
+        return await self._append_prepared_when_possible(
+            topic, partition, self._prepare(value, key, headers, timestamp)
+        )
+
+    def _prepare(self, value: V, key: K | None, headers: HeaderInput, timestamp: int | None) -> Prepared:
+        """A record in bytes; may be called in any thread. Raises `SerializationError`."""
+        key_bytes = None if key is None else serialize(key, self._key_serializer, "key")
+        if self._value_serializer is None and isinstance(value, bytes):
+            value_bytes: bytes | None = value
+        else:
+            value_bytes = serialize(value, self._value_serializer, "value")
+        record_headers = as_headers(headers) if headers else NO_HEADERS
         if timestamp is not None:
             timestamp = as_timestamp(timestamp)
-        size = _size_of(key_bytes, value_bytes, record_headers)
+        if key_bytes is None and not record_headers:  # most records, and a call less for each
+            size = RECORD_OVERHEAD if value_bytes is None else RECORD_OVERHEAD + len(value_bytes)
+        else:
+            size = _size_of(key_bytes, value_bytes, record_headers)
+        return key_bytes, value_bytes, record_headers, timestamp, size
+
+    async def _append_prepared_when_possible(self, topic: str, partition: int | None, record: Prepared) -> Batch:
+        engine = self._ready_engine()
+        key, value, headers, timestamp, size = record
         if size > min(self._max_request_size, self._buffer_memory):
             raise RecordTooLarge(
                 f"a record of {size} bytes is larger than max.request.size ({self._max_request_size}) "
@@ -307,7 +335,7 @@ class Producer(Client, Generic[K, V]):
         if engine.buffer_waiters or not engine.has_room(size):
             await engine.wait_for_room(size)
         engine = self._ready_engine()
-        batch = self._put(engine, route, partition, timestamp, key_bytes, value_bytes, record_headers, size)
+        batch = self._put(engine, route, partition, timestamp, key, value, headers, size)
         if batch is None:
             raise UnknownTopic(
                 f"topic {topic!r} has no partition {partition}",

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypedDict, TypeVar
 from odradek_proto.compression import Codec, CodecUnavailable, compress
 
 from odradek.shared.errors import ConfigError, UnsupportedFeature
+from odradek.shared.kafka import settle_foreign
 
 Acks = Literal["all", "0", "1", "-1", 0, 1, -1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -192,6 +193,8 @@ def build(kind: type[C], bootstrap_servers: BootstrapServers, settings: Mapping[
     values: dict[str, Any] = {"bootstrap_servers": _addresses(bootstrap_servers)}
     for name, value in settings.items():
         if name not in known or name == "bootstrap_servers":
+            if "_" in name and settle_foreign(dotted(name), value, _who(kind)):
+                continue
             raise _unknown(kind, name, [*known])
         default = known[name].default
         values[name] = _coerce(name, value, default if default is not MISSING else "")
@@ -203,13 +206,16 @@ def build(kind: type[C], bootstrap_servers: BootstrapServers, settings: Mapping[
 def from_dotted(kind: type[C], config: Mapping[str, Any]) -> tuple[BootstrapServers, dict[str, Any]]:
     """Bootstrap servers and keyword arguments from Kafka's dotted names; underscores are taken too.
 
-    Raises `ConfigError` for names that nobody knows; the values are checked by `build`.
+    Raises `ConfigError` for names that nobody knows; the values are checked by `build`. What only Kafka knows is
+    settled by `odradek.shared.kafka`: left out with a warning, or `UnsupportedFeature`.
     """
     by_dotted: dict[str, str] = {dotted(field.name): field.name for field in fields(kind)}
     settings: dict[str, Any] = {}
     for name, value in config.items():
         field = by_dotted.get(dotted(name))
         if field is None:
+            if settle_foreign(dotted(name), value, _who(kind)):
+                continue
             raise _unknown(kind, name, [*by_dotted])
         if field in settings:
             raise ConfigError(f"{name} is given twice")
@@ -220,6 +226,8 @@ def from_dotted(kind: type[C], config: Mapping[str, Any]) -> tuple[BootstrapServ
 
 
 def _addresses(servers: BootstrapServers) -> tuple[str, ...]:
+    if isinstance(servers, Mapping):
+        raise ConfigError("bootstrap_servers is a mapping", hint="from_config() takes one, with Kafka's dotted names")
     listed = servers.split(",") if isinstance(servers, str) else servers
     return tuple(address for address in (part.strip().removeprefix("grpc://") for part in listed) if address)
 
@@ -277,14 +285,17 @@ def _require_codec(codec: Codec) -> None:
 
 def _unknown(kind: type[ClientConfig], name: str, names: Sequence[str]) -> ConfigError:
     """The error for a name that is none of `names`, always with a hint: nobody knows all settings by heart."""
-    who = kind.__name__.removesuffix("Config").lower()
     owners = [owner for owner, other in _OWNERS.items() if dotted(name) in map(dotted, _names_of(other))]
     if owners and dotted(name) not in map(dotted, names):  # else it is the right name in the other form
         hint = f"{name!r} is a setting of {' and '.join(owners)}"
     else:
         nearest = _nearest(name, names)
         hint = f"did you mean {nearest!r}?" if nearest else "docs/client.md lists all settings"
-    return ConfigError(f"unknown {who} setting {name!r}", hint=hint)
+    return ConfigError(f"unknown {_who(kind)} setting {name!r}", hint=hint)
+
+
+def _who(kind: type[ClientConfig]) -> str:
+    return kind.__name__.removesuffix("Config").lower()
 
 
 def _names_of(kind: type[ClientConfig]) -> list[str]:

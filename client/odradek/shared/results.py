@@ -6,7 +6,7 @@ Offsets are exclusive where Kafka's are: high watermark and log end offset are t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn
 
 from odradek_proto.topics import TopicPartition
 from typing_extensions import TypeVar
@@ -28,6 +28,17 @@ class RecordMetadata(NamedTuple):
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+
+def _is_no_future(metadata: RecordMetadata) -> NoReturn:
+    raise TypeError(
+        "send() has waited for the acknowledgement already, and this says where the record is; what aiokafka calls "
+        "send() is enqueue() here, and returns a Delivery to be awaited"
+    )
+
+
+if not TYPE_CHECKING:  # type checkers say by themselves that it cannot be awaited
+    RecordMetadata.__await__ = _is_no_future
 
 
 @dataclass(frozen=True, slots=True)

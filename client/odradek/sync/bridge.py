@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import update_wrapper
 from types import MethodType, TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from odradek_proto.transport.background import BackgroundLoop, background_loop
+
+from odradek.shared.kafka import missing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,8 +23,13 @@ class _Derived(Generic[P, R]):
     """A method of a `Facade` that stands for a method of the asynchronous client."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
+        self._name = method.__name__
         update_wrapper(self, method)
+
+    def _of(self, facade: Facade) -> Callable[..., Any]:
+        """The method of the client that is behind a facade."""
+        method: Callable[..., Any] = getattr(facade._client, self._name)
+        return method
 
     @overload
     def __get__(self, facade: None, kind: type[Any]) -> Self: ...
@@ -44,7 +51,7 @@ class blocking(_Derived[P, R]):
         super().__init__(method)
 
     def __call__(self, facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
-        return facade._loop.run(self._method(facade._client, *args, **kwargs))
+        return facade._loop.run(self._of(facade)(*args, **kwargs))
 
 
 class calling(_Derived[P, R]):
@@ -54,7 +61,7 @@ class calling(_Derived[P, R]):
         super().__init__(method)
 
     def __call__(self, facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
-        return facade._loop.call(lambda: self._method(facade._client, *args, **kwargs))
+        return facade._loop.call(lambda: self._of(facade)(*args, **kwargs))
 
 
 class iterating(_Derived[P, Iterator[R]], Generic[P, R]):
@@ -64,7 +71,7 @@ class iterating(_Derived[P, Iterator[R]], Generic[P, R]):
         super().__init__(method)
 
     def __call__(self, facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
-        return facade._loop.iterate(self._method(facade._client, *args, **kwargs))
+        return facade._loop.iterate(self._of(facade)(*args, **kwargs))
 
 
 class Facade:
@@ -75,6 +82,11 @@ class Facade:
     def __init__(self, client: Any) -> None:
         self._loop: BackgroundLoop = background_loop()
         self._client = client
+
+    if not TYPE_CHECKING:  # type checkers shall complain about unknown names themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing(type(self).__name__, name)
 
     @classmethod
     def _around(cls, client: Any) -> Self:

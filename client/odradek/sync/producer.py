@@ -1,36 +1,56 @@
-"""The producer without asyncio."""
+"""The producer without asyncio.
+
+Rules of this module. A record is serialized in the thread that enqueues it, and handed to the background loop with
+whatever else waits there: the loop is woken once for many records, since a way there and back for each would cost more
+than all the rest. Records keep the order in which they were handed over, and what is asked of the producer later
+happens after them. A process that ends without `close` waits for what it has handed over.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import logging
+import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Self, Unpack
 
-from odradek_proto.transport.background import BackgroundLoop
+from odradek_proto.transport.background import BackgroundLoop, background_loop
 from odradek_proto.transport.ports import Clock, Network
 
+from odradek.core.batches import Batch
 from odradek.producing.delivery import Delivery as AsyncDelivery
-from odradek.producing.producer import NO_HEADERS, K, V
+from odradek.producing.delivery import Pause
+from odradek.producing.producer import NO_HEADERS, K, Prepared, V
 from odradek.producing.producer import Producer as AsyncProducer
 from odradek.shared.config import BootstrapServers, ProducerSettings
-from odradek.shared.errors import OdradekError, RequestTimeout
+from odradek.shared.errors import ClientClosed, OdradekError, RequestTimeout
 from odradek.shared.results import RecordMetadata
 from odradek.shared.serialization import HeaderInput
 from odradek.sync.bridge import Facade, blocking
+
+EXIT_FLUSH_S = 30.0  # how long a process that ends waits for records of producers that nobody closed
+DRAINED_AT_ONCE = 2_000  # records, before others on the loop have their turn
+
+logger = logging.getLogger("odradek")
 
 
 class Delivery:
     """The future of one record. Asking counts as having been told, as in `odradek.Delivery`."""
 
-    __slots__ = ("_delivery", "_loop")
+    __slots__ = ("_batch", "_claimed", "_error", "_index", "_producer")
 
-    def __init__(self, delivery: AsyncDelivery, loop: BackgroundLoop) -> None:
-        self._delivery = delivery
-        self._loop = loop
+    def __init__(self, producer: _Producer[Any, Any]) -> None:
+        self._producer = producer
+        self._batch: Batch | None = None  # none while the record is on its way to the loop
+        self._index = 0
+        self._error: OdradekError | None = None
+        self._claimed = False
 
     def done(self) -> bool:
         """Whether the record is acknowledged or has failed."""
-        return self._delivery.done()
+        return self._error is not None if self._batch is None else self._batch.done
 
     def exception(self, timeout: float | None = None) -> OdradekError | None:
         """Wait, and return the error, None for an acknowledged record. Raises `RequestTimeout`."""
@@ -44,21 +64,165 @@ class Delivery:
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait, and return where the record is. Raises its error, or `RequestTimeout` after `timeout` seconds."""
+        batch = self._batch
+        if batch is not None and batch.done and batch.error is None:
+            return batch.metadata(self._index)
 
         async def wait() -> RecordMetadata:
             try:
                 async with asyncio.timeout(timeout) as limit:
-                    return await self._delivery
+                    await self._producer.take_in()
+                    return await self._claim()
             except TimeoutError:
                 if limit.expired():
                     raise RequestTimeout(f"not acknowledged within {timeout} s") from None
                 raise
 
-        return self._loop.run(wait())
+        return self._producer.loop.run(wait())
+
+    def put(self, batch: Batch, index: int) -> None:
+        """The record is the one at `index` of a batch, from now on."""
+        self._index = index
+        batch.unclaimed += 1
+        self._batch = batch
+
+    def fail(self, error: OdradekError) -> None:
+        """The record never came into a batch."""
+        self._error = error
+
+    @property
+    def unclaimed_error(self) -> OdradekError | None:
+        return None if self._claimed else self._error
+
+    async def _claim(self) -> RecordMetadata:
+        was_claimed, self._claimed = self._claimed, True
+        if self._error is not None:
+            raise self._error
+        assert self._batch is not None, "it was taken in"
+        delivery = AsyncDelivery(self._batch, self._index)
+        if not was_claimed:
+            self._batch.unclaimed -= 1
+        return await delivery
+
+
+class _Producer(AsyncProducer[K, V]):
+    """The producer on the background loop, with what other threads have handed over and it has not taken in yet."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.loop: BackgroundLoop = background_loop()
+        self._handed_over: list[tuple[str, int | None, Prepared, Delivery]] = []
+        self._handed_bytes = 0
+        self._lock = threading.Lock()
+        self._turn = asyncio.Lock()
+        self._refused: list[Delivery] = []
+
+    # --- in any thread ---------------------------------------------------------------------------------------------
+
+    def enqueue_from_any_thread(
+        self, topic: str, value: V, key: K | None, partition: int | None, headers: HeaderInput, timestamp: int | None
+    ) -> Delivery:
+        """Hand a record over; when there may be no room for it, or no such partition, wait on the loop to learn it."""
+        record = self._prepare(value, key, headers, timestamp)
+        engine, size = self._engine, record[4]
+        if (
+            engine is not None
+            and not engine.buffer_waiters
+            and (route := engine.routes.get(topic)) is not None
+            and (partition is None or partition in route.queues)
+            and size <= self._max_request_size
+        ):
+            delivery = Delivery(self)
+            with self._lock:
+                handed_over = self._handed_over
+                if engine.sender.buffered_bytes + self._handed_bytes + size <= self._buffer_memory:
+                    self._handed_bytes += size
+                    handed_over.append((topic, partition, record, delivery))
+                    if len(handed_over) == 1:
+                        self.loop.soon(self.take_in)
+                    return delivery
+        return self.loop.run(self._put_behind(topic, partition, record))
+
+    # --- on the loop -----------------------------------------------------------------------------------------------
+
+    async def take_in(self) -> None:
+        """Put what was handed over into batches; when this returns, all that was there before is in one, or refused."""
+        async with self._turn:
+            with self._lock:
+                records, self._handed_over = self._handed_over, []
+            for at in range(0, len(records), DRAINED_AT_ONCE):
+                chunk = records[at : at + DRAINED_AT_ONCE]
+                for topic, partition, record, delivery in chunk:
+                    try:
+                        batch, engine = None, self._engine
+                        if engine is not None and not engine.buffer_waiters and (route := engine.routes.get(topic)):
+                            key, value, headers, timestamp, size = record
+                            batch = self._put(engine, route, partition, timestamp, key, value, headers, size)
+                        if batch is None:
+                            batch = await self._append_prepared_when_possible(topic, partition, record)
+                        delivery.put(batch, len(batch.records) - 1)
+                    except OdradekError as error:
+                        delivery.fail(error)
+                        self._refused.append(delivery)
+                with self._lock:
+                    self._handed_bytes -= sum([record[4] for _, _, record, _ in chunk])
+                await Pause()
+
+    async def send(self, *arguments: Any, **record: Any) -> RecordMetadata:
+        await self.take_in()
+        return await super().send(*arguments, **record)
+
+    async def _put_behind(self, topic: str, partition: int | None, record: Prepared) -> Delivery:
+        """Take a record, behind those that were handed over; waits for room, and for a topic that is not known yet."""
+        await self.take_in()
+        batch = await self._append_prepared_when_possible(topic, partition, record)
+        delivery = Delivery(self)
+        delivery.put(batch, len(batch.records) - 1)
+        return delivery
+
+    async def flush(self, timeout: float | None = None) -> None:
+        await self.take_in()
+        await super().flush(timeout)
+
+    async def start(self) -> None:
+        await super().start()
+        _unclosed[self] = None
+
+    async def close(self, timeout: float | None = None) -> None:
+        left: list[OdradekError] = []
+        try:
+            async with asyncio.timeout(timeout):
+                await self.take_in()
+        except TimeoutError:
+            left.append(ClientClosed("the producer was closed while records waited for room"))
+        left += [error for refused in self._refused if (error := refused.unclaimed_error) is not None]
+        try:
+            await super().close(timeout)
+        except ExceptionGroup as failures:
+            raise failures.derive([*failures.exceptions, *left]) if left else failures from None
+        finally:
+            _unclosed.pop(self, None)
+        if left:
+            raise ExceptionGroup("records were not delivered", left)
+
+
+_unclosed: dict[_Producer[Any, Any], None] = {}
+
+
+@atexit.register
+def _close_all() -> None:
+    """Wait for the records of producers that nobody has closed, as kafka-python does."""
+    for producer in [*_unclosed]:
+        try:
+            producer.loop.run(producer.close(EXIT_FLUSH_S))
+        except ExceptionGroup as failures:
+            logger.error("at the end of the process, %s: %s", failures, "; ".join(map(str, failures.exceptions)))
 
 
 class Producer(Facade, Generic[K, V]):
     """`odradek.Producer` for code without asyncio."""
+
+    _client: _Producer[K, V]
 
     def __init__(
         self,
@@ -70,7 +234,7 @@ class Producer(Facade, Generic[K, V]):
         network: Network | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
-        made = AsyncProducer(
+        made: _Producer[K, V] = _Producer(
             bootstrap_servers,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
@@ -91,10 +255,15 @@ class Producer(Facade, Generic[K, V]):
         network: Network | None = None,
     ) -> Self:
         """The same from Kafka's dotted names."""
-        made = AsyncProducer.from_config(
+        made = _Producer.from_config(
             config, key_serializer=key_serializer, value_serializer=value_serializer, clock=clock, network=network
         )
         return cls._around(made)
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if self._client in _unclosed:
+            message = "unclosed Producer: its records are sent all the same, and the process waits for them at its end"
+            warn(message, ResourceWarning, source=self)
 
     close = blocking(AsyncProducer[K, V].close)
     send = blocking(AsyncProducer[K, V].send)
@@ -117,11 +286,10 @@ class Producer(Facade, Generic[K, V]):
         headers: HeaderInput = NO_HEADERS,
         timestamp: int | None = None,
     ) -> Delivery:
-        """Take a record for sending; waits only for room."""
-        taken = self._client.enqueue(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
-        return Delivery(self._loop.run(taken), self._loop)
+        """Take a record for sending; waits only for room. Raises as `odradek.Producer.enqueue` does."""
+        return self._client.enqueue_from_any_thread(topic, value, key, partition, headers, timestamp)
 
     def enqueue_many(self, topic: str, values: Iterable[V], *, partition: int | None = None) -> list[Delivery]:
-        """`enqueue` for many values without keys, in one step to the background loop and back."""
-        made = self._loop.run(self._client.enqueue_many(topic, list(values), partition=partition))
-        return [Delivery(delivery, self._loop) for delivery in made]
+        """`enqueue` for many values without keys."""
+        enqueue = self._client.enqueue_from_any_thread
+        return [enqueue(topic, value, None, partition, NO_HEADERS, None) for value in values]

@@ -20,6 +20,7 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._spawned: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="odradek", daemon=True)
         self._thread.start()
 
@@ -44,6 +45,15 @@ class BackgroundLoop:
             return function()
 
         return self.run(work())
+
+    def soon(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine there, and wait for nothing; what it raises goes to the loop's exception handler."""
+        self._loop.call_soon_threadsafe(self._spawn, function)
+
+    def _spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self._loop.create_task(function())
+        self._spawned.add(task)  # the loop itself holds tasks weakly
+        task.add_done_callback(self._spawned.discard)
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """The items of an asynchronous iterator; it is closed when the iteration ends here."""

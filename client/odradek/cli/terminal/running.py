@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -17,6 +18,9 @@ def run(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
 
     Ctrl-C cancels the work, waits until it has tidied up, and raises `KeyboardInterrupt`.
     """
+    logging.getLogger("odradek").addHandler(
+        logging.NullHandler()
+    )  # a command tells of outages by itself; -v shows these
     return asyncio.run(_within(work, timeout))
 
 

@@ -1,0 +1,42 @@
+"""docs/client.md is enough to write a program: every method, every field and every keyword is on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+import odradek
+import pytest
+from odradek.shared.kafka import METHODS
+
+PAGE = (Path(__file__).parent.parent.parent / "docs/client.md").read_text()
+
+
+@pytest.mark.parametrize("kind", [odradek.Producer, odradek.Consumer, odradek.Admin, odradek.Delivery])
+def test_every_method_is_on_the_page(kind: type) -> None:
+    """By its name in code."""
+    names = [name for name, _ in inspect.getmembers(kind) if not name.startswith("_")]
+    assert [name for name in names if not re.search(rf"\b{name}\b", PAGE)] == []
+
+
+def test_every_field_of_a_record_is_on_the_page() -> None:
+    """Of what is read and of what is told of a record that was written."""
+    fields = [*(field.name for field in dataclasses.fields(odradek.ConsumerRecord)), *odradek.RecordMetadata._fields]
+    assert [name for name in fields if f"`{name}`" not in PAGE and f".{name}" not in PAGE] == []
+
+
+@pytest.mark.parametrize("kind", [odradek.Producer, odradek.Consumer])
+def test_every_keyword_that_is_no_setting_is_on_the_page(kind: type) -> None:
+    """Serializers and deserializers; clock and network are for tests of odradek itself."""
+    parameters = set(inspect.signature(kind).parameters) - {"bootstrap_servers", "clock", "network", "settings"}
+    assert [name for name in sorted(parameters) if name not in PAGE] == []
+
+
+def test_what_other_clients_call_a_method_is_on_the_page() -> None:
+    """At least one name of each answer that is given."""
+    for kind, names in METHODS.items():
+        for answer in set(names.values()) - {"nothing: callbacks of a Delivery run by themselves"}:
+            asked = [name for name, given in names.items() if given == answer]
+            assert kind == "Admin" or any(f"`{name}" in PAGE for name in asked), (kind, asked)

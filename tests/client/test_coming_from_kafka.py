@@ -1,0 +1,60 @@
+"""Names that Kafka's other clients have: each is answered with what it is called here."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import odradek
+import odradek.sync
+import pytest
+from odradek import RecordMetadata
+from odradek.shared.kafka import CLASSES, METHODS, NO_GROUPS
+
+CLIENTS = [
+    (module, kind, name) for module in (odradek, odradek.sync) for kind, names in METHODS.items() for name in names
+]
+
+
+@pytest.mark.parametrize(("module", "kind", "name"), CLIENTS)
+def test_a_method_of_another_client_is_answered(module: Any, kind: str, name: str) -> None:
+    """With the method's name here, on both faces; every name that is given exists."""
+    client = getattr(module, kind)("localhost:1")
+    assert not hasattr(type(client), name), f"{kind} has {name} by now"
+    with pytest.raises(AttributeError) as caught:
+        getattr(client, name)
+    answer = METHODS[kind][name]
+    assert answer in str(caught.value)
+    called, _, _ = answer.partition("(")
+    if called.isidentifier():
+        assert hasattr(type(client), called), answer
+
+
+@pytest.mark.parametrize("name", [*CLASSES])
+def test_a_class_of_another_client_is_answered(name: str) -> None:
+    """Where it is imported, which is where people meet it."""
+    with pytest.raises(ImportError, match=f"its name here is {CLASSES[name]}"):
+        importlib.import_module("odradek").__getattr__(name)
+    assert hasattr(odradek, CLASSES[name])
+
+
+def test_other_names_are_plainly_unknown() -> None:
+    """And private ones, which `copy` and `pickle` look for, are, too."""
+    producer: Any = odradek.Producer("localhost:1")
+    with pytest.raises(AttributeError, match=r"'Producer' object has no attribute 'frobnicate'$"):
+        producer.frobnicate()
+    assert not hasattr(producer, "__deepcopy__")
+    consumer: Any = odradek.Consumer("localhost:1", "orders")
+    with pytest.raises(AttributeError, match=NO_GROUPS):
+        consumer.commit()
+
+
+async def waited_for_twice(metadata: Any) -> None:
+    await metadata
+
+
+def test_what_send_returns_is_no_future() -> None:
+    """aiokafka's `send` is the false friend: awaiting its result once more says which method was meant."""
+    waiting = waited_for_twice(RecordMetadata("orders", 0, 7, 0))
+    with pytest.raises(TypeError, match=r"send\(\) is enqueue\(\) here"):
+        waiting.send(None)
