@@ -85,14 +85,10 @@ CIRCLES = (  # of files that import each other
         "odradek_broker.runtime.replicas.ports",
     },
 )
-MUTUAL = (  # folders that import each other
-    ("client/odradek", "client/odradek/core"),
-    ("client/odradek/cli", "client/odradek/cli/checkup"),
+MUTUAL: tuple[tuple[str, str], ...] = (  # folders that import each other
 )
 CROWDED = (  # folders with more than `MOST_FILES`
     "broker/odradek_broker/storage",
-    "client/odradek",
-    "client/odradek/cli",
 )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from odradek_chaos.worlds.simulated.clock import SimClock
-from odradek_chaos.worlds.simulated.loop import SimLoop
+from odradek_chaos.worlds.simulated.kernel.clock import SimClock
+from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.transport.backoff import SEARCHING, backoff_ms
 from odradek_proto.transport.deadline import Deadline
 
