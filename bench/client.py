@@ -23,6 +23,7 @@ from odradek_broker.local.cluster import LocalCluster
 
 TOPIC = "bench"
 LATENCY_RECORDS = 1_000
+CONSUMERS = 50
 
 
 async def create_topic(bootstrap: str, partitions: int) -> None:
@@ -68,6 +69,11 @@ async def run(bootstrap: str, records: int, size: int, batch_size: int, partitio
             await producer.enqueue_many(TOPIC, [value] * records)
             await producer.flush()
 
+        async def spread() -> None:
+            for number in range(records):
+                await producer.enqueue(TOPIC, value, partition=number % partitions)
+            await producer.flush()
+
         async def send() -> None:
             left = iter(range(records // 4))
 
@@ -80,6 +86,7 @@ async def run(bootstrap: str, records: int, size: int, batch_size: int, partitio
         await enqueue()  # warm
         await measured("enqueue", records, per_batch, enqueue)
         await measured("enqueue_many", records, per_batch, enqueue_many)
+        await measured("enqueue, partitions in turn", records, per_batch, spread)
         await measured("send, 1,000 tasks", records // 4, per_batch, send)
         took: list[float] = []
         for _ in range(LATENCY_RECORDS):
@@ -100,8 +107,25 @@ async def run(bootstrap: str, records: int, size: int, batch_size: int, partitio
         await measured("consumer.batches()", total, per_batch, batches)
         consumer.seek_to_beginning()
         await measured("async for record", total, per_batch, one_by_one)
+    await begin_together(bootstrap)
     quantiles = statistics.quantiles(took, n=100)
     print(f"one record in flight, acks=all: p50 {quantiles[49]:.2f} ms, p99 {quantiles[98]:.2f} ms")
+
+
+async def begin_together(bootstrap: str) -> None:
+    """How long many consumers that begin at the same moment wait for their first records."""
+
+    async def first(began: float) -> float:
+        async with Consumer(bootstrap, TOPIC, auto_offset_reset="earliest", bootstrap_timeout_ms=60_000) as consumer:
+            records = await consumer.poll(120, max_records=1)
+            assert records, "no record within two minutes"
+            return time.perf_counter() - began
+
+    began = time.perf_counter()
+    took = await asyncio.gather(*[first(began) for _ in range(CONSUMERS)])
+    print(
+        f"{CONSUMERS} consumers at once: first record after {min(took):.1f} s, the last one's after {max(took):.1f} s"
+    )
 
 
 def run_without_asyncio(bootstrap: str, records: int, size: int, batch_size: int) -> None:

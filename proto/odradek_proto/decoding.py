@@ -13,6 +13,7 @@ from odradek_proto.headers import HEADER_SIZE, BatchHeader, Buffer, CorruptBatch
 from odradek_proto.varint import decode_unsigned_varint, decode_varint
 
 DEFAULT_LIMIT: Final = 64 * 1024 * 1024  # bytes of a decompressed batch: 64 times Kafka's default for max.message.bytes
+NULL: Final = 1  # the length -1 in zigzag
 _FAR: Final = 1 << 62  # a base timestamp below it, and a delta below its half, stay within 64 bits
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -66,36 +67,48 @@ def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
     records: list[Record] = []
     append, new = records.append, tuple.__new__
     position, last_delta = 0, -1
+    headers: Headers
     times = 0  # of all records, one over the other: what is large in any of them is large here
     for _ in range(header.record_count):
-        # Numbers of one byte are read here, still in zigzag: calls would take longer than the rest of the record.
+        # Numbers of one or two bytes are read here, still in zigzag: a call takes longer than the rest of the record.
         size = body[position]
-        if size < 0x80:
-            position += 1
-        else:
-            size, position = decode_unsigned_varint(body, position)
+        position += 1
+        if size > 0x7F:
+            if (high := body[position]) < 0x80:
+                size = size & 0x7F | high << 7
+                position += 1
+            else:
+                size, position = decode_unsigned_varint(body, position - 1)
         end = position + (size >> 1)
         position += 1  # attributes, which have no meaning yet
         time = body[position]
-        if time < 0x80:
-            position += 1
-        else:
-            time, position = decode_unsigned_varint(body, position, 10)
+        position += 1
+        if time > 0x7F:
+            time, position = decode_unsigned_varint(body, position - 1, 10)
             times |= time
         delta = body[position]
-        if delta < 0x80:
-            position += 1
-        else:
-            delta, position = decode_unsigned_varint(body, position)
+        position += 1
+        if delta > 0x7F:
+            delta, position = decode_unsigned_varint(body, position - 1)
         if delta & 1 or delta >> 1 <= last_delta:
             raise ValueError(f"offset delta {(delta >> 1) ^ -(delta & 1)} after {last_delta}")
         last_delta = delta >> 1
-        key, position = _decode_bytes(body, position)
-        value, position = _decode_bytes(body, position)
-        headers: Headers = ()
+        if body[position] == NULL:
+            key = None
+            position += 1
+        else:
+            key, position = _decode_bytes(body, position)
+        length = body[position]
+        if length > 0x7F and (high := body[position + 1]) < 0x80 and not length & 1:
+            behind = position + 2 + ((length & 0x7F | high << 7) >> 1)
+            value: bytes | None = body[position + 2 : behind]
+            position = behind
+        else:
+            value, position = _decode_bytes(body, position)
         if body[position]:
             headers, position = _decode_headers(body, position)
         else:
+            headers = ()
             position += 1
         if position != end or size & 1:
             raise ValueError(f"the record with offset delta {last_delta} ends at byte {position}, not at {end}")

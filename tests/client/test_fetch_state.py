@@ -7,6 +7,7 @@ from odradek.core.cluster_view import LeaderAndEpoch
 from odradek.core.fetch_state import EARLIEST, LATEST, Chunk, FetchState, Position, State
 from odradek.shared.config import OffsetReset
 from odradek.shared.errors import LogTruncated, NoOffset
+from odradek_proto.records import Record
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
 
@@ -195,7 +196,7 @@ def test_a_divergence_that_the_leader_found_drops_what_is_buffered(epoch: int, t
 def test_records_that_are_put_back_keep_the_epoch_of_the_position() -> None:
     """R-265: the position is before them again."""
     state = reading()
-    state.put_back([(8, 0, None, b"v", (), 4)])
+    state.put_back([Record(8, 0, None, b"v", ())])
     assert state.position == Position(8, 4)
 
 

@@ -724,3 +724,21 @@ def test_values_that_are_added_at_once_are_counted_as_one_by_one() -> None:
     assert bench.queue.add_values(values, 0, 5, 10, 1_000, 45) == 2
     batch.close()
     assert bench.queue.add_values(values, 0, 5, 10, 1_000, PLENTY) == 0
+
+
+def test_only_partitions_with_work_are_looked_at() -> None:
+    """However many there are: what a drain and a timer walk over is what has something to do."""
+    bench = Bench()
+    queues = bench.sender.queues
+    for number in range(1, 1_000):
+        queues.of(TopicPartition("orders", number), bench.view)
+    assert (queues.led_by(1), queues.with_unfinished()) == ({}, [])
+    batch = bench.put("a")
+    assert [*queues.led_by(1).values()] == queues.with_unfinished() == [bench.queue]
+    [sent], _ = bench.sender.drain(1, bench.now, PLENTY, PLENTY)
+    assert sent is batch
+    assert (queues.has_work(1), queues.leaders_in_use()) == (False, [])
+    assert queues.led_by(1) == {}
+    assert queues.with_unfinished() == [bench.queue]
+    bench.take(bench.sender.on_answer(batch, pb.ProduceAnswer(), bench.now, bench.view))
+    assert queues.with_unfinished() == []

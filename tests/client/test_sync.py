@@ -23,7 +23,6 @@ from odradek import (
     TopicPartition,
     UnknownTopic,
 )
-from odradek.shared.results import make_record
 from odradek.sync import background_loop
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.grpc_network import GrpcNetwork
@@ -228,13 +227,3 @@ def test_the_background_loop_refuses_itself() -> None:
 
     with pytest.raises(RuntimeError, match="own background loop"):
         loop.run(nested())
-
-
-def test_a_cheaply_made_record_is_a_record() -> None:
-    """Frozen, equal, hashable, as if its constructor had been called."""
-    made = make_record("t", 1, 2, 3, b"k", b"v", (), 4)
-    assert made == ConsumerRecord("t", 1, 2, 3, b"k", b"v", (), 4)
-    assert hash(made) == hash(ConsumerRecord("t", 1, 2, 3, b"k", b"v", (), 4))
-    name = "offset"
-    with pytest.raises(AttributeError):
-        setattr(made, name, 7)

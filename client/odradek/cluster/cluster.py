@@ -68,6 +68,8 @@ class Cluster:
         self._wanted = asyncio.Event()
         self._refreshed = asyncio.Condition()
         self._refreshes = 0  # how many are over
+        self._unanswered = 0  # how many of them in a row nobody answered
+        self._silent = False  # a broker that was asked last said nothing, while others may have refused
         self._failures: dict[str, str] = {}  # the causes of the last refresh, by address
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -117,6 +119,16 @@ class Cluster:
         config = self.config
         return backoff_ms(failures, config.retry_backoff_ms, config.retry_backoff_max_ms, self.clock.rng, SEARCHING)
 
+    def patience_ms(self, failures: int, first_ms: int) -> int:
+        """How long the attempt after `failures` in a row may take, up to request.timeout.ms.
+
+        Each time longer: where everything is slow, because many clients begin at once or the machine is busy, an
+        attempt that is cut off and made anew after a fixed time only adds to the work, and none ever succeeds.
+        """
+        if not failures:
+            return first_ms
+        return backoff_ms(failures + 1, first_ms, max(self.config.request_timeout_ms, first_ms), self.clock.rng)
+
     def follow(self, topics: Iterable[str]) -> None:
         """Keep these topics in the metadata."""
         for topic in topics:
@@ -134,10 +146,15 @@ class Cluster:
             raise self.failed
 
     async def partitions_of(self, topic: str, timeout_ms: int) -> list[int]:
-        """The partitions of a topic. Raises `UnknownTopic` when it does not appear in time."""
+        """The partitions of a topic. Raises `UnknownTopic` when it does not appear in time.
+
+        Brokers that are silent have not said that there is no such topic: they have request.timeout.ms.
+        """
         self.follow((topic,))
         deadline = self.clock.now_ms() + timeout_ms
+        silent_deadline = max(deadline, self.clock.now_ms() + self.config.request_timeout_ms)
         while (partitions := self.view.partitions_of(topic)) is None:
+            deadline = silent_deadline if self._silent else deadline
             if self.clock.now_ms() >= deadline:
                 await self._explain_missing(topic, timeout_ms)
             await self._refresh_within(max(deadline - self.clock.now_ms(), 1))
@@ -182,8 +199,11 @@ class Cluster:
         question = pb.MetadataRequest(topics=list(self._topics), allow_auto_topic_creation=self._auto_create)
         answered = False
         try:
-            answer, address = await self._ask_around(METADATA, question, pb.MetadataResponse, METADATA_TIMEOUT_MS)
-            self._failures = {}
+            timeout_ms = self.patience_ms(self._unanswered, METADATA_TIMEOUT_MS)
+            self._unanswered += 1
+            self._silent = False
+            answer, address = await self._ask_around(METADATA, question, pb.MetadataResponse, timeout_ms)
+            self._failures, self._unanswered = {}, 0
             self.view.update(answer, address)
             answered = True
         except BootstrapError as error:
@@ -217,6 +237,7 @@ class Cluster:
                     if not isinstance(error, OdradekError):
                         raise error
                     causes[address] = error.message
+                    self._silent = self._silent or isinstance(error, RequestTimeout)
         finally:
             for task in asked:
                 task.cancel()

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.records import CorruptBatch, decode_records, iter_batches, read_header, verify_crc
+from odradek_proto.records import CorruptBatch, Record, decode_records, iter_batches, read_header, verify_crc
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.deadline import Deadline
 from odradek_proto.transport.ports import NetworkError
@@ -24,7 +24,7 @@ from odradek.cluster.tasks import start_task
 from odradek.consuming.link import FetchLink
 from odradek.consuming.positions import PositionKeeper
 from odradek.core.cluster_view import NO_LEADER
-from odradek.core.fetch_state import Chunk, FetchState, Row, State
+from odradek.core.fetch_state import Chunk, FetchState, State
 from odradek.core.outages import Outages
 from odradek.shared.config import ConsumerConfig
 from odradek.shared.errors import BrokerUnreachable, ClientFailed, CorruptRecords, OdradekError, broker_error
@@ -217,7 +217,9 @@ class FetchEngine:
                 return True
         return False
 
-    def take(self, limit: int, ends: Mapping[TopicPartition, int] | None = None) -> tuple[FetchState, list[Row]] | None:
+    def take(
+        self, limit: int, ends: Mapping[TopicPartition, int] | None = None
+    ) -> tuple[FetchState, list[Record]] | None:
         """Up to `limit` records of one partition, below its end if there is one; its position moves behind them."""
         for _ in range(len(self._turns)):
             state = self._turns[0]
@@ -228,7 +230,7 @@ class FetchEngine:
                 return state, rows
         return None
 
-    def _rows_of(self, state: FetchState, limit: int, end: int | None) -> list[Row]:
+    def _rows_of(self, state: FetchState, limit: int, end: int | None) -> list[Record]:
         if not self._decoded(state):
             return []
         rows = state.rows
@@ -240,7 +242,7 @@ class FetchEngine:
             while rows and len(taken) < limit and (end is None or rows[0][0] < end):
                 taken.append(rows.popleft())
         if taken:
-            state.moved_to(taken[-1][0] + 1, taken[-1][5])
+            state.moved_to(taken[-1][0] + 1, state.rows_epoch)
         if not rows and not state.chunks and state.fetch_offset > state.position.offset:
             state.moved_to(state.fetch_offset, state.position.epoch)  # R-268: nothing is left of the batch's tail
         return taken
@@ -259,9 +261,11 @@ class FetchEngine:
             if self._config.check_crcs and not verify_crc(chunk.data, header, chunk.at):
                 raise CorruptBatch("the CRC is wrong", chunk.at)
             if not header.is_control:
-                first, epoch = state.position.offset, header.leader_epoch
+                first, state.rows_epoch = state.position.offset, header.leader_epoch
                 records = decode_records(chunk.data, header, chunk.at)
-                state.rows.extend([(*record, epoch) for record in records if record[0] >= first])
+                if records and records[0][0] < first:
+                    records = [record for record in records if record[0] >= first]
+                state.rows.extend(records)
         except CorruptBatch as error:
             state.rewind()
             self._give_back(state)

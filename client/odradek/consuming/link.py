@@ -25,7 +25,7 @@ from odradek.core.fetch_state import NO_EPOCH, FetchState
 from odradek.shared.config import ConsumerConfig
 
 FETCH_STREAM = "/odradek.v1.Broker/FetchStream"
-OPEN_TIMEOUT_MS = 2_000
+OPEN_TIMEOUT_MS = 2_000  # the first time
 ANSWER_BYTES = 1024 * 1024  # of one answer: a message of this size costs little more than its bytes
 CREDIT_STEP = 4  # credit goes back when a quarter of it is free, or with the next message
 MAX_NAMED = 1_500  # partitions in one request, and as many let go: with the longest names, a broker takes no more
@@ -90,11 +90,12 @@ class FetchLink:
 
     async def _live(self) -> None:
         """One stream, from its opening to its end, which is always a `NetworkError`."""
+        patience_ms = self._cluster.patience_ms(self._failures, OPEN_TIMEOUT_MS)
         self._failures += 1
         address = self._cluster.view.address_of(self.broker_id)
         if address is None:
             raise PeerUnavailable(f"broker {self.broker_id} is not part of the cluster at the moment")
-        stream = await self._cluster.network.open(address, FETCH_STREAM, OPEN_TIMEOUT_MS)
+        stream = await self._cluster.network.open(address, FETCH_STREAM, patience_ms)
         self._stream, self._ended = stream, None
         self._credit_back = max(self._config.fetch_max_bytes - self._held, 1)
         self._named.clear()

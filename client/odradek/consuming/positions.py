@@ -40,7 +40,13 @@ def _no_leader(partition: TopicPartition) -> OdradekError:
     return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, where=str(partition))
 
 
-async def list_offsets(cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, committed: bool) -> Offsets:
+async def list_offsets(
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    committed: bool,
+    timeout_ms: int = CALL_TIMEOUT_MS,
+) -> Offsets:
     """Ask each leader once; -1 is the end, -2 the beginning. Offset -1 in the answer: no record is so late."""
 
     async def ask(leader: int, asked: dict[TopicPartition, int]) -> Offsets:
@@ -51,7 +57,7 @@ async def list_offsets(cluster: Cluster, timestamps: Mapping[TopicPartition, int
             epoch = cluster.view.leader_of(TopicPartition(topic, number)).epoch
             request.partitions.add(topic=topic, partition=number, current_leader_epoch=epoch, timestamp_ms=timestamp)
         try:
-            answer = await cluster.call_broker(leader, LIST_OFFSETS, request, pb.ListOffsetsResponse, CALL_TIMEOUT_MS)
+            answer = await cluster.call_broker(leader, LIST_OFFSETS, request, pb.ListOffsetsResponse, timeout_ms)
         except BrokerUnreachable as error:
             return dict.fromkeys(asked, BrokerUnreachable(f"broker {leader}: {error.message}", hint=error.hint))
         except ClientError as error:
@@ -118,7 +124,8 @@ class PositionKeeper:
 
     async def _find_offsets(self, states: dict[TopicPartition, FetchState]) -> None:
         asked = {name: state.reset_to for name, state in states.items() if state.reset_to is not None}
-        found = await list_offsets(self._cluster, asked, committed=self._committed)
+        timeout_ms = self._patience_ms(states)
+        found = await list_offsets(self._cluster, asked, committed=self._committed, timeout_ms=timeout_ms)
         for name, timestamp in asked.items():
             outcome = found.get(name)
             if isinstance(outcome, OffsetAndTimestamp):
@@ -148,7 +155,11 @@ class PositionKeeper:
             if leader == NO_LEADER:
                 raise _no_leader(next(iter(asked)))
             answer = await self._cluster.call_broker(
-                leader, OFFSETS_FOR_LEADER_EPOCH, request, pb.OffsetsForLeaderEpochResponse, CALL_TIMEOUT_MS
+                leader,
+                OFFSETS_FOR_LEADER_EPOCH,
+                request,
+                pb.OffsetsForLeaderEpochResponse,
+                self._patience_ms(states),
             )
         except OdradekError as error:
             for name in asked:
@@ -160,6 +171,9 @@ class PositionKeeper:
                 self._failed(states[name], broker_error(item.error_code, where=str(name)))
             else:
                 states[name].on_epoch_end(asked[name], epochs[name], item.leader_epoch, item.end_offset)
+
+    def _patience_ms(self, states: Mapping[TopicPartition, FetchState]) -> int:
+        return self._cluster.patience_ms(max(state.failures for state in states.values()), CALL_TIMEOUT_MS)
 
     def _failed(self, state: FetchState, error: OdradekError | None) -> None:
         if error is not None and not error.retriable:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek.core.fetch_state import FetchState, Row
+from odradek_proto.records import Record
+
+from odradek.core.fetch_state import FetchState
 from odradek.shared.errors import OdradekError
-from odradek.shared.results import ConsumerRecord, K, V, make_record
+from odradek.shared.results import ConsumerRecord, K, V
 from odradek.shared.serialization import deserialize
 
 
 def as_records(
     state: FetchState,
-    rows: list[Row],
+    rows: list[Record],
     read_key: Callable[[bytes | None], K] | None,
     read_value: Callable[[bytes | None], V] | None,
 ) -> list[ConsumerRecord[K, V]]:
@@ -23,21 +25,22 @@ def as_records(
     can be read is read before.
     """
     topic, partition = state.name
+    epoch, new = state.rows_epoch, tuple.__new__  # a call of the class costs as much as all the rest
+    if read_key is None and read_value is None:
+        return [
+            new(ConsumerRecord, (topic, partition, offset, timestamp, key, value, headers, epoch))
+            for offset, timestamp, key, value, headers in rows
+        ]
     records: list[ConsumerRecord[K, V]] = []
-    for offset, timestamp, key, value, headers, epoch in rows:
-        made_key: Any = key
-        made_value: Any = value
-        if read_key is not None or read_value is not None:
-            where = f"{state.name} at offset {offset}"
-            try:
-                if read_key is not None:
-                    made_key = deserialize(key, read_key, "key", where)
-                if read_value is not None:
-                    made_value = deserialize(value, read_value, "value", where)
-            except OdradekError:
-                state.put_back(rows[len(records) :])
-                if records:
-                    break
-                raise
-        records.append(make_record(topic, partition, offset, timestamp, made_key, made_value, headers, epoch))
+    for offset, timestamp, key, value, headers in rows:
+        where = f"{state.name} at offset {offset}"
+        try:
+            made_key: Any = key if read_key is None else deserialize(key, read_key, "key", where)
+            made_value: Any = value if read_value is None else deserialize(value, read_value, "value", where)
+        except OdradekError:
+            state.put_back(rows[len(records) :])
+            if records:
+                break
+            raise
+        records.append(new(ConsumerRecord, (topic, partition, offset, timestamp, made_key, made_value, headers, epoch)))
     return records

@@ -152,10 +152,12 @@ class SendQueue:
         "unresolved",
         "waiting",
         "wire",
+        "with_work",
     )
 
     def __init__(self, name: TopicPartition) -> None:
         self.name = name
+        self.with_work: tuple[dict[TopicPartition, SendQueue], ...] = ()  # where it enters itself when records wait
         self.leader_id = -1
         self.leader_epoch = -1
         self.waiting: deque[Batch] = deque()
@@ -223,6 +225,7 @@ class SendQueue:
         if batch.size >= batch_size:
             batch.close()
         self.waiting.append(batch)
+        self.enter()
         return batch
 
     def put_back(self, batch: Batch) -> None:
@@ -232,6 +235,12 @@ class SendQueue:
         while place < len(waiting) and waiting[place].number < batch.number:
             place += 1
         waiting.insert(place, batch)
+        self.enter()
+
+    def enter(self) -> None:
+        """Something waits here: be found by those who look for work."""
+        for queues in self.with_work:
+            queues[self.name] = self
 
     def is_oldest(self, batch: Batch) -> bool:
         """Whether no earlier batch of the partition is still to be answered."""

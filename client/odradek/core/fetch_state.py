@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.records import Record
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import Value
@@ -24,7 +25,6 @@ from odradek_proto.values import Value
 from odradek.core.cluster_view import NO_LEADER, UNKNOWN_LEADER, LeaderAndEpoch
 from odradek.shared.config import OffsetReset
 from odradek.shared.errors import LogTruncated, NoOffset, OdradekError, broker_error
-from odradek.shared.results import Headers
 
 LATEST = -1  # timestamps that ListOffsets gives a meaning
 EARLIEST = -2
@@ -56,10 +56,6 @@ class Chunk:
     broker_id: int
 
 
-Row = tuple[int, int, bytes | None, bytes | None, Headers, int]
-"""A record that is decoded: offset, timestamp, key, value, headers, leader epoch."""
-
-
 class FetchState:
     """One assigned partition. `reset` is auto.offset.reset."""
 
@@ -80,6 +76,7 @@ class FetchState:
         "reset_to",
         "retry_at_ms",
         "rows",
+        "rows_epoch",
         "state",
         "trouble",
     )
@@ -95,7 +92,8 @@ class FetchState:
         self.outstanding: tuple[int, int, int] | None = None  # broker, fetch offset, leader epoch
         self.chunks: deque[Chunk] = deque()
         self.dropped: list[Chunk] = []  # no longer wanted; whoever gives credit back takes them from here
-        self.rows: deque[Row] = deque()
+        self.rows: deque[Record] = deque()  # of one batch, decoded
+        self.rows_epoch = NO_EPOCH
         self.paused = False
         self.error: OdradekError | None = None
         self.high_watermark = -1
@@ -267,7 +265,7 @@ class FetchState:
             return None
         return self.trouble
 
-    def put_back(self, rows: list[Row]) -> None:
+    def put_back(self, rows: list[Record]) -> None:
         """Records that were taken and could not be handed out."""
         self.rows.extendleft(reversed(rows))
         self.position = Position(rows[0][0], self.position.epoch)

@@ -61,6 +61,8 @@ class StickyChoice:
 
     def move_on(self, available: Sequence[int]) -> None:
         """Take another partition than the current one, if there is another."""
-        others = [partition for partition in available if partition != self.current] or available
-        self.current = others[0] if len(others) == 1 else self._rng.choice(others)
+        at = self._rng.randrange(len(available)) if len(available) > 1 else 0
+        if available[at] == self.current and len(available) > 1:
+            at = (at + self._rng.randrange(1, len(available))) % len(available)
+        self.current = available[at]
         self._left = self._sticky_bytes

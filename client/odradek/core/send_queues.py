@@ -1,7 +1,9 @@
 """The partitions that a producer writes to: each has a queue, and each queue a leader.
 
 Rules of this module. A queue is found by its partition's name and, for whoever sends, by its leader; of a partition
-that nobody is known to lead the leader is -1. A new leader is tried at once, whatever the old one said to wait.
+that nobody is known to lead the leader is -1. A new leader is tried at once, whatever the old one said to wait. Nobody
+who looks for work walks over all queues, of which there may be thousands: a queue enters itself where work is looked
+for when a batch begins to wait, and is taken out again by whoever finds nothing there.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ class SendQueues:
 
     def __init__(self) -> None:
         self._queues: dict[TopicPartition, SendQueue] = {}
-        self._by_leader: dict[int, dict[TopicPartition, SendQueue]] = {}
+        self._by_leader: dict[int, dict[TopicPartition, SendQueue]] = {}  # those in which something may wait
+        self._unfinished: dict[TopicPartition, SendQueue] = {}  # those with batches that may not be done
 
     def __iter__(self) -> Iterator[SendQueue]:
         return iter(self._queues.values())
@@ -36,45 +39,49 @@ class SendQueues:
     def move(self, queue: SendQueue, view: ClusterView) -> None:
         """Give a queue to whoever leads its partition now."""
         leader = view.leader_of(queue.name)
-        known = queue.name in self._by_leader.get(queue.leader_id, {})
         if leader.epoch > queue.leader_epoch or leader.leader_id != queue.leader_id:
             queue.leader_epoch = leader.epoch
             queue.retry_at_ms = 0
-        elif known:
+        elif queue.with_work:
             return
-        if known:
-            del self._by_leader[queue.leader_id][queue.name]
+        self._by_leader.get(queue.leader_id, {}).pop(queue.name, None)
         queue.leader_id = leader.leader_id
-        self._by_leader.setdefault(queue.leader_id, {})[queue.name] = queue
+        queue.with_work = (self._by_leader.setdefault(queue.leader_id, {}), self._unfinished)
+        if queue.waiting:
+            queue.enter()
 
     def led_by(self, broker_id: int) -> dict[TopicPartition, SendQueue]:
-        """The queues of the partitions that a broker leads, those first whose turn it is."""
+        """The queues of the partitions that a broker leads and that have work, those first whose turn it is."""
         return self._by_leader.get(broker_id) or {}
 
     def rotate(self, broker_id: int) -> None:
         """The next drain for this broker starts with another partition."""
         queues = self._by_leader[broker_id]
+        for name in [name for name, queue in queues.items() if not queue.waiting]:
+            del queues[name]
         if len(queues) > 1:
             first = next(iter(queues))
             queues[first] = queues.pop(first)
 
     def has_work(self, broker_id: int) -> bool:
         """Whether something waits for this broker, now or after a while."""
-        queues = self._by_leader.get(broker_id)
-        if queues:
-            for queue in queues.values():
-                if queue.waiting:
-                    return True
-        return False
+        return any(queue.waiting for queue in self.led_by(broker_id).values())
 
     def leaders_in_use(self) -> list[int]:
         """The brokers for which something waits; -1 for those partitions that have no leader."""
-        return [leader for leader, queues in self._by_leader.items() if any(q.waiting for q in queues.values())]
+        return [leader for leader in self._by_leader if self.has_work(leader)]
+
+    def with_unfinished(self) -> list[SendQueue]:
+        """The queues that have something waiting or on the wire."""
+        found = self._unfinished
+        for name in [name for name, queue in found.items() if not queue.waiting and not queue.wire]:
+            del found[name]
+        return [*found.values()]
 
     def next_due_ms(self, now_ms: int, timeout_ms: int, linger_ms: float, at_latest_ms: int) -> int:
         """When the first batch has waited long enough: to go, to go again, or to be given up."""
         due = at_latest_ms
-        for queue in self:
+        for queue in self.with_unfinished():
             if queue.waiting:
                 batch = queue.waiting[0]
                 due = min(due, batch.created_ms + timeout_ms)
@@ -93,11 +100,11 @@ class SendQueues:
         `refusal` is why there is no producer id, if there is none; a broker that owes an answer for `stall_ms` counts.
         """
         found: dict[TopicPartition, str] = {}
-        for queue in self:
+        for queue in self.with_unfinished():
             owing = [batch for batch in queue.wire.values() if not batch.done]
             error = queue.last_error or refusal
             if not owing and not queue.waiting:
-                continue
+                continue  # all of it was given up
             if error is not None:
                 found[queue.name] = error.message
             elif queue.leader_id < 0:
@@ -112,7 +119,8 @@ class SendQueues:
 
     def unfinished(self) -> list[Batch]:
         """All batches that are not done."""
-        return [batch for queue in self for batch in (*queue.wire.values(), *queue.waiting) if not batch.done]
+        queues = self.with_unfinished()
+        return [batch for queue in queues for batch in (*queue.wire.values(), *queue.waiting) if not batch.done]
 
     def unacknowledged(self) -> int:
         """How many records are in them."""

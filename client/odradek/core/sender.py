@@ -256,7 +256,7 @@ class Sender:
         """Give up what is too old, and ask about brokers that owe answers."""
         effects: list[Effect] = []
         stalled = False
-        for queue in self.queues:
+        for queue in self.queues.with_unfinished():
             while queue.waiting and now_ms - queue.waiting[0].created_ms >= self._config.delivery_timeout_ms:
                 effects += self._give_up(queue.waiting[0], self._too_old(queue.waiting[0]))
             for batch in queue.wire.values():

@@ -25,7 +25,7 @@ from odradek.core.sender import Sender
 from odradek.shared.errors import BrokerUnreachable, OdradekError
 
 PRODUCE_STREAM = "/odradek.v1.Broker/ProduceStream"
-OPEN_TIMEOUT_MS = 2_000
+OPEN_TIMEOUT_MS = 2_000  # the first time
 
 
 class ProduceLink:
@@ -83,15 +83,16 @@ class ProduceLink:
 
     async def _live(self) -> None:
         """One stream, from its opening to its end, which is always a `NetworkError`."""
+        patience_ms = self._cluster.patience_ms(self._failures, OPEN_TIMEOUT_MS)
         self._failures += 1
         address = self._cluster.view.address_of(self.broker_id)
         if address is None:
             raise PeerUnavailable(f"broker {self.broker_id} is not part of the cluster at the moment")
-        stream = await self._cluster.network.open(address, PRODUCE_STREAM, OPEN_TIMEOUT_MS)
+        stream = await self._cluster.network.open(address, PRODUCE_STREAM, patience_ms)
         self._stream, self._ended = stream, None
         reader: asyncio.Task[None] | None = None
         try:
-            await self._receive_credit(stream)
+            await self._receive_credit(stream, patience_ms)
             self._failures = 0
             reader = start_task(self._read(stream), self._failed)
             await self._write(stream)
@@ -101,14 +102,14 @@ class ProduceLink:
             if reader is not None:
                 reader.cancel()
 
-    async def _receive_credit(self, stream: Stream) -> None:
+    async def _receive_credit(self, stream: Stream, patience_ms: int) -> None:
         try:
-            async with asyncio.timeout(OPEN_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(patience_ms / 1000):
                 self._credit = 0
                 while not self._credit:
                     self._take(await stream.recv())
         except TimeoutError:
-            raise DeadlineExceeded(f"{stream.peer}: no credit within {OPEN_TIMEOUT_MS} ms") from None
+            raise DeadlineExceeded(f"{stream.peer}: no credit within {patience_ms} ms") from None
 
     async def _write(self, stream: Stream) -> None:
         sender, clock = self._sender, self._cluster.clock

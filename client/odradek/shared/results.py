@@ -5,8 +5,7 @@ Offsets are exclusive where Kafka's are: high watermark and log end offset are t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Generic, NamedTuple, NoReturn
 
 from odradek_proto.topics import TopicPartition
 from typing_extensions import TypeVar
@@ -41,8 +40,7 @@ if not TYPE_CHECKING:  # type checkers say by themselves that it cannot be await
     RecordMetadata.__await__ = _is_no_future
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerRecord(Generic[K, V]):
+class ConsumerRecord(NamedTuple, Generic[K, V]):
     """One record as a consumer reads it. `timestamp` is in milliseconds since 1970, -1 when there is none."""
 
     topic: str
@@ -57,49 +55,6 @@ class ConsumerRecord(Generic[K, V]):
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
-
-
-class _Draft(Generic[K, V]):
-    """A `ConsumerRecord` while its fields may still be set: the same base and slots, so the same layout."""
-
-    __slots__ = ("headers", "key", "leader_epoch", "offset", "partition", "timestamp", "topic", "value")
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        timestamp: int,
-        key: K,
-        value: V,
-        headers: Headers,
-        leader_epoch: int,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.timestamp = timestamp
-        self.key = key
-        self.value = value
-        self.headers = headers
-        self.leader_epoch = leader_epoch
-
-
-def make_record(
-    topic: str,
-    partition: int,
-    offset: int,
-    timestamp: int,
-    key: K,
-    value: V,
-    headers: Headers,
-    leader_epoch: int,
-) -> ConsumerRecord[K, V]:
-    """A `ConsumerRecord` at a quarter of the price: a frozen dataclass sets each field by a call of its own."""
-    draft: Any = _Draft(topic, partition, offset, timestamp, key, value, headers, leader_epoch)
-    draft.__class__ = ConsumerRecord
-    made: ConsumerRecord[K, V] = draft
-    return made
 
 
 class OffsetAndTimestamp(NamedTuple):
