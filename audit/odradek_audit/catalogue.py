@@ -87,7 +87,27 @@ def _cause_of_gap(finding: Finding) -> str:
     return "a batch was removed from the file, or never written to it, and the log was appended to all the same"
 
 
+def _cause_of_epoch(finding: Finding) -> str:
+    deposed = "records of a deposed leader were appended behind a newer epoch's"
+    changed = "the header was changed: the CRC does not cover the epoch"
+    around = finding.evidence.get("epochs_around", [])
+    if any((finding.epoch ^ epoch).bit_count() == 1 for epoch in around if epoch >= 0):
+        return (
+            f"one bit of the epoch in the batch's header was changed; the CRC does not cover it ({_from_to(finding)})"
+        )
+    if finding.evidence.get("batches", 1) == 1 and len(around) == 2:
+        return f"{changed} ({_from_to(finding)}). Less likely: {deposed}"
+    return f"{deposed}, or {changed}"
+
+
+def _from_to(finding: Finding) -> str:
+    epochs = " or ".join(f"{epoch}" for epoch in dict.fromkeys(finding.evidence["epochs_around"]))
+    return f"epoch {epochs} became {finding.epoch}"
+
+
 def _cause_of_repetition(finding: Finding) -> str:
+    if "foreign" in finding.evidence:
+        return "files changed their names or their places, as by a copy or a restore that was mixed up"
     if "stored_offset" in finding.evidence:
         return "the base offset in the header was changed; the CRC does not cover it, and the records are all there"
     if "previous_last_offset" not in finding.evidence:
@@ -166,6 +186,10 @@ def _headline_of_difference(finding: Finding, where: str) -> str:
         behind = 0 if finding.evidence.get("agree_again") else finding.end_offset - 1 - side.batch.line.last_offset
         more = f", and at {plural(behind, 'offset')} behind it" if behind > 0 else ""
         return f"Replica {finding.replica} holds {batch}; {others} {hold} there{more}."
+    excerpt = finding.excerpt
+    if excerpt is not None and excerpt.differing_bytes and not excerpt.differing_in_records:
+        header = f"another batch header than {others} at offset {finding.offset}{where}, around equal records"
+        return f"Replica {finding.replica} holds {header}{more}."
     return f"Replica {finding.replica} holds another record than {others} at offset {finding.offset}{where}{more}."
 
 
@@ -206,7 +230,15 @@ def _headline_of_gap(finding: Finding, where: str) -> str:
     return f"Replica {finding.replica} has no records at {_offsets(finding)}{where}."
 
 
+def _headline_of_epoch(finding: Finding, where: str) -> str:
+    where = f"at {_offsets(finding)}{where}"
+    return f"Replica {finding.replica} names leader epoch {finding.epoch} {where}, where it cannot be."
+
+
 def _headline_of_repetition(finding: Finding, where: str) -> str:
+    if "foreign" in finding.evidence:
+        first, end = finding.evidence["foreign"]
+        return f"Replica {finding.replica} holds offsets {first} to {end - 1} in another segment's file{where}."
     if "stored_offset" in finding.evidence:
         return _headline_of_gap(finding, where)
     again = "a second time" if "previous_last_offset" in finding.evidence else "in the wrong order"
@@ -362,13 +394,10 @@ EPOCH_NOT_MONOTONIC = Check(
     "epoch-not-monotonic",
     Kind.STRUCTURE,
     Severity.CRITICAL,
-    "a batch has a lower leader epoch than the one before it",
-    (
-        "I-4",
-        "A3",
-    ),
-    cause="records of a deposed leader were appended behind a newer epoch's, or the header "
-    "was changed: the CRC does not cover the epoch",
+    "a batch has a leader epoch that does not fit between those around it",
+    ("I-4", "A3"),
+    cause=_cause_of_epoch,
+    headline=_headline_of_epoch,
 )
 DUPLICATED = Check(
     "duplicated",
@@ -430,6 +459,22 @@ TRANSACTION_MISMATCH = Check(
     "markers in the log and the transaction index disagree",
     ("C6",),
     cause="the marker or the index was changed, or the index was not cut together with its log",
+)
+REPLICA_BEHIND = Check(
+    "replica-behind",
+    Kind.FILE,
+    Severity.ERROR,
+    "a replica lacks the end of what is replicated, although it had time to fetch it",
+    ("B4",),
+    cause="the replica has not followed its leader for long, or its log lost its end",
+)
+GROUP_OFFSET_BEYOND = Check(
+    "group-offset-beyond-log",
+    Kind.GROUP,
+    Severity.ERROR,
+    "a consumer group has committed an offset behind the log's end",
+    ("C7",),
+    cause="the log lost records after the group had read them; or the commit is of an earlier topic of this name",
 )
 IDENTITY_MISMATCH = Check(
     "identity-mismatch",
@@ -529,6 +574,8 @@ CHECKS: dict[str, Check] = {
         REORDERED,
         RECORD_COUNT_MISMATCH,
         TRANSACTION_MISMATCH,
+        REPLICA_BEHIND,
+        GROUP_OFFSET_BEYOND,
         IDENTITY_MISMATCH,
         CHECKPOINT_ORDER,
         EPOCH_CACHE_MISMATCH,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from odradek_audit.findings import Finding, Note
 
@@ -67,6 +68,15 @@ class PartitionSummary:
     """Replicas that have the partition, and whose log cannot be read: nothing is known of it."""
 
 
+class CommittedOffset(NamedTuple):
+    """The next offset that a consumer group reads of a partition."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
 @dataclass(frozen=True)
 class PartitionResult:
     """What the checks of one partition found, and how much they compared."""
@@ -74,3 +84,5 @@ class PartitionResult:
     findings: list[Finding]
     notes: list[Note]
     summary: PartitionSummary
+    committed: tuple[CommittedOffset, ...] = ()
+    """What a partition of `__consumer_offsets` says of consumer groups."""

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from odradek_audit.catalogue import (
     ACKNOWLEDGED_LOST,
-    BATCH_UNREADABLE,
     DELIVERED_LOST,
     DUPLICATED,
     FAILED_PRESENT,
     PHANTOM,
     REORDERED,
 )
+from odradek_audit.checks.decoding import report_undecodable
 from odradek_audit.checks.losses import losses_of
 from odradek_audit.checks.unread import NOT_COMPARED
 from odradek_audit.findings import FindingSink
@@ -121,7 +121,7 @@ def _read_log(
     for batch in iter_decoded(table, reference_replica, reader):
         if batch.problem:
             log.undecodable.add(batch.row)
-            _report_undecodable(table, reference_replica, batch.row, batch.problem, batch.unavailable, sink)
+            report_undecodable(table, reference_replica, batch, sink)
             continue
         for record in batch.records:
             if record.offset < log_start:
@@ -180,27 +180,6 @@ def _see_again(
         first_offset=first.offset,
         producer_id=table.producer_id[place.row],
         first_producer_id=table.producer_id[first.row],
-    )
-
-
-def _report_undecodable(
-    table: BatchTable, reference_replica: str, row: int, problem: str, unavailable: bool, sink: FindingSink
-) -> None:
-    where = f"batch {table.base_offset[row]} to {table.last_offset[row]}"
-    if unavailable:
-        sink.note(
-            "not-decoded",
-            reference_replica,
-            f"replica {reference_replica}: {where} was not read: {problem}",
-            offset=table.base_offset[row],
-        )
-        return
-    sink.report(
-        BATCH_UNREADABLE,
-        reference_replica,
-        f"replica {reference_replica} holds the {where} of epoch {table.epoch[row]} with a right CRC, but its records "
-        f"cannot be decoded: {problem}",
-        **table.place(row),
     )
 
 

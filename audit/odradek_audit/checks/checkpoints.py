@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from odradek_audit.catalogue import CHECKPOINT_ORDER, FILE_CORRUPT, IDENTITY_MISMATCH
+from odradek_audit.catalogue import CHECKPOINT_ORDER, FILE_CORRUPT, IDENTITY_MISMATCH, OFFSET_GAP, REPLICA_BEHIND
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import BatchTable, PartitionInputs, ReplicaInputs, log_end_offset
+from odradek_audit.words import plural
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
 
 
 def check_files(inputs: ReplicaInputs, sink: FindingSink) -> None:
@@ -56,6 +58,70 @@ def check_checkpoints(inputs: ReplicaInputs, table: BatchTable, sink: FindingSin
     elif inputs.clean_shutdown and inputs.segments and inputs.log_start > high_watermark:
         start = inputs.log_start
         _report(inputs, sink, HIGH_WATERMARKS, "log start offset", start, "high watermark", high_watermark, last_epoch)
+
+
+def check_log_start(inputs: ReplicaInputs, sink: FindingSink) -> None:
+    """A2: the first segment did not go without its epochs. Retention cuts the leader epoch file with the log."""
+    if not inputs.segments or not inputs.epochs:
+        return
+    first, said = inputs.log_start, inputs.epochs[0].start_offset
+    explained = (
+        inputs.log_start_checkpoint is not None and inputs.log_start_checkpoint >= inputs.segments[0].base_offset
+    )
+    if said >= first or explained:
+        return
+    if not inputs.clean_shutdown:
+        sink.note(
+            "log-start",
+            inputs.replica,
+            f"replica {inputs.replica} begins at offset {first}, and its {LEADER_EPOCHS} at {said}: retention just "
+            "before the broker died, or a segment that is missing",
+            offset=said,
+            end_offset=first,
+        )
+        return
+    sink.report(
+        OFFSET_GAP,
+        inputs.replica,
+        f"replica {inputs.replica} has no records from offset {said} to {first - 1}: its log begins at {first}, its "
+        f"{LEADER_EPOCHS} at {said}, and it stopped cleanly, so retention would have cut both",
+        offset=said,
+        end_offset=first,
+        epoch=inputs.epochs[0].epoch,
+        file=LEADER_EPOCHS,
+    )
+
+
+def check_ends(
+    partition: PartitionInputs, tables: Mapping[str, BatchTable], bound: int, sink: FindingSink, *, settled: bool
+) -> None:
+    """B4: replicas that lack the end of what is replicated and of which nothing else was found, or begin later."""
+    if partition.unread:
+        return
+    starts = {name: partition.replicas[name].log_start for name in sorted(partition.replicas)}
+    ends = {name: log_end_offset(partition.replicas[name], tables[name]) for name in starts}
+    explained = {finding.replica for finding in sink.findings}
+    explained.update(note.replica for note in sink.notes if note.kind in ("truncation-pending", "torn-tail"))
+    bound = min(bound, max(ends.values()))  # what all lack is lost, which is told elsewhere
+    for name, start in starts.items():
+        end = ends[name]
+        if min(starts.values()) < start:
+            first = min(starts.values())
+            sink.note(
+                "log-start-differs",
+                name,
+                f"replica {name} begins at offset {start}, another one at {first}: not compared below",
+                offset=first,
+                end_offset=start,
+            )
+        if end >= bound or name in explained:
+            continue
+        said = f"replica {name} ends at offset {end}, {plural(bound - end, 'offset')} below what is known as replicated"
+        if settled:
+            found = f"{said} ({bound}), although the cluster had time to recover"
+            sink.report(REPLICA_BEHIND, name, found, offset=end, end_offset=bound)
+        else:
+            sink.note("behind", name, f"{said}: it left the ISR, or lost its end", offset=end, end_offset=bound)
 
 
 def _report(

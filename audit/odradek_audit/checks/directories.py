@@ -3,9 +3,8 @@
 `replication-offset-checkpoint` names the partitions that a broker hosts. Whoever deletes a replica in peace, because
 its topic went or because it was reassigned, leaves the entry out when the file is written next, after seconds or at the
 stop. So after a clean stop an entry without a directory is a loss; a broker that was killed, or runs, may have a stale
-one: that is a note. Where no replica has a directory of the topic, it is gone, and only a history can tell a deletion
-from a loss (`acknowledged-lost`). Of a topic that lives no partition can be deleted: one that nobody has any more is
-judged by the same rule.
+one: that is a note. A partition that nobody has any more is judged
+by the same rule, and so are all of a topic: leave out what was removed by hand with `--topics`.
 
 `identity-mismatch` of whole log directories (A8): do they belong to one cluster, and is each another broker's? A node
 id or directory id that two directories name is a copy of one of them, or a `meta.properties` in the wrong place. Blamed
@@ -22,7 +21,8 @@ from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition
 from odradek_audit.catalogue import CHECKPOINT_ORDER, IDENTITY_MISMATCH
 from odradek_audit.checks.checkpoints import odd_ones
 from odradek_audit.findings import Finding, Note
-from odradek_audit.inputs.layout import METADATA_TOPIC, SET_ASIDE_SUFFIXES, Layout, LogDirectory
+from odradek_audit.inputs.facts import METADATA_TOPIC
+from odradek_audit.inputs.layout import SET_ASIDE_SUFFIXES, Layout, LogDirectory
 from odradek_audit.words import plural
 
 NO_DIRECTORY, NO_TOPIC, LINKED, COUNTED = "no-directory", "no-topic", "linked", "counted-without-directory"
@@ -30,15 +30,15 @@ NAMED = 5
 """Partitions that one note names."""
 
 
-def check_missing(layout: Layout) -> tuple[list[Finding], list[Note]]:
+def check_missing(layout: Layout, topics: Iterable[str] | None) -> tuple[list[Finding], list[Note]]:
     """Records that a replica has counted and of which it has no directory: findings after a clean stop, else notes.
 
-    Looks at the topics of the layout alone, so at none that was left out, and at none that every replica lacks.
+    `topics` are those that were asked for; None means all.
     """
     findings: list[Finding] = []
     notes: list[Note] = []
     present = {TopicPartition(each.topic, each.partition) for each in layout.partitions}
-    for partition in sorted(present | _vanished(layout, present)):
+    for partition in sorted(present | _vanished(layout, present, topics)):
         nowhere = partition not in present
         given_up = layout.has_aside(partition, SET_ASIDE_SUFFIXES if nowhere else (DELETED_PARTITION_SUFFIX,))
         for directory in layout.directories.values():
@@ -51,11 +51,11 @@ def check_missing(layout: Layout) -> tuple[list[Finding], list[Note]]:
     return findings, notes
 
 
-def _vanished(layout: Layout, present: set[TopicPartition]) -> set[TopicPartition]:
-    """Partitions without a directory anywhere that checkpoints name, of topics of which there are others."""
-    living = {partition.topic for partition in present}
+def _vanished(layout: Layout, present: set[TopicPartition], topics: Iterable[str] | None) -> set[TopicPartition]:
+    """Partitions without a directory anywhere that checkpoints name."""
+    wanted = None if topics is None else frozenset(topics)
     named = {partition for directory in layout.directories.values() for partition in directory.high_watermarks}
-    return {partition for partition in named - present if partition.topic in living}
+    return {partition for partition in named - present if wanted is None or partition.topic in wanted}
 
 
 def absent_partitions(layout: Layout) -> list[Note]:
@@ -118,7 +118,7 @@ def _log_start(directory: LogDirectory, partition: TopicPartition) -> int:
 
 
 def _said(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool) -> str:
-    others = ", nor has any other replica that was read, although its topic lives" if nowhere else ""
+    others = ", nor has any other replica that was read" if nowhere else ""
     return (
         f"{partition}: replica {directory.replica} has no directory of the partition{others}, and its "
         f"{REPLICATION_OFFSET_CHECKPOINT} says the high watermark {directory.high_watermarks[partition]}"
@@ -153,7 +153,7 @@ def _note(directory: LogDirectory, partition: TopicPartition, *, nowhere: bool, 
     lost = "if it is a replica of the partition, the records are lost there"
     if nowhere:
         elsewhere = "the partition lies on brokers that were not read"
-        lost = f"unless the topic was deleted and made anew with fewer partitions, or {elsewhere}, the records are lost"
+        lost = f"unless the topic was deleted just before, or {elsewhere}, the records are lost"
     return Note(
         COUNTED,
         partition.topic,

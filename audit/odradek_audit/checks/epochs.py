@@ -7,22 +7,84 @@ removed); in the middle it must be exact.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Container, Sequence
 from itertools import zip_longest
 
 from odradek_audit.catalogue import EPOCH_CACHE_MISMATCH
 from odradek_audit.findings import FindingSink
-from odradek_audit.inputs.facts import BatchTable, EpochEntry, ReplicaInputs, log_end_offset
+from odradek_audit.inputs.facts import NO_EPOCH, BatchTable, EpochEntry, ReplicaInputs, log_end_offset
 
 FILE = "leader-epoch-checkpoint"
 
 
-def epochs_of_log(table: BatchTable, log_start: int) -> list[EpochEntry]:
-    """Epoch and first base offset, for each epoch that begins in a batch at or above the log start."""
+CONFIRMED = 1000
+"""How many batches one outweighs whose epoch the leader epoch file names at its offset."""
+
+
+def misplaced_epochs(table: BatchTable, known: Sequence[EpochEntry] | None, but: Container[int] = ()) -> list[range]:
+    """Rows whose leader epoch does not fit between those around them, in runs; none where epochs never fall.
+
+    They are the fewest without which epochs never fall: one changed header is one batch, whichever way it was changed.
+    A batch with the epoch that `leader-epoch-checkpoint` (`known`) names for its offset counts for many others. Rows of
+    `but` and those without an epoch are passed over.
+    """
+    runs: list[tuple[int, int, list[int]]] = []  # epoch, weight, rows
+    starts = [entry.start_offset for entry in known or ()]
+    falls = False
+    for row, epoch in enumerate(table.epoch):
+        if epoch == NO_EPOCH or row in but:
+            continue
+        falls = falls or bool(runs and epoch < runs[-1][0])
+        place = bisect_right(starts, table.base_offset[row]) - 1
+        weight = CONFIRMED if known and place >= 0 and known[place].epoch == epoch else 1
+        if runs and runs[-1][0] == epoch:
+            runs[-1] = (epoch, runs[-1][1] + weight, runs[-1][2])
+            runs[-1][2].append(row)
+        else:
+            runs.append((epoch, weight, [row]))
+    if not falls:
+        return []
+    kept = _heaviest_rise([(epoch, weight) for epoch, weight, _ in runs])
+    rows = [row for place, (*_, rows) in enumerate(runs) if place not in kept for row in rows]
+    found: list[range] = []
+    for row in rows:
+        if found and found[-1].stop == row:
+            found[-1] = range(found[-1].start, row + 1)
+        else:
+            found.append(range(row, row + 1))
+    return found
+
+
+def _heaviest_rise(runs: Sequence[tuple[int, int]]) -> set[int]:
+    """Places of the runs, (epoch, weight) each, that weigh most together while their epochs do not fall."""
+    epochs: list[int] = []  # rising, and so are the weights: what the best choices end in
+    ends: list[tuple[int, int]] = []  # weight, place
+    before: list[int] = []
+    for place, (epoch, weight) in enumerate(runs):
+        at = bisect_right(epochs, epoch)
+        total = weight + (ends[at - 1][0] if at else 0)
+        before.append(ends[at - 1][1] if at else -1)
+        stop = at
+        while stop < len(ends) and ends[stop][0] <= total:
+            stop += 1
+        epochs[at:stop], ends[at:stop] = [epoch], [(total, place)]
+    place, kept = ends[-1][1] if ends else -1, set()
+    while place >= 0:
+        kept.add(place)
+        place = before[place]
+    return kept
+
+
+def epochs_of_log(inputs: ReplicaInputs, table: BatchTable) -> list[EpochEntry]:
+    """Epoch and first base offset, for each epoch that begins in a batch at or above the log start. Batches whose epoch
+    does not fit do not count."""
+    wrong = {row for rows in misplaced_epochs(table, inputs.epochs) for row in rows}
     entries: list[EpochEntry] = []
     newest = -1
-    lasts, bases = table.last_offset, table.base_offset
+    lasts, bases, log_start = table.last_offset, table.base_offset, inputs.log_start
     for row, epoch in enumerate(table.epoch):
-        if epoch > newest and lasts[row] >= log_start:
+        if epoch > newest and lasts[row] >= log_start and row not in wrong:
             entries.append(EpochEntry(epoch, max(bases[row], log_start)))
             newest = epoch
     return entries
@@ -30,7 +92,7 @@ def epochs_of_log(table: BatchTable, log_start: int) -> list[EpochEntry]:
 
 def check_epoch_cache(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
     """Compare the epoch file with the log of one replica."""
-    in_log = epochs_of_log(table, inputs.log_start)
+    in_log = epochs_of_log(inputs, table)
     if inputs.epochs is None:
         if in_log and not any(problem.file == FILE for problem in inputs.problems):
             _report(

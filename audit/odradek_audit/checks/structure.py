@@ -2,10 +2,13 @@
 
 Checks: `crc-mismatch`, `batch-unreadable`, `torn-tail`, `offset-gap`, `offset-not-increasing`,
 `epoch-not-monotonic`, `record-count-mismatch`. Unreadable bytes are one finding; the offsets that they held are not
-reported again as a gap. Two neighbours that changed places are one finding, so is a batch whose own offset is wrong.
+reported again as a gap. Two neighbours that changed places are one finding, so is a batch whose own offset is wrong,
+a run of batches that begin again where the log has been, a file with another file's batches, and a changed epoch.
 """
 
 from __future__ import annotations
+
+from bisect import bisect_right
 
 from odradek_audit.catalogue import (
     BATCH_UNREADABLE,
@@ -16,6 +19,7 @@ from odradek_audit.catalogue import (
     RECORD_COUNT_MISMATCH,
     TORN_TAIL,
 )
+from odradek_audit.checks.epochs import misplaced_epochs
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import (
     BAD_CRC,
@@ -102,37 +106,92 @@ def _check_order(
 ) -> None:
     first_segment = inputs.segments[0].base_offset if inputs.segments else 0
     previous_last = first_segment - 1
-    previous_epoch = NO_EPOCH
-    bases, lasts, epochs = table.base_offset, table.last_offset, table.epoch
+    bases, lasts = table.base_offset, table.last_offset
     cleaned_to = (1 << 62) if partition.compacted else inputs.cleaned_to
+    elsewhere: set[int] = set()  # rows that are not where they belong, whatever their epochs
+    exchanged: dict[int, int] = {}
     row = 0
     while row < len(table):
-        base, epoch = bases[row], epochs[row]
+        base = bases[row]
         span = lasts[row] - base + 1
+        home = _home(inputs, table, row)
+        if home != table.segment[row] >= cleaned_to and row not in damaged:
+            stop = _end_of_foreign(inputs, table, row)
+            if exchanged.get(home) != table.segment[row]:
+                _report_foreign(inputs, table, range(row, stop), home, sink)
+            exchanged[table.segment[row]] = home
+            elsewhere.update(range(row, stop))
+            previous_last = _last_of_segment(inputs, table, row, previous_last)
+            row = stop
+            continue
         if row not in damaged and base > cleaned_to and _swapped(table, row, previous_last):
             _report_swapped(inputs, table, row, sink)
-            previous_last, previous_epoch = lasts[row], max(previous_epoch, epoch, epochs[row + 1])
+            elsewhere.update((row, row + 1))
+            previous_last = lasts[row]
             row += 2
             continue
         if base != previous_last + 1 and row + 1 < len(table) and bases[row + 1] == previous_last + 1 + span:
             if row not in damaged and base >= cleaned_to:
                 _report_misplaced(inputs, table, row, previous_last, sink)
+            elsewhere.add(row)
             previous_last += span
             row += 1
             continue
         if base <= previous_last or base < table.segment[row]:
-            _report_not_increasing(inputs, table, row, previous_last, sink)
-        elif base > previous_last + 1 and base > cleaned_to and row not in damaged:
+            stop = _end_of_repetition(table, row, previous_last)
+            _report_not_increasing(inputs, table, range(row, stop), previous_last, sink)
+            elsewhere.update(range(row, stop))
+            previous_last = max(previous_last, lasts[stop - 1])
+            row = stop
+            continue
+        if base > previous_last + 1 and base > cleaned_to and row not in damaged:
             _report_gap(inputs, table, row, previous_last, sink)
-        if NO_EPOCH < epoch < previous_epoch:
-            _report_epoch(inputs, table, row, previous_epoch, sink)
         previous_last = max(previous_last, lasts[row])
-        previous_epoch = max(previous_epoch, epoch)
         if table.record_count[row] != span and base >= cleaned_to:
             _report_count(inputs, table, row, sink)
             if row + 1 < len(table) and bases[row + 1] == base + table.record_count[row]:
                 previous_last = bases[row + 1] - 1  # its last offset is what is wrong
         row += 1
+    for rows in misplaced_epochs(table, inputs.epochs, elsewhere):
+        _report_epoch(inputs, table, rows, sink)
+
+
+def _home(inputs: ReplicaInputs, table: BatchTable, row: int) -> int:
+    """The segment to which a file's first batch belongs by its offset; its own one for every other batch."""
+    segment, base = table.segment[row], table.base_offset[row]
+    if row and table.segment[row - 1] == segment:
+        return segment
+    starts = [each.base_offset for each in inputs.segments]
+    home = starts[max(bisect_right(starts, base) - 1, 0)]
+    whole = all(table.base_offset[each] >= base for each in table.rows_of_segment(segment))
+    return home if whole else segment
+
+
+def _end_of_foreign(inputs: ReplicaInputs, table: BatchTable, row: int) -> int:
+    """One past the last row of a file that lies outside of the offsets that its name and the next file's leave it."""
+    rows = table.rows_of_segment(table.segment[row])
+    low = table.segment[row]
+    high = min((each.base_offset for each in inputs.segments if each.base_offset > low), default=1 << 62)
+    return next((each for each in range(row, rows.stop) if low <= table.base_offset[each] < high), rows.stop)
+
+
+def _last_of_segment(inputs: ReplicaInputs, table: BatchTable, row: int, previous_last: int) -> int:
+    """The last offset that a file should hold; of the last file nobody knows it."""
+    behind = [each.base_offset for each in inputs.segments if each.base_offset > table.segment[row]]
+    return max(previous_last, min(behind) - 1 if behind else table.last_offset[row])
+
+
+def _end_of_repetition(table: BatchTable, row: int, previous_last: int) -> int:
+    """One past the last of the batches of one file that begin again where the log has been."""
+    stop = row + 1
+    while (
+        stop < len(table)
+        and table.segment[stop] == table.segment[row]
+        and table.base_offset[stop] == table.last_offset[stop - 1] + 1
+        and table.base_offset[stop] <= previous_last
+    ):
+        stop += 1
+    return stop
 
 
 def _swapped(table: BatchTable, row: int, previous_last: int) -> bool:
@@ -147,17 +206,39 @@ def _swapped(table: BatchTable, row: int, previous_last: int) -> bool:
 
 
 def _report_not_increasing(
-    inputs: ReplicaInputs, table: BatchTable, row: int, previous_last: int, sink: FindingSink
+    inputs: ReplicaInputs, table: BatchTable, rows: range, previous_last: int, sink: FindingSink
 ) -> None:
-    file = table.file(row)
+    row, last = rows.start, rows.stop - 1
+    more = f", and {_behind(rows)} up to offset {table.last_offset[last]}" if len(rows) > 1 else ""
     sink.report(
         OFFSET_NOT_INCREASING,
         inputs.replica,
         f"replica {inputs.replica} holds a batch at offset {table.base_offset[row]} of epoch {table.epoch[row]} where "
-        f"{max(previous_last + 1, table.segment[row])} is the smallest that may follow ({file}, byte "
-        f"{table.position[row]})",
-        **table.place(row),
+        f"{max(previous_last + 1, table.segment[row])} is the smallest that may follow ({table.file(row)}, byte "
+        f"{table.position[row]}){more}",
+        **(table.place(row) | {"end_offset": table.last_offset[last] + 1}),
         previous_last_offset=previous_last,
+        batches=len(rows),
+    )
+
+
+def _behind(rows: range) -> str:
+    return plural(len(rows) - 1, "batch", "batches") + " behind it"
+
+
+def _report_foreign(inputs: ReplicaInputs, table: BatchTable, rows: range, home: int, sink: FindingSink) -> None:
+    """A file with batches of another file's offsets: one finding for the file, or for two that were exchanged."""
+    row, last = rows.start, rows.stop - 1
+    first, end = table.base_offset[row], table.last_offset[last] + 1
+    missing = _last_of_segment(inputs, table, row, table.segment[row]) + 1
+    sink.report(
+        OFFSET_NOT_INCREASING,
+        inputs.replica,
+        f"replica {inputs.replica} holds in {table.file(row)} the offsets {first} to {end - 1}, which belong into "
+        f"{home:020d}.log ({plural(len(rows), 'batch', 'batches')}, byte {table.position[row]})",
+        **(table.place(row) | {"offset": min(table.segment[row], first), "end_offset": max(end, missing)}),
+        batches=len(rows),
+        foreign=[first, end],
     )
 
 
@@ -199,17 +280,27 @@ def _report_misplaced(
     )
 
 
-def _report_epoch(inputs: ReplicaInputs, table: BatchTable, row: int, previous_epoch: int, sink: FindingSink) -> None:
-    file = table.file(row)
+def _report_epoch(inputs: ReplicaInputs, table: BatchTable, rows: range, sink: FindingSink) -> None:
+    row, last = rows.start, rows.stop - 1
+    before = table.epoch[row - 1] if row else NO_EPOCH
+    behind = table.epoch[rows.stop] if rows.stop < len(table) else NO_EPOCH
+    around = [epoch for epoch in (before, behind) if epoch != NO_EPOCH]
+    more = f", and {_behind(rows)} up to offset {table.last_offset[last]}" if len(rows) > 1 else ""
     sink.report(
         EPOCH_NOT_MONOTONIC,
         inputs.replica,
-        f"replica {inputs.replica} holds a batch of epoch {table.epoch[row]} at offset "
-        f"{table.base_offset[row]}, after one of "
-        f"epoch {previous_epoch} ({file}, byte {table.position[row]})",
-        **table.place(row),
-        previous_epoch=previous_epoch,
+        f"replica {inputs.replica} holds a batch of epoch {table.epoch[row]} at offset {table.base_offset[row]}, "
+        f"{_between(around, before)} ({table.file(row)}, byte {table.position[row]}){more}",
+        **(table.place(row) | {"end_offset": table.last_offset[last] + 1}),
+        epochs_around=around,
+        batches=len(rows),
     )
+
+
+def _between(around: list[int], before: int) -> str:
+    if len(around) == 2:
+        return f"between batches of epoch {around[0]} and {around[1]}"
+    return f"{'after' if before != NO_EPOCH else 'before'} one of epoch {around[0]}"
 
 
 def _report_swapped(inputs: ReplicaInputs, table: BatchTable, row: int, sink: FindingSink) -> None:

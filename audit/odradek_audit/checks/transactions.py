@@ -3,7 +3,7 @@
 Consumers that read committed records learn from the index what to leave out. An aborted transaction that is missing
 there is shown to them as if it had been committed; one that is there although its marker says COMMIT is hidden.
 
-Only replicas that have a transaction index are judged: odradek's storage writes none. After an unclean stop a start
+Where no replica has a transaction index none is judged: odradek's storage writes none. After an unclean stop a start
 builds the index of the last segment anew, so that one is not judged then.
 """
 
@@ -24,10 +24,20 @@ from odradek_proto.records import ControlType, CorruptBatch, control_type, decod
 from odradek_audit.catalogue import FILE_CORRUPT, TRANSACTION_MISMATCH
 from odradek_audit.checks.unread import note_file
 from odradek_audit.findings import FindingSink
-from odradek_audit.inputs.facts import BatchTable, ReplicaInputs, SegmentFile, SegmentReader
+from odradek_audit.inputs.facts import (
+    BatchTable,
+    PartitionInputs,
+    ReplicaInputs,
+    SegmentFile,
+    SegmentReader,
+    log_end_offset,
+)
 
 TRANSACTIONAL_BIT, CONTROL_BIT = 0x10, 0x20
 LARGEST_INDEX = 64 * 1024 * 1024
+LONGEST_MS = 900_000  # transaction.max.timeout.ms, Kafka's default
+OPEN_NAMED = 10
+"""Open transactions that are named of a replica."""
 
 
 class _Marker(NamedTuple):
@@ -38,9 +48,12 @@ class _Marker(NamedTuple):
     first: int
 
 
-def check_transactions(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink) -> None:
-    """Compare the transaction index of one replica with its log."""
-    if not inputs.transaction_indexes:
+def check_transactions(
+    partition: PartitionInputs, inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink
+) -> None:
+    """Compare the transaction index of one replica with its log, and name the transactions that are open at its end."""
+    _note_open(inputs, table, sink)
+    if not any(each.transaction_indexes for each in partition.replicas.values()):
         return
     judged = [segment for segment in inputs.segments if inputs.clean_shutdown or segment is not inputs.segments[-1]]
     try:
@@ -54,6 +67,28 @@ def check_transactions(inputs: ReplicaInputs, table: BatchTable, reader: Segment
         entries = _entries(inputs, segment, reader, sink)
         if entries is not None:
             _check_segment(inputs, segment, entries, markers, table, sink)
+
+
+def _note_open(inputs: ReplicaInputs, table: BatchTable, sink: FindingSink) -> None:
+    """Transactions without an end: readers of committed records wait at the first of them."""
+    open_since: dict[int, int] = {}
+    for row, attributes in enumerate(table.attributes):
+        if attributes & TRANSACTIONAL_BIT and attributes & CONTROL_BIT:
+            open_since.pop(table.producer_id[row], None)
+        elif attributes & TRANSACTIONAL_BIT:
+            open_since.setdefault(table.producer_id[row], row)
+    newest = max(table.max_timestamp, default=-1)
+    for producer, row in list(open_since.items())[:OPEN_NAMED]:
+        age = newest - table.max_timestamp[row]
+        old = f", {age // 1000:,} s older than the newest record: nobody will end it" if age > LONGEST_MS else ""
+        sink.note(
+            "open-transaction",
+            inputs.replica,
+            f"replica {inputs.replica}: the transaction of producer {producer} from offset {table.base_offset[row]} on "
+            f"has no end in the log{old}; readers of committed records wait there",
+            offset=table.base_offset[row],
+            end_offset=log_end_offset(inputs, table),
+        )
 
 
 def _markers(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader) -> Iterator[_Marker]:

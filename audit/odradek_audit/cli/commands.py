@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -60,6 +60,20 @@ class Output(StrEnum):
     JSONL = "jsonl"
 
 
+class _Request(TypedDict):
+    """What both engines are asked."""
+
+    replicas: dict[str, Path]
+    history: History | None
+    topics: list[str] | None
+    settled: bool
+    deep: bool | None
+
+
+Deep = Annotated[
+    bool | None,
+    typer.Option("--deep/--no-deep", help="Decode the records of every batch. Default: up to 256 MiB of logs."),
+]
 Histories = Annotated[
     list[Path] | None,
     typer.Option("--history", metavar="FILE", help="What clients were told, in JSON lines (docs/checks.md)."),
@@ -90,6 +104,7 @@ def run(
     settled: Annotated[
         bool, typer.Option("--settled", help="The cluster had time to recover: tails that wait for truncation count.")
     ] = False,
+    deep: Deep = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the findings, their numbers and report.html here.")
     ] = None,
@@ -124,13 +139,14 @@ def run(
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     chosen = _chosen_engine(engine, master, replicas, wanted)
     events = _history(history or [])
+    request = _Request(replicas=replicas, history=events, topics=wanted, settled=settled, deep=deep)
     at_work = _brokers_at_work(replicas)
     try:
         with progress_bar(console, shown=shown is Output.TABLE) as bar:
             if chosen is Engine.SPARK:
-                report = _run_spark(console, bar, replicas, events, wanted, settled, master, out)
+                report = _run_spark(console, bar, request, master, out)
             else:
-                report = _run_local(bar, replicas, events, wanted, settled, jobs)
+                report = _run_local(bar, request, jobs)
     except KeyboardInterrupt:
         _stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
     report.notes = [*at_work, *(absent_brokers(data, replicas) if data is not None else []), *report.notes]
@@ -261,24 +277,18 @@ def _default_engine(replicas: dict[str, Path], topics: list[str] | None) -> Engi
 
 def _run_local(
     bar: ProgressBar,
-    replicas: dict[str, Path],
-    history: History | None,
-    topics: list[str] | None,
-    settled: bool,
+    request: _Request,
     jobs: int | None,
 ) -> Report:
     from odradek_audit.engine import local
 
-    return local.audit(replicas, history=history, topics=topics, settled=settled, progress=bar.show, jobs=jobs)
+    return local.audit(**request, progress=bar.show, jobs=jobs)
 
 
 def _run_spark(
     console: Console,
     bar: ProgressBar,
-    replicas: dict[str, Path],
-    history: History | None,
-    topics: list[str] | None,
-    settled: bool,
+    request: _Request,
     master: str,
     out: Path | None,
 ) -> Report:
@@ -301,7 +311,7 @@ def _run_spark(
     try:
         bar.say("starting Spark")
         with launch.spark_session(master, java) as session:
-            report = spark.audit(session, replicas, history=history, topics=topics, settled=settled, progress=bar.show)
+            report = spark.audit(session, **request, progress=bar.show)
             if out is not None:
                 spark.write_findings(session, report, out)
             return report

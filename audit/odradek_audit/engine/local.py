@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek_audit.engine.partition import HistoryOfPartition, check_partition
-from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
+from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES
 from odradek_audit.engine.proof import PartProof, PartTask, prove_part
 from odradek_audit.engine.two_passes import Passes
 from odradek_audit.engine.workers import Run, processors, workers
 from odradek_audit.inputs.disk import Disk, LocalDisk, join
-from odradek_audit.inputs.facts import BatchFacts, BatchTable, PartitionInputs, ReplicaInputs
+from odradek_audit.inputs.facts import METADATA_TOPIC, BatchFacts, BatchTable, PartitionInputs, ReplicaInputs
 from odradek_audit.inputs.history import History
-from odradek_audit.inputs.layout import METADATA_TOPIC, Layout, read_layout, reader_of
+from odradek_audit.inputs.layout import Layout, read_layout, reader_of
 from odradek_audit.inputs.scan import SegmentPart, scan_part, unread_part
 from odradek_audit.report import Report, finish
 from odradek_audit.results import PartitionResult
@@ -35,6 +35,8 @@ class Progress:
 
 
 ProgressCallback = Callable[[Progress], None]
+DEEP_BYTES = 256 * 1024 * 1024
+"""Logs of so many bytes are decoded whole: 40 MB a second, of one replica of each partition."""
 WORTH_PROCESSES = 64 * 1024 * 1024
 """Below this one process has finished before others have begun."""
 
@@ -45,6 +47,7 @@ def audit(
     history: History | Path | None = None,
     topics: Iterable[str] | None = None,
     settled: bool = False,
+    deep: bool | None = None,
     progress: ProgressCallback | None = None,
     jobs: int | None = 1,
     split_bytes: int = DEFAULT_SPLIT_BYTES,
@@ -52,7 +55,8 @@ def audit(
     """Audit log directories of this machine, by replica name.
 
     `history` is what clients wrote down (`odradek_audit.inputs.history`); `topics` limits the audit; `settled` says
-    that the cluster had time to truncate what must be truncated; `jobs` is how many processes read: one is this one,
+    that the cluster had time to truncate what must be truncated; `deep` that every batch is decoded, None where that is
+    quickly done; `jobs` is how many processes read: one is this one,
     None as many as there are processors where that is worth it. Raises `CorruptHistory`, and `OSError` for a history
     that cannot be read. A `KeyboardInterrupt` ends the processes that it started.
     """
@@ -65,25 +69,29 @@ def audit(
         disk,
         {(partition.topic, partition.partition): partition for partition in layout.partitions},
         {(partition.topic, partition.partition): history_of(events, partition) for partition in layout.partitions},
+        settled,
+        is_deep(layout, deep),
     )
     total = layout_bytes(layout)
     if jobs is None:
         jobs = processors() if total > WORTH_PROCESSES else 1
     with workers(jobs) as run:
-        results = _two_passes(passes, run, _Meter(total, progress), settled, split_bytes)
+        results = _two_passes(passes, run, _Meter(total, progress), split_bytes)
     report = finish("local", layout, results, events, wanted, 0.0)
+    report.deep = passes.deep
     report.seconds = time.monotonic() - started
     return report
 
 
-def _two_passes(passes: Passes, run: Run, meter: _Meter, settled: bool, split_bytes: int) -> list[PartitionResult]:
-    groups = list(in_groups(part_tasks(passes.disk, passes.tried, split_bytes), split_bytes))
-    for proofs in run(prove_group, groups):
+def _two_passes(passes: Passes, run: Run, meter: _Meter, split_bytes: int) -> list[PartitionResult]:
+    for proofs in run(prove_group, passes.tasks(split_bytes)):
         passes.add(proofs)
         meter.add(sum(task.size for task, _ in proofs), proofs[-1][0].topic)
     results, unproven = passes.conclude()
     meter.total += sum(partition_bytes(passes.partitions[key]) for key in unproven if passes.histories[key] is None)
-    tasks = [(partition, passes.histories[key], settled) for key, partition in unproven.items()]
+    tasks = [
+        Closely(partition, passes.histories[key], passes.settled, passes.deep) for key, partition in unproven.items()
+    ]
     for result in run(check_closely, tasks):
         key = (result.summary.topic, result.summary.partition)
         results[key] = result
@@ -98,12 +106,27 @@ def prove_group(group: Sequence[PartTask]) -> list[tuple[PartTask, PartProof]]:
     return [(task, prove_part(disk, task)) for task in group]
 
 
-def check_closely(task: tuple[PartitionInputs, HistoryOfPartition | None, bool]) -> PartitionResult:
+@dataclass(frozen=True)
+class Closely:
+    """What a worker needs to check one partition batch by batch, besides its batches."""
+
+    inputs: PartitionInputs
+    history: HistoryOfPartition | None
+    settled: bool
+    deep: bool
+
+    def check(self, tables: Mapping[str, BatchTable], disk: Disk) -> PartitionResult:
+        """A replica without a table has an empty log."""
+        whole = {name: tables.get(name, BatchTable()) for name in self.inputs.replicas}
+        reader = reader_of(disk, self.inputs)
+        return check_partition(self.inputs, whole, reader, history=self.history, settled=self.settled, deep=self.deep)
+
+
+def check_closely(task: Closely) -> PartitionResult:
     """The second pass over one partition; runs in a worker."""
-    partition, history, settled = task
     disk = LocalDisk()
-    tables = {name: BatchTable(scan_replica(disk, inputs)) for name, inputs in partition.replicas.items()}
-    return check_partition(partition, tables, reader_of(disk, partition), history=history, settled=settled)
+    tables = {name: BatchTable(scan_replica(disk, inputs)) for name, inputs in task.inputs.replicas.items()}
+    return task.check(tables, disk)
 
 
 class _Meter:
@@ -171,6 +194,11 @@ def scan_replica(disk: Disk, inputs: ReplicaInputs) -> Iterator[BatchFacts]:
             yield from scan_part(disk, part)
         except OSError as error:
             yield unread_part(part, error)
+
+
+def is_deep(layout: Layout, deep: bool | None) -> bool:
+    """Whether every batch is decoded: as somebody wants it, else where it takes seconds."""
+    return layout_bytes(layout) <= DEEP_BYTES if deep is None else deep
 
 
 def layout_bytes(layout: Layout) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from odradek_audit.catalogue import CHECKS
 from odradek_audit.checks.against_history import check_history
 from odradek_audit.checks.agreement import check_agreement
-from odradek_audit.checks.checkpoints import check_checkpoints, check_files, check_identity
+from odradek_audit.checks.checkpoints import check_checkpoints, check_ends, check_files, check_identity, check_log_start
+from odradek_audit.checks.decoding import check_decoding
 from odradek_audit.checks.epochs import check_epoch_cache, epochs_of_log
+from odradek_audit.checks.groups import CONSUMER_OFFSETS, committed_offsets
 from odradek_audit.checks.indexes import check_indexes
 from odradek_audit.checks.producers import check_sequences
 from odradek_audit.checks.references import damaged_replicas
@@ -21,6 +24,7 @@ from odradek_audit.evidence.excerpts import attach_excerpts
 from odradek_audit.evidence.folding import fold
 from odradek_audit.findings import FindingSink, sorted_findings
 from odradek_audit.inputs.facts import (
+    METADATA_TOPIC,
     BatchTable,
     Bounds,
     PartitionInputs,
@@ -30,7 +34,7 @@ from odradek_audit.inputs.facts import (
     log_end_offset,
 )
 from odradek_audit.inputs.history import PartitionHistory
-from odradek_audit.results import SHOWN_EPOCHS, Loss, PartitionResult, PartitionSummary, ReplicaSummary
+from odradek_audit.results import SHOWN_EPOCHS, CommittedOffset, Loss, PartitionResult, PartitionSummary, ReplicaSummary
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,14 @@ def check_partition(
     *,
     history: HistoryOfPartition | None = None,
     settled: bool = False,
+    deep: bool = False,
 ) -> PartitionResult:
     """Run every check over one partition.
 
     `tables` holds the batches of each replica of `partition.replicas`. `reader` gives bytes again: for indexes, for the
     first record that differs and, with a history, for the reference replica's records. `settled` says that the cluster
-    had time to truncate what must be truncated. Raises nothing because of what the bytes say; an `OSError` becomes a
-    note.
+    had time to truncate what must be truncated; `deep` that the records of every batch are decoded. Raises nothing
+    because of what the bytes say; an `OSError` becomes a note.
     """
     sink = FindingSink(partition.topic, partition.partition)
     for name in sorted(partition.replicas):
@@ -64,6 +69,8 @@ def check_partition(
         return _nothing_read(partition, unread, sink)
     for name in sorted(partition.replicas):
         check_checkpoints(partition.replicas[name], tables[name], sink)
+        if partition.topic != METADATA_TOPIC:
+            check_log_start(partition.replicas[name], sink)
     given, partition = partition, _believed(partition, tables)
     for name in sorted(partition.replicas):
         _check_replica(partition, partition.replicas[name], tables[name], reader, sink)
@@ -72,6 +79,8 @@ def check_partition(
     bounds = Bounds(history.events.acknowledged_end, history.events.delivered_end) if history else Bounds()
     bound = bound_of(partition, bounds)
     compared = check_agreement(partition, tables, reference_replica, bound, reader, sink, settled=settled)
+    if partition.topic != METADATA_TOPIC:
+        check_ends(partition, tables, bound, sink, settled=settled)
     checked: dict[str, int] = {}
     losses: list[Loss] = []
     if history is not None:
@@ -81,6 +90,8 @@ def check_partition(
             )
         except OSError as error:
             sink.note("not-compared", reference_replica, f"the history was not compared: {error}")
+    else:
+        check_decoding(tables[reference_replica], reference_replica, reader, sink, deep=deep)
     if len(partition.replicas) < 2 and not unread:
         sink.note(
             "one-replica", reference_replica, f"only replica {reference_replica} was given, so nothing was compared"
@@ -101,7 +112,18 @@ def check_partition(
         unread=unread,
     )
     findings = attach_excerpts(partition, tables, reader, sorted_findings(fold(sink.findings)), reference_replica)
-    return PartitionResult([CHECKS[finding.check].explained(finding) for finding in findings], sink.notes, summary)
+    explained = [CHECKS[finding.check].explained(finding) for finding in findings]
+    return PartitionResult(explained, sink.notes, summary, _committed(partition, tables, reference_replica, reader))
+
+
+def _committed(
+    partition: PartitionInputs, tables: Mapping[str, BatchTable], replica: str, reader: SegmentReader
+) -> tuple[CommittedOffset, ...]:
+    if partition.topic != CONSUMER_OFFSETS:
+        return ()
+    with suppress(OSError):  # it is told by the checks
+        return tuple(committed_offsets(tables[replica], replica, reader))
+    return ()
 
 
 def _nothing_read(partition: PartitionInputs, unread: list[str], sink: FindingSink) -> PartitionResult:
@@ -118,7 +140,7 @@ def _check_replica(
     check_structure(partition, inputs, table, sink)
     check_epoch_cache(inputs, table, sink)
     check_indexes(inputs, table, reader, sink)
-    check_transactions(inputs, table, reader, sink)
+    check_transactions(partition, inputs, table, reader, sink)
     if not partition.compacted and not inputs.cleaned_to:
         check_sequences(inputs, table, sink)
         check_snapshots(inputs, table, reader, sink)
@@ -156,7 +178,7 @@ def _newest_epoch(inputs: ReplicaInputs, table: BatchTable) -> int:
 
     Entries that contradict the log do not count: a damaged file must not make its replica the one to follow.
     """
-    in_log = max(table.epoch, default=-1)
+    in_log = max((entry.epoch for entry in epochs_of_log(inputs, table)), default=-1)
     log_end = log_end_offset(inputs, table)
     at_end = [entry.epoch for entry in inputs.epochs or () if entry.start_offset == log_end]
     return max([in_log, *at_end])
@@ -182,6 +204,6 @@ def summary_of(inputs: ReplicaInputs, table: BatchTable) -> ReplicaSummary:
         bytes=sum(table.size),
         segments=len(inputs.segments),
         unread_bytes=sum(problem.facts.size for problem in table.problems),
-        epochs=[list(entry) for entry in epochs_of_log(table, inputs.log_start)[-SHOWN_EPOCHS:]],
+        epochs=[list(entry) for entry in epochs_of_log(inputs, table)[-SHOWN_EPOCHS:]],
         epoch_file=None if inputs.epochs is None else [list(entry) for entry in inputs.epochs[-SHOWN_EPOCHS:]],
     )

@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 from odradek_proto.records import HEADER_SIZE, CorruptBatch, read_header
 
-from odradek_audit.engine.proof import PartTask
+from odradek_audit.engine.proof import EVERYTHING, NOTHING, SAMPLE, PartTask
 from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.facts import PartitionInputs, ReplicaInputs, SegmentFile
 from odradek_audit.inputs.scan import SegmentPart, starts_batch
@@ -80,13 +80,21 @@ def _boundary(disk: Disk, whole: SegmentPart, positions: list[int], previous: in
 
 
 def part_tasks(
-    disk: Disk, partitions: Iterable[PartitionInputs], split_bytes: int = DEFAULT_SPLIT_BYTES
+    disk: Disk,
+    partitions: Iterable[PartitionInputs],
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    *,
+    deep: bool = False,
 ) -> Iterator[PartTask]:
     """Every part of every segment of all replicas of some partitions. Segments that cannot be read are one part, whose
-    reader will say so."""
+    reader will say so. Records are decoded of one replica, the one with the most bytes: of all batches (`deep`) or
+    some."""
     for partition in partitions:
+        sizes = {name: sum(file.size for file in each.segments) for name, each in partition.replicas.items()}
+        decoded = min(sizes, key=lambda name: (-sizes[name], name), default="")
         for name in sorted(partition.replicas):
             inputs = partition.replicas[name]
+            decode = NOTHING if name != decoded else EVERYTHING if deep else SAMPLE
             for segment, following in zip_longest(inputs.segments, inputs.segments[1:]):
                 stop = following.base_offset if following is not None else 1 << 62
                 inside = tuple(offset for offset in inputs.snapshots if segment.base_offset < offset < stop)
@@ -105,6 +113,7 @@ def part_tasks(
                         inputs.log_start,
                         segment.has_index,
                         segment.has_time_index,
+                        decode,
                         inside,
                     )
 

@@ -20,18 +20,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek_proto.checksum import crc32c
-from odradek_proto.headers import CONTROL, CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
+from odradek_proto.compression import Codec, CodecUnavailable
+from odradek_proto.headers import CODEC_MASK, CONTROL, CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
+from odradek_proto.records import CorruptBatch, decode_records, read_header
 
 from odradek_audit.checks.indexes import LARGEST_INDEX, OFFSET_ENTRY, TIME_ENTRY
 from odradek_audit.checks.producers import PRODUCER_EXPIRY_MS, SEQUENCES
 from odradek_audit.inputs.disk import Disk, join
-from odradek_audit.inputs.facts import NO_PRODUCER, BatchFacts
+from odradek_audit.inputs.facts import BLOCK_OFFSETS, NO_PRODUCER, BatchFacts
 from odradek_audit.inputs.scan import CHUNK_BYTES, MAX_BATCH_BYTES, SegmentPart
 
-BLOCK_OFFSETS = 1024
-"""Offsets that share one hash."""
 LAST_BASE = 1 << 62
 MASK = (1 << 64) - 1
+LAST_CODEC = int(max(Codec))
+NOTHING, SAMPLE, EVERYTHING = "nothing", "sample", "everything"
 NEVER = 1 << 63
 """Larger than every offset, position and time: nothing more is awaited."""
 
@@ -47,6 +49,8 @@ class PartTask(NamedTuple):
     log_start: int
     has_index: bool
     has_time_index: bool
+    decode: str = NOTHING
+    """Which batches' records are decoded."""
     snapshots: tuple[int, ...] = ()
     """Offsets inside of the segment of which there is a producer snapshot: a broker was stopped there."""
 
@@ -169,16 +173,14 @@ class _Prover:
         return used
 
     def _walk(self, data: bytes, start: int) -> int:
-        """The whole batches in `data`, which begins at byte `start` of the file; returns the bytes that they take.
-
-        This loop runs once for each batch of the cluster, so it keeps everything in locals and calls nothing twice.
-        """
+        """The whole batches in `data`, from byte `start` of the file on; returns the bytes that they take. Once for
+        each batch of the cluster, so everything is in locals."""
         proof, part, view = self.proof, self.part, memoryview(data)
         unpack, length, limit = HEADER.unpack_from, len(data), part.end - start
         expected, last_epoch, so_far = proof.next_offset, proof.last_epoch, self.so_far
         wanted_position, wanted_offset = self.offsets.at(self.position_place)[1], self.offsets.at(self.offset_place)[0]
         wanted_time = self.times.at(self.times.place)[0]
-        wanted_snapshot = self._next_snapshot()
+        wanted_snapshot, decode = self._next_snapshot(), self.task.decode
         block_end, block_hash, block_batches = 0, 0, 0
         if proof.block_offsets:
             block_end = (proof.block_offsets[-1] // BLOCK_OFFSETS + 1) * BLOCK_OFFSETS
@@ -199,6 +201,7 @@ class _Prover:
                 or delta < 0
                 or count != delta + 1
                 or size < HEADER_SIZE
+                or attributes & CODEC_MASK > LAST_CODEC
                 or crc32c(view[at + CRC_START : at + size]) != crc
             ):
                 raise Doubt(f"{part.path}: not a plain batch at byte {start + at}")
@@ -213,6 +216,8 @@ class _Prover:
                 wanted_time = self._time_reached(expected - 1, so_far)
             if timestamp > so_far:
                 so_far = timestamp
+            if decode == EVERYTHING or (decode == SAMPLE and base >= block_end):
+                self._decode(data, at)
             if base >= block_end:
                 if block_batches:
                     proof.block_hashes.append(block_hash & MASK)
@@ -237,6 +242,16 @@ class _Prover:
         if proof.batches > before:
             self.last = _facts(part, start + last_at, data, last_at)
         return at
+
+    def _decode(self, data: bytes, at: int) -> None:
+        """Whether a batch's records are what its header says. What cannot be decompressed here proves nothing."""
+        try:
+            decode_records(data, read_header(data, at), at)
+        except CorruptBatch as error:
+            raise Doubt(f"{self.part.path}: {error.reason}") from error
+        except CodecUnavailable as error:
+            if self.task.decode == EVERYTHING:
+                raise Doubt(str(error)) from error
 
     def _begin(self, base: int, position: int) -> int:
         """The first batch: only now is known which offsets the part holds, and so which time index entries."""

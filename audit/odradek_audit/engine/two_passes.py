@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek_audit.engine.partition import HistoryOfPartition
+from odradek_audit.engine.parts import in_groups, part_tasks
 from odradek_audit.engine.proof import Doubt, PartProof, PartTask
 from odradek_audit.engine.verdict import may_be_proven, prove_partition
 from odradek_audit.inputs.disk import Disk
@@ -28,6 +29,8 @@ class Passes:
     disk: Disk
     partitions: Mapping[Key, PartitionInputs]
     histories: Mapping[Key, HistoryOfPartition | None]
+    settled: bool = False
+    deep: bool = False
     proofs: dict[Key, list[tuple[PartTask, PartProof]]] = field(default_factory=dict)
 
     @property
@@ -38,6 +41,10 @@ class Passes:
             for key, partition in self.partitions.items()
             if self.histories.get(key) is None and may_be_proven(partition)
         ]
+
+    def tasks(self, split_bytes: int) -> list[list[PartTask]]:
+        """The first pass in groups of parts that are worth a task each."""
+        return list(in_groups(part_tasks(self.disk, self.tried, split_bytes, deep=self.deep), split_bytes))
 
     def add(self, proofs: Iterable[tuple[PartTask, PartProof]]) -> None:
         """Results of the first pass, in any order."""
@@ -54,7 +61,7 @@ class Passes:
             for task, proof in sorted(self.proofs.pop(key, ()), key=_place):
                 by_replica.setdefault(task.replica, []).append((task, proof))
             try:
-                proven[key] = prove_partition(self.disk, partition, by_replica)
+                proven[key] = prove_partition(self.disk, partition, by_replica, settled=self.settled)
             except Doubt:
                 continue
             del unproven[key]

@@ -1,8 +1,8 @@
 """Puts the proofs of a partition's parts together: are all replicas sound, and do they agree?
 
-`prove_partition` gives the result that `check_partition` would give, without findings and without notes but the one on
-single replicas, or raises `Doubt`. Replicas are compared by the hashes of their blocks of 1,024 offsets; where the
-common range begins or ends inside of a block, the few headers there are read again.
+`prove_partition` gives the result that `check_partition` would give, without findings and notes but those on single
+replicas and on where logs begin and end, or raises `Doubt`. Replicas are compared by the hashes of their blocks of
+1,024 offsets; where the common range begins or ends inside of a block, the few headers there are read again.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import dataclass, field, replace
 
 from odradek_proto.headers import HEADER, HEADER_SIZE, LENGTH_END
 
-from odradek_audit.checks.checkpoints import check_checkpoints, check_identity
+from odradek_audit.catalogue import CHECKS
+from odradek_audit.checks.checkpoints import check_checkpoints, check_ends, check_identity, check_log_start
 from odradek_audit.checks.epochs import check_epoch_cache
 from odradek_audit.checks.snapshots import ProducerState, judge_snapshot
 from odradek_audit.engine.partition import bound_of, reference_replica_of, summary_of
-from odradek_audit.engine.proof import BLOCK_OFFSETS, MASK, NEVER, Doubt, PartProof, PartTask, ProducerSpan, join_spans
+from odradek_audit.engine.proof import MASK, NEVER, Doubt, PartProof, PartTask, ProducerSpan, join_spans
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.disk import Disk, join
-from odradek_audit.inputs.facts import BatchTable, Bounds, PartitionInputs, ReplicaInputs
+from odradek_audit.inputs.facts import BLOCK_OFFSETS, METADATA_TOPIC, BatchTable, Bounds, PartitionInputs, ReplicaInputs
 from odradek_audit.inputs.facts import log_end_offset as log_end_of
 from odradek_audit.inputs.layout import reader_of
 from odradek_audit.results import PartitionResult, PartitionSummary
@@ -60,7 +61,11 @@ def may_be_proven(partition: PartitionInputs) -> bool:
 
 
 def prove_partition(
-    disk: Disk, partition: PartitionInputs, proofs: Mapping[str, Sequence[tuple[PartTask, PartProof]]]
+    disk: Disk,
+    partition: PartitionInputs,
+    proofs: Mapping[str, Sequence[tuple[PartTask, PartProof]]],
+    *,
+    settled: bool = False,
 ) -> PartitionResult:
     """The result for a partition all of whose replicas are sound and agree. Raises `Doubt` when that is not certain.
 
@@ -84,6 +89,9 @@ def prove_partition(
         raise Doubt(str(error)) from error
     if sink.findings or sink.notes:
         raise Doubt("something to report")
+    bound = bound_of(partition, Bounds())
+    if partition.topic != METADATA_TOPIC:
+        check_ends(partition, tables, bound, sink, settled=settled)
     if len(partition.replicas) < 2:
         sink.note(
             "one-replica", reference_replica, f"only replica {reference_replica} was given, so nothing was compared"
@@ -91,7 +99,7 @@ def prove_partition(
     summary = PartitionSummary(
         topic=partition.topic,
         partition=partition.partition,
-        bound=bound_of(partition, Bounds()),
+        bound=bound,
         compared_from=min((entry.start for entry in compared), default=0),
         compared_to=max((entry.end for entry in compared), default=0),
         compared_batches=sum(entry.batches for entry in compared),
@@ -107,7 +115,8 @@ def prove_partition(
             for side in sides.values()
         ],
     )
-    return PartitionResult([], sink.notes, summary)
+    found = [CHECKS[finding.check].explained(finding) for finding in sink.findings]
+    return PartitionResult(found, sink.notes, summary)
 
 
 # --- One replica ------------------------------------------------------------------------------------------------------
@@ -147,6 +156,8 @@ def _joined(
     if any(offset <= side.log_end for offset in waiting):
         raise Doubt("a producer snapshot inside of a segment")
     check_checkpoints(inputs, side.table, sink)
+    if partition.topic != METADATA_TOPIC:
+        check_log_start(inputs, sink)
     check_epoch_cache(inputs, side.table, sink)
     reader = reader_of(disk, partition)
     for offset, known in states.items():

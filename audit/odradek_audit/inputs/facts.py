@@ -17,9 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypedDict
 
+METADATA_TOPIC = "__cluster_metadata"
 NO_EPOCH = -1
 _PACKED = struct.Struct("<QQ")
 NO_PRODUCER = -1
+BLOCK_OFFSETS = 1024
+"""Offsets that are proven together: they share one hash, and one of their batches is decoded."""
 
 TORN = "torn"
 """The file ends before the batch does."""

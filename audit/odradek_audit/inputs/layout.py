@@ -47,7 +47,6 @@ T = TypeVar("T")
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-METADATA_TOPIC = "__cluster_metadata"
 SET_ASIDE_SUFFIXES = (DELETED_PARTITION_SUFFIX, "-stray", "-future")
 """Of directories that hold records of a partition and are none of its replicas."""
 LONGEST_NAME = 255  # of a file, on every file system that we know: names of directories set aside are cut to it

@@ -11,7 +11,7 @@ from odradek_proto.records import CorruptBatch, Record, decode_records, read_hea
 from odradek_audit.inputs.facts import BatchTable, SegmentReader
 
 READ_BYTES = 4 * 1024 * 1024
-CONTROL_BIT = 0x20
+TRANSACTIONAL_BIT, CONTROL_BIT = 0x10, 0x20
 
 
 class DecodedBatch(NamedTuple):

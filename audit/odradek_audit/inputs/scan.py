@@ -9,8 +9,7 @@ by different workers and give together what one reader gives.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, read_header, verify_crc
@@ -25,6 +24,7 @@ MAX_BATCH_BYTES = 128 * 1024 * 1024
 SEARCH_BYTES = 64 * 1024 * 1024
 """CRC work that one search for the next batch may cost: hostile bytes must not make it quadratic."""
 LOG_OVERHEAD = 12
+MAGIC_OFFSET, MAGIC_BYTE = 16, b"\x02"
 """Base offset and length: what must be there before a batch's size is known."""
 
 
@@ -186,18 +186,17 @@ def _find_batch(window: _Window, part: SegmentPart, position: int, end: int) -> 
     """
     budget = SEARCH_BYTES
     high = part.base_offset >> 32  # a segment spans less than 2^31 offsets, so one more is possible
-    first, second = (re.escape((high + step).to_bytes(4, "big")) for step in (0, 1))
-    pattern = re.compile(b"(?=(?:%b|%b).{12}\x02)" % (first, second), re.DOTALL)
+    highs = [(high + step).to_bytes(4, "big") for step in (0, 1)]
     while position < end:
         local = window.local(position, min(CHUNK_BYTES, part.file_size - position))
         data, start = window.data, window.start
-        found = pattern.search(data, local)
-        if found is None:
+        found = _candidate(data, local, highs)
+        if found < 0:
             if start + len(data) >= min(end + HEADER_SIZE, part.file_size):
                 return -1
             position = start + len(data) - HEADER_SIZE
             continue
-        position = start + found.start()
+        position = start + found
         if position >= end:
             return -1
         header, _, _ = _header_at(window, part, position)
@@ -206,6 +205,16 @@ def _find_batch(window: _Window, part: SegmentPart, position: int, end: int) -> 
             if _is_batch(window, part, position):
                 return position
         position += 1
+    return -1
+
+
+def _candidate(data: bytes, start: int, highs: Sequence[bytes]) -> int:
+    """The first place from `start` on where a batch may begin; -1 when there is none. Zeros are passed over fast."""
+    magic = data.find(MAGIC_BYTE, start + MAGIC_OFFSET)
+    while magic >= 0:
+        if data[magic - MAGIC_OFFSET : magic - MAGIC_OFFSET + 4] in highs:
+            return magic - MAGIC_OFFSET
+        magic = data.find(MAGIC_BYTE, magic + 1)
     return -1
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from odradek_audit.catalogue import CHECKS, FEW_BYTES, UNDECIDED
 from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt
 from odradek_audit.findings import Finding, Kind
-from odradek_audit.inputs.layout import METADATA_TOPIC
+from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.words import plain
 
@@ -92,6 +92,13 @@ def _mend(finding: Finding) -> list[Safe]:
             Safe(
                 "Make sure that the history is whole: every client that wrote to the topic must be in it. Then look "
                 "into that client's log at the time of the record. No replica needs to be replaced for this."
+            )
+        ]
+    if kind is Kind.GROUP:
+        return [
+            Safe(
+                "Find out whether the topic lost records (other findings, elections), and whether it was made anew "
+                "under its name. Then set the group's offset to one that the log has, while its consumers are stopped."
             )
         ]
     if kind is Kind.IDENTITY:

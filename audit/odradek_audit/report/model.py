@@ -22,12 +22,14 @@ from odradek_audit.checks.directories import (
     check_missing,
     linked_partitions,
 )
+from odradek_audit.checks.groups import check_groups
 from odradek_audit.checks.losses import all_acknowledged, summed
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
 from odradek_audit.findings import Finding, Note, sorted_findings
 from odradek_audit.inputs.events import BrokerEvents, explain
+from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.inputs.history import History, PartitionHistory
-from odradek_audit.inputs.layout import CLEANER_CHECKPOINT, METADATA_TOPIC, Layout
+from odradek_audit.inputs.layout import CLEANER_CHECKPOINT, Layout
 from odradek_audit.results import Loss, PartitionResult, PartitionSummary
 from odradek_audit.words import plural
 
@@ -53,6 +55,8 @@ class Report:
     inconclusive: list[str] = field(default_factory=list)
     """Why nothing can be concluded; empty when enough was compared."""
     seconds: float = 0.0
+    deep: bool = False
+    """Whether the records of every batch were decoded, on one replica of each partition."""
     history_events: int | None = None
     """Lines of the history that the logs were compared with; None: there was no history."""
     events: dict[str, BrokerEvents] = field(default_factory=dict)
@@ -103,6 +107,7 @@ class Report:
             "engine": self.engine,
             "replicas": self.replicas,
             "seconds": round(self.seconds, 3),
+            "deep": self.deep,
             "losses": [asdict(loss) for loss in self.losses],
             "findings": len(self.findings),
             "findings_by_check": dict(sorted(Counter(finding.check for finding in self.findings).items())),
@@ -134,16 +139,19 @@ def finish(
     wanted = None if topics is None else list(topics)
     report = Report(engine, {name: directory.path for name, directory in layout.directories.items()}, seconds=seconds)
     report.history_events = history.count if history is not None else None
-    for result in sorted(results, key=lambda result: (result.summary.topic, result.summary.partition)):
+    everything = list(results)
+    for result in sorted(everything, key=lambda result: (result.summary.topic, result.summary.partition)):
         report.findings.extend(result.findings)
         report.notes.extend(result.notes)
         losses = [loss for loss in result.summary.losses if _can_tell(layout, loss.topic, loss.partition)]
         report.partitions.append(replace(result.summary, losses=losses))
         report.losses.extend(losses)
-    missing, counted = check_missing(layout)
+    missing, counted = check_missing(layout, wanted)
     absent = [*absent_topics(layout, wanted or ()), *linked_partitions(layout, wanted), *absent_partitions(layout)]
     report.notes = [*absent, *_unread_files(layout), *counted, *report.notes]
-    report.findings = sorted_findings([*report.findings, *_directory_findings(layout), *missing])
+    report.findings = sorted_findings(
+        [*report.findings, *_directory_findings(layout), *missing, *check_groups(everything)]
+    )
     if history is not None and not layout.unread:  # which may have them
         gone = _lost_partitions(layout, history, wanted)
         report.findings.extend(_lost_partition(events) for events in gone if _owed(events))

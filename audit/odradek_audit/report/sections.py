@@ -67,6 +67,10 @@ def not_compared(report: Report) -> Safe:
         said.append(
             Safe("No history of clients was given, so a record that all replicas lost alike was not looked for.")
         )
+    if not report.deep:
+        said.append(
+            Safe("Of records one batch in about 1,024 offsets was decoded; with --deep every one is, on one replica.")
+        )
     missing = [
         (partition, _missing(report, partition)) for partition in report.partitions if _missing(report, partition)
     ]

@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--history", action="append", type=Path, help="what clients were told, in JSON lines")
     arguments.add_argument("--topics", help="only these, separated by commas")
     arguments.add_argument("--settled", action="store_true", help="tails that wait for truncation are findings")
+    arguments.add_argument("--deep", action="store_true", default=None, help="decode the records of every batch")
     arguments.add_argument("--split-bytes", type=int, default=DEFAULT_SPLIT_BYTES, help="about what one task reads")
     arguments.add_argument("--out", type=Path, required=True, help=f"where {', '.join(RESULT_FILES)} go")
     arguments.add_argument("--overwrite", action="store_true", help="replace what is in --out")
@@ -67,7 +68,13 @@ def main(argv: list[str] | None = None) -> int:
     session = SparkSession.builder.appName("odradek audit").getOrCreate()
     try:
         report = audit(
-            session, replicas, history=history, topics=topics, settled=given.settled, split_bytes=given.split_bytes
+            session,
+            replicas,
+            history=history,
+            topics=topics,
+            settled=given.settled,
+            deep=given.deep,
+            split_bytes=given.split_bytes,
         )
         report.configuration = settings
         report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"

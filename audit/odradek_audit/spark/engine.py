@@ -12,25 +12,32 @@ import contextlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek_audit.engine.local import Progress, ProgressCallback, history_of, layout_bytes, prove_group
-from odradek_audit.engine.partition import HistoryOfPartition, check_partition
+from odradek_audit.engine.local import (
+    Closely,
+    Progress,
+    ProgressCallback,
+    history_of,
+    is_deep,
+    layout_bytes,
+    prove_group,
+)
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_tasks
 from odradek_audit.engine.proof import PartProof, PartTask
 from odradek_audit.engine.two_passes import Key, Passes
 from odradek_audit.findings import Finding, Note
 from odradek_audit.inputs.disk import LocalDisk
-from odradek_audit.inputs.facts import BatchFacts, BatchTable, PartitionInputs
+from odradek_audit.inputs.facts import BatchFacts, BatchTable
 from odradek_audit.inputs.history import History
-from odradek_audit.inputs.layout import read_layout, reader_of
+from odradek_audit.inputs.layout import read_layout
 from odradek_audit.inputs.scan import SegmentPart, scan_part, unread_part
 from odradek_audit.report import PARQUET_FILE, Report, finish
 from odradek_audit.report.files import remove
 from odradek_audit.report.parquet import DDL, rows
-from odradek_audit.results import Loss, PartitionResult, PartitionSummary, ReplicaSummary
+from odradek_audit.results import CommittedOffset, Loss, PartitionResult, PartitionSummary, ReplicaSummary
 from odradek_audit.spark.launch import polled
 
 if TYPE_CHECKING:
@@ -43,15 +50,6 @@ Packed = tuple[str, int, int, bytes]
 """Replica, segment and position of a stretch of batches, and the packed table of them."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a worker needs to check one partition closely, besides its batches."""
-
-    inputs: PartitionInputs
-    history: HistoryOfPartition | None
-    settled: bool
-
-
 def audit(
     spark: SparkSession,
     replicas: Mapping[str, Path],
@@ -59,6 +57,7 @@ def audit(
     history: History | Path | None = None,
     topics: Iterable[str] | None = None,
     settled: bool = False,
+    deep: bool | None = None,
     split_bytes: int = DEFAULT_SPLIT_BYTES,
     progress: ProgressCallback | None = None,
 ) -> Report:
@@ -76,18 +75,21 @@ def audit(
         disk,
         {(partition.topic, partition.partition): partition for partition in layout.partitions},
         {(partition.topic, partition.partition): history_of(events, partition) for partition in layout.partitions},
+        settled,
+        is_deep(layout, deep),
     )
     context = spark.sparkContext
     done = context.accumulator(0)
     with _told(done, layout_bytes(layout), progress):
-        passes.add(_first_pass(context, passes.tried, split_bytes, done))
+        passes.add(_first_pass(context, passes.tasks(split_bytes), done))
         results, unproven = passes.conclude()
-        tasks = {key: Task(inputs, passes.histories[key], settled) for key, inputs in unproven.items()}
+        tasks = {key: Closely(inputs, passes.histories[key], settled, passes.deep) for key, inputs in unproven.items()}
         results.update(_second_pass(context, tasks, split_bytes, done))
     for key, task in tasks.items():
         if key not in results:  # no replica has a single byte: nothing to distribute
-            results[key] = run_task(task, {})
+            results[key] = task.check({}, disk)
     report = finish("spark", layout, results.values(), events, wanted, 0.0)
+    report.deep = passes.deep
     report.seconds = time.monotonic() - started
     return report
 
@@ -101,11 +103,10 @@ def _told(
 
 
 def _first_pass(
-    context: SparkContext, partitions: Iterable[PartitionInputs], split_bytes: int, done: Accumulator[int]
+    context: SparkContext, groups: list[list[PartTask]], done: Accumulator[int]
 ) -> list[tuple[PartTask, PartProof]]:
     """Condense every part. An RDD and no data frame: what comes back is small, and planning a query with a Python data
     source costs more than reading a gigabyte."""
-    groups = list(in_groups(part_tasks(LocalDisk(), partitions, split_bytes), split_bytes))
     if not groups:
         return []
 
@@ -118,7 +119,7 @@ def _first_pass(
 
 
 def _second_pass(
-    context: SparkContext, tasks: Mapping[Key, Task], split_bytes: int, done: Accumulator[int]
+    context: SparkContext, tasks: Mapping[Key, Closely], split_bytes: int, done: Accumulator[int]
 ) -> dict[Key, PartitionResult]:
     """Read the partitions in doubt into tables of their batches, bring those of a partition together, check them."""
     groups = list(
@@ -135,7 +136,7 @@ def _second_pass(
 
     def check(grouped: tuple[Key, Iterable[Packed]]) -> tuple[Key, str]:
         key, pieces = grouped
-        return key, result_to_json(run_task(broadcast.value[key], unpacked(pieces)))
+        return key, result_to_json(broadcast.value[key].check(unpacked(pieces), LocalDisk()))
 
     wide = max(1, min(len(tasks), 4 * context.defaultParallelism))
     packed = context.parallelize(groups, len(groups)).flatMap(scan)
@@ -181,13 +182,6 @@ def write_findings(spark: SparkSession, report: Report, directory: Path) -> None
     frame.coalesce(1).write.parquet(f"file:{(directory / PARQUET_FILE).resolve()}")
 
 
-def run_task(task: Task, tables: Mapping[str, BatchTable]) -> PartitionResult:
-    """Check one partition whose batches are at hand; a replica without a table has an empty log."""
-    tables = {name: tables.get(name, BatchTable()) for name in task.inputs.replicas}
-    reader = reader_of(LocalDisk(), task.inputs)
-    return check_partition(task.inputs, tables, reader, history=task.history, settled=task.settled)
-
-
 def result_to_json(result: PartitionResult) -> str:
     """A result as text, for the way from a worker to the driver."""
     return json.dumps(
@@ -195,6 +189,7 @@ def result_to_json(result: PartitionResult) -> str:
             "findings": [asdict(finding) for finding in result.findings],
             "notes": [asdict(note) for note in result.notes],
             "summary": asdict(result.summary),
+            "committed": result.committed,
         }
     )
 
@@ -209,4 +204,5 @@ def result_from_json(text: str) -> PartitionResult:
         [Finding.from_json(json.dumps(finding)) for finding in raw["findings"]],
         [Note(**note) for note in raw["notes"]],
         PartitionSummary(**summary),
+        tuple(CommittedOffset(*each) for each in raw["committed"]),
     )

@@ -32,6 +32,7 @@ _ANYWHERE: tuple[Damage, ...] = (
     in_log.repeat_batch,
     in_log.swap_batches,
     in_log.lower_epoch,
+    in_log.raise_epoch,
     in_log.cut_segment,
     in_log.shorten_segment,
     in_log.remove_segment,

@@ -102,6 +102,18 @@ def lower_epoch(directory: Path, rng: random.Random) -> Planted:
     return Planted("lower-epoch", "epoch-not-monotonic", place.header.base_offset, epoch, place.segment.name)
 
 
+def raise_epoch(directory: Path, rng: random.Random) -> Planted:
+    """One bit of a batch's leader epoch changes: it seems to be from an election that never was."""
+    place = inner_place(directory, rng)
+    epoch = place.header.leader_epoch ^ 1 << rng.randrange(16, 31)
+
+    def change(data: bytearray) -> None:
+        data[place.position + EPOCH_FIELD.start : place.position + EPOCH_FIELD.stop] = epoch.to_bytes(4, "big")
+
+    rewrite(place, change)
+    return Planted("raise-epoch", "epoch-not-monotonic", place.header.base_offset, epoch, place.segment.name)
+
+
 def cut_segment(directory: Path, rng: random.Random) -> Planted:
     """A segment that is not the last one ends in half a batch."""
     places = places_of(directory)

@@ -328,7 +328,7 @@ def torn_snapshot(directory: Path) -> None:
 
 
 def no_transaction_index(directory: Path) -> None:
-    """No transaction index at all, as odradek's storage leaves it."""
+    """No transaction index on any replica, as odradek's storage leaves it."""
     for path in directory.glob("*.txnindex"):
         path.unlink()
 
@@ -372,6 +372,7 @@ NEAR_MISSES: dict[str, NearMiss] = {
     "repeat-batch": NearMiss(ahead),
     "swap-batches": NearMiss(other_snapshot_order),
     "lower-epoch": NearMiss(skipped_epochs, everywhere=True),
+    "raise-epoch": NearMiss(skipped_epochs, everywhere=True),
     "cut-segment": NearMiss(torn_tail),
     "shorten-segment": NearMiss(stale_index),
     "remove-segment": NearMiss(retention),
@@ -380,7 +381,7 @@ NEAR_MISSES: dict[str, NearMiss] = {
     "change-record-count": NearMiss(cleaned_records),
     "break-sequence": NearMiss(bumped_producer, everywhere=True),
     "garble-payload": NearMiss(no_index),
-    "turn-marker": NearMiss(no_transaction_index),
+    "turn-marker": NearMiss(no_transaction_index, everywhere=True),
     "miss-truncation": NearMiss(waiting_truncation),
     "raise-recovery-point": NearMiss(behind_checkpoints),
     "raise-high-watermark": NearMiss(equal_checkpoints),

@@ -1,0 +1,287 @@
+"""Damage that once passed in silence, or was told many times: each is one finding at its place, beside a near miss."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from odradek_audit.engine.local import audit
+from odradek_audit.findings import Finding
+from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.inputs.scan import SegmentPart, scan_part
+from odradek_proto.compression import Codec
+from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, decode_leader_epochs, encode_leader_epochs
+from odradek_proto.records import ControlType, encode_batch, encode_control_batch, end_transaction_value, read_header
+from odradek_proto.topics import TopicPartition
+
+from tests.audit.corruption.places import EPOCH_FIELD, Place, places_of, rewrite, rewrite_batch
+from tests.audit.sample import SampleBatch, SampleLog, SamplePartition
+
+WriteCluster = Callable[..., dict[str, Path]]
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+
+
+def told(findings: list[Finding]) -> list[tuple[str, str, int, int]]:
+    return [(finding.check, finding.replica, finding.offset, finding.end_offset) for finding in findings]
+
+
+def segments(replica: Path) -> list[Path]:
+    return sorted((replica / "t-0").glob("*.log"))
+
+
+@pytest.fixture
+def replicas(write_cluster: WriteCluster, log: SampleLog) -> dict[str, Path]:
+    """Three brokers that stopped cleanly, several segments each."""
+    return write_cluster(*[SamplePartition(log, segment_bytes=9000)] * 3, clean_shutdown=True)
+
+
+# --- The leader epoch of a batch --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_raised_epoch_is_told_at_its_batch(replicas: dict[str, Path], everywhere: bool) -> None:
+    """One bit of one header, and not the forty batches behind it; what changed is named."""
+    for name in replicas if everywhere else ["2"]:
+        raise_epoch(places_of(replicas[name] / "t-0")[20], 1 << 24 | 1)
+    findings = audit(replicas).findings
+    assert [(each.check, each.replica, each.offset, each.epoch) for each in findings] == [
+        ("epoch-not-monotonic", name, 80, 1 | 1 << 24) for name in (replicas if everywhere else ["2"])
+    ]
+    assert "one bit of the epoch" in findings[0].cause
+
+
+def test_a_damaged_epoch_makes_no_reference(replicas: dict[str, Path]) -> None:
+    """The copy with the raised epoch is not the one that the others are compared with."""
+    raise_epoch(places_of(replicas["1"] / "t-0")[20], 1 << 24)
+    report = audit({"1": replicas["1"], "2": replicas["2"]})
+    assert report.partitions[0].reference_replica == "2"
+
+
+def test_records_of_a_deposed_leader_are_told_once(write_cluster: WriteCluster) -> None:
+    """The epoch file says whose turn it was: the older epoch's batches are the wrong ones, though they are more."""
+    log = SampleLog().fill(3, epoch=0).fill(2, epoch=1)
+    late = SampleLog(list(log.batches), log.next_offset).fill(6, epoch=0)
+    entries = [(0, 0), (1, 12)]
+    made = write_cluster(*[SamplePartition(late, epochs=entries)] * 2)
+    assert [(f.check, f.replica, f.offset, f.end_offset, f.evidence["batches"]) for f in audit(made).findings] == [
+        ("epoch-not-monotonic", name, 20, 44, 6) for name in ("1", "2")
+    ]
+
+
+def raise_epoch(place: Place, epoch: int) -> None:
+    rewrite(place, lambda data: _put(data, place.position + EPOCH_FIELD.start, epoch.to_bytes(4, "big")))
+
+
+def _put(data: bytearray, at: int, new: bytes) -> None:
+    data[at : at + len(new)] = new
+
+
+# --- Segments ---------------------------------------------------------------------------------------------------------
+
+
+def test_segments_that_changed_names_are_one_finding(replicas: dict[str, Path]) -> None:
+    """Two files of one log, each with the other's bytes."""
+    _, one, two, *_ = segments(replicas["2"])
+    a, b = one.read_bytes(), two.read_bytes()
+    one.write_bytes(b)
+    two.write_bytes(a)
+    (finding,) = audit(replicas).findings
+    assert (finding.check, finding.replica, finding.file) == ("offset-not-increasing", "2", one.name)
+    assert f"which belong into {two.name}" in finding.sentence
+
+
+def test_a_segment_with_anothers_bytes_is_one_finding(replicas: dict[str, Path]) -> None:
+    """What stood in it is missing, and is told with it."""
+    one, _, three, *_ = segments(replicas["2"])
+    three.write_bytes(one.read_bytes())
+    (finding,) = audit(replicas).findings
+    assert (finding.check, finding.replica, finding.file) == ("offset-not-increasing", "2", three.name)
+
+
+def test_overlapping_segments_are_one_finding(replicas: dict[str, Path]) -> None:
+    """A file goes on into the offsets of the next one."""
+    one, two, *_ = segments(replicas["2"])
+    again = b"".join(place.data for place in places_of(replicas["2"] / "t-0") if place.segment == two)[:-1]
+    size = places_of(replicas["2"] / "t-0")[-1].header.size
+    one.write_bytes(one.read_bytes() + again[: 5 * size])
+    findings = audit(replicas).findings
+    assert [(each.check, each.replica, each.evidence["batches"]) for each in findings] == [
+        ("offset-not-increasing", "2", 5)
+    ]
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_first_segment_that_went_without_retention_is_found(replicas: dict[str, Path], everywhere: bool) -> None:
+    """Its epochs are still in the leader epoch file, which retention would have cut."""
+    names = list(replicas) if everywhere else ["2"]
+    for name in names:
+        first = segments(replicas[name])[0]
+        for path in first.parent.glob(f"{first.stem}.*"):
+            path.unlink()
+    start = int(segments(replicas["2"])[0].stem)
+    assert told(audit(replicas).findings) == [("offset-gap", name, 0, start) for name in names]
+
+
+def test_retention_is_a_note_where_replicas_begin_elsewhere(replicas: dict[str, Path]) -> None:
+    """Near miss: the leader epoch file was cut with the log; what is on fewer replicas is said."""
+    first, second, *_ = segments(replicas["2"])
+    for path in first.parent.glob(f"{first.stem}.*"):
+        path.unlink()
+    start = int(second.stem)
+    path = first.parent / LEADER_EPOCH_CHECKPOINT
+    path.write_bytes(encode_leader_epochs([(1, start), *decode_leader_epochs(path.read_bytes())[2:]]))
+    report = audit(replicas)
+    assert (report.findings, [(note.kind, note.replica, note.end_offset) for note in report.notes]) == (
+        [],
+        [("log-start-differs", "2", start)],
+    )
+
+
+# --- Replicas that lag ------------------------------------------------------------------------------------------------
+
+
+def test_a_replica_far_behind_is_a_note_and_when_settled_a_finding(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """Nobody would otherwise see that one of three copies is empty."""
+    made = write_cluster(log, log, SamplePartition(SampleLog(), high_watermark=0, epochs=[]))
+    report = audit(made)
+    assert (report.findings, [(note.kind, note.replica) for note in report.notes]) == ([], [("behind", "3")])
+    assert told(audit(made, settled=True).findings) == [("replica-behind", "3", 0, 260)]
+
+
+# --- Records that cannot be decoded -----------------------------------------------------------------------------------
+
+
+def garbled(batch: bytes) -> bytes:
+    """The first record says that it is longer than the batch."""
+    data = bytearray(batch)
+    data[61] = 0x7E
+    return _signed(data)
+
+
+def of_unknown_codec(batch: bytes) -> bytes:
+    data = bytearray(batch)
+    data[22] |= 6
+    return _signed(data)
+
+
+def of_other_count(batch: bytes) -> bytes:
+    """33 offsets and records by its header, and four inside."""
+    data = bytearray(batch)
+    data[23:27], data[57:61] = (32).to_bytes(4, "big"), (33).to_bytes(4, "big")
+    return _signed(data)
+
+
+def _signed(data: bytearray) -> bytes:
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
+
+
+@pytest.mark.parametrize("change", [garbled, of_unknown_codec, of_other_count])
+def test_records_that_cannot_be_decoded_are_found_though_all_replicas_are_alike(
+    write_cluster: WriteCluster, log: SampleLog, change: Callable[[bytes], bytes]
+) -> None:
+    """Its CRC is right, and every consumer stops there."""
+    last = log.batches[-1]
+    log.batches[-1] = (
+        replace(last, data=change(last.data), last_offset=read_header(change(last.data)).last_offset)
+        if (change is of_other_count)
+        else replace(last, data=change(last.data))
+    )
+    made = write_cluster(log, log, log, clean_shutdown=True)
+    (finding,) = audit(made).findings
+    assert (finding.check, finding.offset) == ("batch-unreadable", last.base_offset)
+
+
+def test_every_codec_is_decoded_and_silent(write_cluster: WriteCluster) -> None:
+    """Near miss: batches of all codecs; what was looked into is said."""
+    log = SampleLog()
+    for codec in Codec:
+        log.append([b"value" * 20] * 5, codec=codec)
+    made = write_cluster(log, log)
+    assert (audit(made).findings, audit(made).deep, audit(made, deep=False).deep) == ([], True, False)
+
+
+# --- Transactions, groups, zeros --------------------------------------------------------------------------------------
+
+
+def transactional(log: SampleLog, value: bytes, producer_id: int) -> None:
+    first = log.next_offset
+    data = encode_batch(
+        [(1_700_000_000_000, None, value, ())],
+        base_offset=first,
+        leader_epoch=0,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    log.batches.append(SampleBatch(first, first, 0, 1_700_000_000_000, bytes(data)))
+    log.next_offset += 1
+
+
+def marker(log: SampleLog, producer_id: int) -> None:
+    data = encode_control_batch(
+        ControlType.COMMIT,
+        end_transaction_value(0),
+        timestamp=1_700_000_000_000,
+        base_offset=log.next_offset,
+        leader_epoch=0,
+        producer_id=producer_id,
+        producer_epoch=0,
+    )
+    log.batches.append(SampleBatch(log.next_offset, log.next_offset, 0, 1_700_000_000_000, bytes(data)))
+    log.next_offset += 1
+
+
+@pytest.mark.parametrize(("ended", "open_from"), [(7, []), (8, [0])])
+def test_a_transaction_without_an_end_is_named(write_cluster: WriteCluster, ended: int, open_from: list[int]) -> None:
+    """A marker of another producer ends nothing; near miss: its own one."""
+    log = SampleLog()
+    transactional(log, b"a", 7)
+    marker(log, ended)
+    report = audit(write_cluster(log, log))
+    assert report.findings == []
+    assert [
+        note.offset for note in report.notes if note.kind == "open-transaction" and note.replica == "1"
+    ] == open_from
+
+
+@pytest.mark.parametrize(("committed", "found"), [(260, []), (999, [("group-offset-beyond-log", "1", 260, 999)])])
+def test_a_group_that_is_ahead_of_the_log_is_found(
+    write_cluster: WriteCluster, log: SampleLog, committed: int, found: list[tuple[str, str, int, int]]
+) -> None:
+    """As Kafka's coordinator writes it; near miss: the log's end itself."""
+    key = struct.pack(">hh1sh1si", 1, 1, b"g", 1, b"t", 0)
+    value = struct.pack(">hqihqq", 3, committed, -1, 0, 0, 0)
+    data = encode_batch([(1_700_000_000_000, key, value, ())], base_offset=0, leader_epoch=0)
+    commits = SampleLog([SampleBatch(0, 0, 0, 1_700_000_000_000, bytes(data))], 1)
+    sample = {TopicPartition("t", 0): SamplePartition(log), OFFSETS: SamplePartition(commits)}
+    assert told(audit(write_cluster(sample, sample)).findings) == found
+
+
+def test_zeros_behind_a_batch_are_one_stretch(tmp_path: Path, log: SampleLog) -> None:
+    """Room that a broker had reserved, with a batch behind it: the search passes over zeros and finds it."""
+    before, behind = log.batches[0].data, log.batches[1].data
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(before + bytes(9_000_000) + behind)
+    size = path.stat().st_size
+    found = list(scan_part(LocalDisk(), SegmentPart(str(path), 0, size, 0, size)))
+    assert [(facts.position, facts.size, facts.problem) for facts in found] == [
+        (0, len(before), ""),
+        (len(before), 9_000_000, "unreadable"),
+        (len(before) + 9_000_000, len(behind), ""),
+    ]
+
+
+def test_a_changed_header_around_equal_records_is_said_so(replicas: dict[str, Path]) -> None:
+    """The page speaks of another header, not of another record."""
+    from odradek_audit.report.headlines import headline
+
+    place = places_of(replicas["2"] / "t-0")[10]
+    rewrite_batch(place, lambda batch: _put(batch, 35, (1_700_000_009_999).to_bytes(8, "big")))
+    headlines = [headline(each) for each in audit(replicas).findings if each.check == "log-matching"]
+    assert any("another batch header" in each for each in headlines), headlines
