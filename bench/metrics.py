@@ -104,7 +104,12 @@ def start_of_one(listener: str) -> tuple[float, float]:
     grpc, controller = (f"{HOST}:{port}" for port in free_ports(2))
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
         command = [sys.executable, "-m", "odradek_broker", "-X", f"log.dirs={directory}/data", "-X", "node.id=1"]
-        command += ["-X", f"listeners=GRPC://{grpc},CONTROLLER://{controller}", "-X", f"{LISTENER}={listener}"]
+        command += [
+            "-X",
+            f"listeners=GRPC://{grpc},REPLICATION://{HOST}:0,CONTROLLER://{controller}",
+            "-X",
+            f"{LISTENER}={listener}",
+        ]
         started = time.perf_counter()
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as broker:
             try:

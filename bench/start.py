@@ -61,7 +61,7 @@ def listening_ms() -> float:
     grpc, controller = (f"{HOST}:{port}" for port in free_ports(2))
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
         command = [sys.executable, "-m", "odradek_broker", "-X", f"log.dirs={directory}/data", "-X", "node.id=1"]
-        command += ["-X", f"listeners=GRPC://{grpc},CONTROLLER://{controller}"]
+        command += ["-X", f"listeners=GRPC://{grpc},REPLICATION://{HOST}:0,CONTROLLER://{controller}"]
         started = time.perf_counter()
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as broker:
             try:

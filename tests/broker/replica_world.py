@@ -127,7 +127,7 @@ class World:
         )
         self.image = MetadataImage()
         for broker_id in (ONE, ME, THREE):
-            endpoints = {"GRPC": f"b{broker_id}"}
+            endpoints = {"REPLICATION": f"b{broker_id}"}
             self.image.brokers[broker_id] = BrokerRegistration(broker_id, 100 + broker_id, b"", endpoints, fenced=False)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from odradek_broker.config.environment import from_environment
 from odradek_broker.config.listeners import (
+    BROKERS,
+    CLIENTS,
+    CONTROLLERS,
     beyond_loopback,
     check_listeners,
-    inter_broker_listener,
+    kind_of,
     parse_listeners,
     parse_voters,
 )
@@ -108,17 +111,23 @@ def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
         ("listeners=GRPC://127.0.0.1:1,GRPC_HOST://127.0.0.1:2", r"protocol\.map=GRPC:GRPC,.*GRPC_HOST:GRPC"),
         ("listeners=GRPC://127.0.0.1:1,CONTROLLER://127.0.0.1:1", "GRPC and CONTROLLER have the same address"),
         ("listeners=CONTROLLER://127.0.0.1:1", "needs a listener for clients"),
+        ("listeners=REPLICATION://127.0.0.1:1", "no listener is left for clients: REPLICATION is"),
+        (
+            "listeners=GRPC://127.0.0.1:1",
+            r"REPLICATION is not one of the listeners GRPC: .*add REPLICATION://HOST:PORT",
+        ),
         ("listeners=GRPC://0.0.0.0:1", "set advertised.listeners=GRPC://HOST:PORT"),
         ("listeners=GRPC://[::]:1", "set advertised.listeners=GRPC://HOST:PORT"),
         ("advertised.listeners=GRPC://0.0.0.0:1", "clients cannot dial GRPC://0.0.0.0:1"),
         ("advertised.listeners=GRPC://here:0", "no port that could be dialled"),
-        ("advertised.listeners=GRPC_HOST://here:1", "GRPC_HOST, which is not one of the listeners GRPC, CONTROLLER"),
+        ("advertised.listeners=GRPC_HOST://here:1", "GRPC_HOST, which is not one of the listeners GRPC, REPLICATION"),
         ("listener.security.protocol.map=GRPC:TLS", "unknown protocol 'TLS'.*only GRPC is there: GRPC:GRPC"),
         ("listener.security.protocol.map=GRPC:SASL_SSL", "is to speak SASL_SSL, which odradek does not"),
         ("listener.security.protocol.map=GRPC", "looks like GRPC:GRPC,GRPC_HOST:GRPC, not 'GRPC'"),
         ("listener.security.protocol.map=GRPC:GRPC,GRPC:GRPC", "names the listener GRPC twice"),
         ("inter.broker.listener.name=INSIDE", "INSIDE is not one of the listeners GRPC"),
         ("inter.broker.listener.name=CONTROLLER", "CONTROLLER is not one of the listeners GRPC"),
+        ("listeners=GRPC://127.0.0.1:1,REPLICATION://0.0.0.0:2", "brokers cannot dial REPLICATION://0.0.0.0:2"),
         ("controller.quorum.voters=1@a:1,1@b:2", "the voter 1 is named twice"),
         ("controller.quorum.voters=1@0.0.0.0:1,2@b:2", "other nodes cannot dial 0.0.0.0:1"),
         ("odradek.create.topics=orders:none:3", "a topic looks like orders:3:3"),
@@ -262,22 +271,23 @@ def test_a_wrong_value_in_the_environment_names_its_variable() -> None:
 COMPOSE = {
     "CLUSTER_ID": "MkU3OEVBNTcwNTJENDM2Qk",
     "KAFKA_NODE_ID": "1",
-    "KAFKA_LISTENERS": "GRPC://0.0.0.0:50051,GRPC_HOST://0.0.0.0:50071,CONTROLLER://0.0.0.0:50061",
+    "KAFKA_LISTENERS": "GRPC://0.0.0.0:50051,GRPC_HOST://0.0.0.0:50071,"
+    "REPLICATION://172.31.61.11:50052,CONTROLLER://172.31.61.11:50061",
     "KAFKA_ADVERTISED_LISTENERS": "GRPC://odradek-1:50051,GRPC_HOST://127.0.0.1:29051",
-    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "GRPC:GRPC,GRPC_HOST:GRPC,CONTROLLER:GRPC",
-    "KAFKA_INTER_BROKER_LISTENER_NAME": "GRPC",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "GRPC:GRPC,GRPC_HOST:GRPC,REPLICATION:GRPC,CONTROLLER:GRPC",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "REPLICATION",
     "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
     "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@odradek-1:50061,2@odradek-2:50061,3@odradek-3:50061",
 }
 
 
 def test_a_container_with_two_networks_is_configured_by_its_environment() -> None:
-    """Clients of each network are told its own address, and the controllers' listener is nobody's business."""
+    """Clients of each network are told its own address, and brokers theirs; the controllers' is nobody's business."""
     settings = load(environment=COMPOSE).settings
     listening = parse_listeners(settings.listeners)
-    endpoints = {"GRPC": "odradek-1:50051", "GRPC_HOST": "127.0.0.1:29051"}
+    endpoints = {"GRPC": "odradek-1:50051", "GRPC_HOST": "127.0.0.1:29051", "REPLICATION": "172.31.61.11:50052"}
     assert advertised_endpoints(settings, listening) == endpoints
-    assert list(beyond_loopback(settings)) == ["GRPC", "GRPC_HOST", "CONTROLLER"]
+    assert list(beyond_loopback(settings)) == ["GRPC", "GRPC_HOST", "REPLICATION", "CONTROLLER"]
     (warning,) = warnings(settings)
     assert "GRPC_HOST://0.0.0.0:50071" in warning
     assert "without TLS or authentication" in warning
@@ -291,20 +301,28 @@ def test_metrics_beyond_the_loopback_are_warned_of() -> None:
 
 def test_the_listener_between_brokers_may_be_written_in_small_letters() -> None:
     """As every other name of a listener."""
-    names = ["listeners=grpc://127.0.0.1:0,controller://127.0.0.1:0", "inter.broker.listener.name=grpc"]
+    names = ["listeners=grpc://:1,inside://127.0.0.1:0,controller://127.0.0.1:0", "inter.broker.listener.name=inside"]
+    names.append("advertised.listeners=grpc://here:1")
     settings = load(overrides=["node.id=1", *names]).settings
     check_listeners(settings)
-    assert inter_broker_listener(settings) == "GRPC"
+    assert [kind_of(name, settings) for name in ("GRPC", "INSIDE", "CONTROLLER")] == [CLIENTS, BROKERS, CONTROLLERS]
 
 
 def test_a_node_on_loopback_warns_of_nothing() -> None:
     """Nobody else can reach it."""
-    assert warnings(load(overrides=["node.id=1", "listeners=GRPC://[::1]:1,CONTROLLER://127.0.0.2:2"]).settings) == []
+    assert (
+        warnings(
+            load(
+                overrides=["node.id=1", "listeners=GRPC://[::1]:1,REPLICATION://[::1]:0,CONTROLLER://127.0.0.2:2"]
+            ).settings
+        )
+        == []
+    )
 
 
 def test_a_node_of_its_own_finds_its_controller_on_every_interface() -> None:
     """Nobody can dial 0.0.0.0, but this machine finds its own listener on the loopback."""
-    listeners = "listeners=GRPC://127.0.0.1:1,CONTROLLER://:50061"
+    listeners = "listeners=GRPC://127.0.0.1:1,REPLICATION://127.0.0.1:0,CONTROLLER://:50061"
     settings = single_node_defaults(load(overrides=["node.id=7", listeners]).settings)
     assert settings.controller_quorum_voters == "7@127.0.0.1:50061"
 

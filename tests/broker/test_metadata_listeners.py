@@ -24,7 +24,7 @@ def two_networks() -> MetadataImage:
     """Three brokers; the third has no outer listener."""
     image = image_of([1, 2, 3])
     for broker_id, broker in image.brokers.items():
-        endpoints = {"GRPC": f"inner{broker_id}:1", "GRPC_HOST": f"outer{broker_id}:2"}
+        endpoints = {"GRPC": f"inner{broker_id}:1", "GRPC_HOST": f"outer{broker_id}:2", "REPLICATION": "brokers:3"}
         if broker_id == 3:
             del endpoints["GRPC_HOST"]
         image.brokers[broker_id] = replace(broker, endpoints=endpoints)
@@ -71,7 +71,7 @@ def test_a_leader_without_the_listener_is_an_error_of_its_partition() -> None:
 
 
 def test_who_asks_for_all_listeners_gets_them() -> None:
-    """As `odradek doctor` does, to dial them all."""
+    """As `odradek doctor` does, to dial them all; but never that of the brokers, which is nobody else's."""
     found = endpoints(ask("GRPC_HOST", all_listeners=True))
     assert found[1] == {"GRPC": "inner1:1", "GRPC_HOST": "outer1:2"}
     assert found[3] == {"GRPC": "inner3:1"}

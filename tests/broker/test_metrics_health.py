@@ -27,9 +27,13 @@ from tests.broker.metrics_pages import LISTENER, LISTENER_ALONE, eventually, get
 
 QUICK_HEARTBEATS = {"broker.heartbeat.interval.ms": 100}
 PATIENT = ["--timeout", "30"]  # of a question whose answer comes, however slow this machine is
-CLIENT_SERVICES = ("", "odradek.v1.Broker", "odradek.v1.Replication", "odradek.v1.Admin")
+CLIENT_SERVICES = ("", "odradek.v1.Broker", "odradek.v1.Admin")
 NODE_ALONE = ["-X", "node.id=1", "-X", "odradek.metrics.listener=HTTP://127.0.0.1:0", "-X"]
-NODE_ALONE += ["listeners=GRPC://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "-X", "controller.quorum.voters=1@127.0.0.1:9"]
+NODE_ALONE += [
+    "listeners=GRPC://127.0.0.1:0,REPLICATION://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+    "-X",
+    "controller.quorum.voters=1@127.0.0.1:9",
+]
 
 
 def ready(cluster: Cluster, broker: int) -> tuple[int, list[str]]:

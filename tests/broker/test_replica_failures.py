@@ -195,7 +195,7 @@ def test_a_look_up_by_time_over_a_damaged_segment_is_a_storage_error() -> None:
         segment = story.files.open(f"{LOG_DIRECTORY}/bad-0/{0:020d}.log")
         segment.pwritev([b"\xff" * 4], 8)  # the batch's length
         segment.close()
-        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files))
+        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
         assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         listed = await list_offset(story, offsets, GOOD)
         assert (listed.error_code, listed.offset) == (0, 0)
@@ -213,7 +213,7 @@ def test_a_look_up_by_time_without_the_codec_is_told_so(monkeypatch: pytest.Monk
         await story.write(BAD, "zstd")
         await story.write(GOOD)
         monkeypatch.setitem(sys.modules, "zstandard", None)
-        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files))
+        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
         assert (await list_offset(story, offsets, BAD)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert (await list_offset(story, offsets, GOOD)).error_code == 0
 
@@ -228,7 +228,7 @@ def test_a_leader_that_was_replaced_during_a_look_up_says_so() -> None:
         await story.start()
         await story.create_topics()
         await story.write(GOOD)
-        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files))
+        offsets = OffsetsService(OffsetRequests(lookup=story.replicas.lookup, files=story.files), for_followers=True)
         asked = asyncio.ensure_future(list_offset(story, offsets, GOOD))
         await asyncio.sleep(0)  # it is in its thread now
         story.replica(GOOD).take_role(None)

@@ -250,7 +250,7 @@ async def listed(world: World, timestamp_ms: int, *, replica: int = -1, epoch: i
     """What ListOffsets answers."""
     request = pb.ListOffsetsRequest(replica_id=replica)
     request.partitions.add(topic="orders", partition=0, timestamp_ms=timestamp_ms, current_leader_epoch=epoch)
-    service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files))
+    service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files), for_followers=True)
     answer = pb.ListOffsetsResponse.FromString(await service.list_offsets(request.SerializeToString(), CALLER))
     return ErrorCode(answer.partitions[0].error_code), answer.partitions[0].offset
 

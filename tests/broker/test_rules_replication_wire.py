@@ -123,7 +123,7 @@ def test_a_leader_hears_and_says_all_that_counts() -> None:
 async def listed(world: World, timestamp_ms: int) -> tuple[ErrorCode, int]:
     request = pb.ListOffsetsRequest(replica_id=-1)
     request.partitions.add(topic="orders", partition=0, timestamp_ms=timestamp_ms, current_leader_epoch=-1)
-    service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files))
+    service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files), for_followers=True)
     data = await service.list_offsets(request.SerializeToString(), CALLER)
     (item,) = pb.ListOffsetsResponse.FromString(data).partitions
     return ErrorCode(item.error_code), item.offset
@@ -158,7 +158,7 @@ def test_a_leader_without_its_disk_answers_nobody() -> None:
         assert replica(world).fetch_as_consumer(0, 0, -1, False).error is failed
         assert replica(world).reread_for_follower(FollowerFetch(ONE, 100 + ONE, 0, 0, -1, 0)).error is failed
         assert await listed(world, EARLIEST) == (failed, -1)
-        service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files))
+        service = OffsetsService(OffsetRequests(lookup=world.replicas.lookup, files=world.files), for_followers=True)
         request = pb.OffsetsForLeaderEpochRequest()
         request.partitions.add(topic="orders", partition=0, current_leader_epoch=0, leader_epoch=0)
         data = await service.offsets_for_leader_epoch(request.SerializeToString(), CALLER)

@@ -30,7 +30,7 @@ def settings(directory: Path) -> BrokerSettings:
     controller = f"127.0.0.1:{port}"
     return BrokerSettings(
         node_id=1,
-        listeners=f"GRPC://127.0.0.1:0,CONTROLLER://{controller}",
+        listeners=f"GRPC://127.0.0.1:0,REPLICATION://127.0.0.1:0,CONTROLLER://{controller}",
         controller_quorum_voters=f"1@{controller}",
         log_dirs=str(directory),
     )

@@ -262,7 +262,7 @@ def test_a_taken_port_stops_a_node_with_a_sentence(odradek_process: Run, tmp_pat
         free.close()
         outcome = odradek_process(
             "server", "run", "-X", "node.id=1", "-X", f"log.dirs={tmp_path / 'data'}",
-            "-X", f"listeners=GRPC://{mine},CONTROLLER://{other}",
+            "-X", f"listeners=GRPC://{mine},REPLICATION://127.0.0.1:0,CONTROLLER://{other}",
         )  # fmt: skip
     assert outcome.code == command_line.FAILED, outcome
     assert mine in outcome.err

@@ -13,7 +13,7 @@ from odradek_broker.config.settings import NONE_LIMIT, BrokerSettings, setting_k
 
 Run = Callable[..., Any]
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
-LISTENERS = "GRPC://127.0.0.1:50051,CONTROLLER://127.0.0.1:50061"
+LISTENERS = "GRPC://127.0.0.1:50051,REPLICATION://127.0.0.1:50052,CONTROLLER://127.0.0.1:50061"
 DIFFERENCES = Path(__file__).parents[2] / "docs/differences.md"
 ROW = re.compile(r"^\| `([a-z.]+)` \| (.+?) \| (.+?) \| (.+) \|$", re.MULTILINE)
 

@@ -80,7 +80,7 @@ def test_a_server_of_another_protocol_is_not_grpc() -> None:
 
 
 def test_grpc_servers_that_are_no_brokers_for_clients() -> None:
-    """A stranger, the controllers' listener, and a broker that has not heard of its controller yet."""
+    """A stranger, the controllers' listener, the brokers', and a broker that has not heard of its controller yet."""
 
     async def never(request: bytes, context: CallContext) -> bytes:
         await asyncio.get_running_loop().create_future()
@@ -91,6 +91,7 @@ def test_grpc_servers_that_are_no_brokers_for_clients() -> None:
         served = [
             (ANSWERED_MS, Handlers(services=["shop.v1.Cart"])),
             (ANSWERED_MS, Handlers(services=["odradek.v1.Quorum"])),
+            (ANSWERED_MS, Handlers(services=["odradek.v1.Replication"])),
             (SILENT_MS, Handlers(unary={"/odradek.v1.Broker/Metadata": never}, services=["odradek.v1.Broker"])),
         ]
         servers = [await network.serve("127.0.0.1:0", handlers) for _, handlers in served]
@@ -103,7 +104,7 @@ def test_grpc_servers_that_are_no_brokers_for_clients() -> None:
             await server.stop()
         return found
 
-    assert asyncio.run(ask()) == [Outcome.STRANGER, Outcome.CONTROLLER, Outcome.STARTING]
+    assert asyncio.run(ask()) == [Outcome.STRANGER, Outcome.CONTROLLER, Outcome.REPLICATION, Outcome.STARTING]
 
 
 def test_a_resolver_that_hangs_costs_the_deadline_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

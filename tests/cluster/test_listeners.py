@@ -46,14 +46,15 @@ class TwoNetworks:
 
 def environment(node: int, inner: dict[int, str], outer: dict[int, str], controllers: dict[int, str]) -> dict[str, str]:
     bound = inner[node].replace("localhost", "127.0.0.1"), outer[node].replace("127.0.0.1", "0.0.0.0")
+    listeners = f"GRPC://{bound[0]},GRPC_HOST://{bound[1]},REPLICATION://127.0.0.1:0,CONTROLLER://{controllers[node]}"
     return {
         "CLUSTER_ID": CLUSTER_ID,
         "KAFKA_NODE_ID": str(node),
         "KAFKA_PROCESS_ROLES": "broker,controller",
-        "KAFKA_LISTENERS": f"GRPC://{bound[0]},GRPC_HOST://{bound[1]},CONTROLLER://{controllers[node]}",
+        "KAFKA_LISTENERS": listeners,
         "KAFKA_ADVERTISED_LISTENERS": f"GRPC://{inner[node]},GRPC_HOST://{outer[node]}",
-        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "GRPC:GRPC,GRPC_HOST:GRPC,CONTROLLER:GRPC",
-        "KAFKA_INTER_BROKER_LISTENER_NAME": "GRPC",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "GRPC:GRPC,GRPC_HOST:GRPC,REPLICATION:GRPC,CONTROLLER:GRPC",
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "REPLICATION",
         "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
         "KAFKA_CONTROLLER_QUORUM_VOTERS": ",".join(f"{voter}@{at}" for voter, at in controllers.items()),
         "KAFKA_DELETE_TOPIC_ENABLE": "false",

@@ -6,6 +6,7 @@ Without Docker the tests are skipped with the reason, unless CI or ODRADEK_REQUI
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import time
@@ -70,6 +71,7 @@ class Project:
     base_image: str
     name: str = field(default_factory=lambda: f"odradek-test-{uuid.uuid4().hex[:8]}")
     ports: list[int] = field(default_factory=lambda: free_ports(3))
+    net: str = field(default_factory=lambda: f"172.30.{random.randrange(256)}")  # of the brokers' network
     up_ms: int = 0  # when `up` was typed, of time.monotonic()
 
     @property
@@ -92,6 +94,7 @@ class Project:
         """The same, for commands that may fail."""
         command = [*self.compose, "-p", self.name, "--profile", "audit", "--profile", "workload", *arguments]
         ports = {f"ODRADEK_PORT_{index}": str(port) for index, port in enumerate(self.ports, 1)}
+        ports["ODRADEK_NET"] = self.net
         images = {"ODRADEK_IMAGE": BROKER_IMAGE, "ODRADEK_AUDIT_IMAGE": AUDIT_IMAGE, "BASE_IMAGE": self.base_image}
         patience = {"COMPOSE_HTTP_TIMEOUT": str(COMMAND_TIMEOUT_S)}  # its own 60 s are for machines at rest
         return run(command, timeout_s=timeout_s, **ports, **images, **patience, **environment)

@@ -35,7 +35,7 @@ def test_the_project_is_named_or_in_the_environment_or_the_directorys(tmp_path: 
 
 def inspected(**changes: Any) -> dict[str, Any]:
     """What Docker says of a broker's container, as far as it is read."""
-    listeners = "GRPC://0.0.0.0:50051,GRPC_HOST://0.0.0.0:50071,CONTROLLER://0.0.0.0:50061"
+    listeners = "GRPC://0.0.0.0:50051,GRPC_HOST://0.0.0.0:50071,CONTROLLER://172.31.61.12:50061"
     return {
         "Id": "abc",
         "Name": "/shop_odradek-2_1",
@@ -44,7 +44,6 @@ def inspected(**changes: Any) -> dict[str, Any]:
             "Labels": {"com.docker.compose.service": "odradek-2"},
         },
         "HostConfig": {
-            "NetworkMode": "shop_inner",
             "PortBindings": {
                 "9404/tcp": [{"HostIp": "", "HostPort": "9404"}],
                 "50071/tcp": [{"HostIp": "127.0.0.1", "HostPort": "39051"}],
@@ -59,7 +58,8 @@ def test_a_broker_is_dialled_at_the_published_port_of_a_listener() -> None:
     """Not at that of its metrics; when it is stopped, what was asked for still says which."""
     broker = broker_of(inspected())
     assert broker is not None
-    assert (broker.node_id, broker.service, broker.network) == (2, "odradek-2", "shop_inner")
+    assert (broker.node_id, broker.service) == (2, "odradek-2")
+    assert broker.hosts == ("0.0.0.0", "0.0.0.0", "172.31.61.12")
     assert broker.published == "127.0.0.1:39051"
 
 

@@ -17,6 +17,6 @@ def test_a_broker_that_is_unfenced_says_that_it_serves() -> None:
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
-        for service in ("", "odradek.v1.Broker", "odradek.v1.Replication", "odradek.v1.Admin"):
+        for service in ("", "odradek.v1.Broker", "odradek.v1.Admin"):
             answer = check(health_pb2.HealthCheckRequest(service=service), timeout=60)
             assert answer.status == SERVING, service

@@ -1,13 +1,19 @@
 """Listeners: where a node listens, where it says that it does, and who is meant to come in by which.
 
-As in Kafka, a listener is a name with an address. Clients come in by any listener that is not a controllers' one and
-are told the addresses of that same listener, so that each network has its own; brokers use the inter-broker listener.
-Controllers find each other by `controller.quorum.voters` alone.
+As in Kafka, a listener is a name with an address. What is served on it is its kind's: `KINDS` has a row for each.
+Clients come in by any listener of theirs and are told the addresses of that same listener, so that each network has its
+own. Brokers fetch from each other by the inter-broker listener, and controllers find each other by
+`controller.quorum.voters` alone.
+
+Unlike Kafka's, the inter-broker listener is no listener for clients: whoever can fetch as a follower can move the high
+watermark, and a record that no replica has would count as acknowledged.
 """
 
 from __future__ import annotations
 
 import re
+
+from odradek_proto.values import Value
 
 from odradek_broker.config.settings import BrokerSettings, ConfigError
 
@@ -16,6 +22,21 @@ LOOPBACK_OF = {ANY_ADDRESS: "127.0.0.1", "[::]": "[::1]"}
 WILDCARDS = frozenset(LOOPBACK_OF)
 GRPC = "GRPC"
 KAFKA_PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+
+
+class ListenerKind(Value, frozen=True):
+    """What a listener is. `protocol` is its word in listener.security.protocol.map."""
+
+    whose: str
+    protocol: str
+    for_clients: bool = False
+
+
+CLIENTS = ListenerKind("clients", GRPC, for_clients=True)
+BROKERS = ListenerKind("brokers", GRPC)
+CONTROLLERS = ListenerKind("controllers", GRPC)
+KINDS = (CLIENTS, BROKERS, CONTROLLERS)
+
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _LISTENER = re.compile(r"([A-Za-z][A-Za-z0-9_]*)://(\[[^\]]*\]|[^:/\s]*):(\d{1,5})")
 _VOTER = re.compile(r"(\d+)@(\[[^\]]+\]|[^@:/\s]+):(\d{1,5})")
@@ -61,12 +82,12 @@ def parse_protocols(text: str) -> dict[str, str]:
             raise ConfigError(f"listener.security.protocol.map looks like GRPC:GRPC,GRPC_HOST:GRPC, not {part!r}")
         if name in found:
             raise ConfigError(f"listener.security.protocol.map names the listener {name} twice")
-        if protocol in KAFKA_PROTOCOLS and protocol != GRPC:
+        if protocol in KAFKA_PROTOCOLS:
             raise ConfigError(
                 f"listener.security.protocol.map: {name} is to speak {protocol}, which odradek does not; "
                 f"only {GRPC} is there: {name}:{GRPC}"
             )
-        if protocol != GRPC:
+        if all(protocol != kind.protocol for kind in KINDS):
             raise ConfigError(
                 f"listener.security.protocol.map: unknown protocol {protocol!r} for the listener {name}; "
                 f"only {GRPC} is there: {name}:{GRPC}"
@@ -84,10 +105,30 @@ def controller_listeners(settings: BrokerSettings) -> set[str]:
     return {name.upper() for name in _items(settings.controller_listener_names)}
 
 
-def client_listeners(settings: BrokerSettings) -> dict[str, str]:
-    """The listeners for clients and brokers, and where they are bound."""
-    hidden = controller_listeners(settings)
-    return {name: address for name, address in parse_listeners(settings.listeners).items() if name not in hidden}
+def kind_of(name: str, settings: BrokerSettings) -> ListenerKind:
+    """What a listener of this name is. Raises `ConfigError` for one that has no protocol."""
+    if name in controller_listeners(settings):
+        return CONTROLLERS
+    if name == inter_broker_listener(settings):
+        return BROKERS
+    protocol = parse_protocols(settings.listener_security_protocol_map).get(name)
+    for kind in KINDS:
+        if kind.for_clients and kind.protocol == protocol:
+            return kind
+    if name in KAFKA_PROTOCOLS:
+        raise ConfigError(
+            f"the listener {name} speaks Kafka's wire protocol, which odradek does not yet; "
+            f"a gRPC listener looks like GRPC://127.0.0.1:50051"
+        )
+    raise ConfigError(
+        f"the listener {name} has no protocol: set listener.security.protocol.map="
+        f"{settings.listener_security_protocol_map},{name}:{GRPC}"
+    )
+
+
+def client_listeners(settings: BrokerSettings) -> list[str]:
+    """The names of the listeners for clients."""
+    return [name for name in parse_listeners(settings.listeners) if kind_of(name, settings).for_clients]
 
 
 def inter_broker_listener(settings: BrokerSettings) -> str:
@@ -125,7 +166,8 @@ def dialable(address: str) -> str:
 def check_listeners(settings: BrokerSettings) -> None:
     """That every listener has a protocol and an address that others can use. Raises `ConfigError`."""
     bound = parse_listeners(settings.listeners)
-    _check_protocols(settings, bound)
+    for name in bound:
+        kind_of(name, settings)
     _check_addresses(settings, bound)
     metrics_address(settings)
     if "broker" in _items(settings.process_roles):
@@ -135,22 +177,6 @@ def check_listeners(settings: BrokerSettings) -> None:
         wild = next((address for address in voters.values() if address.rpartition(":")[0] in WILDCARDS), None)
         if wild is not None and len(voters) > 1:
             raise ConfigError(f"controller.quorum.voters: other nodes cannot dial {wild}; name the host there")
-
-
-def _check_protocols(settings: BrokerSettings, bound: dict[str, str]) -> None:
-    protocols = parse_protocols(settings.listener_security_protocol_map)
-    for name in bound:
-        if name in protocols or name in controller_listeners(settings):
-            continue  # Kafka, too, does not ask for the controllers' protocol when nobody says it
-        if name in KAFKA_PROTOCOLS:
-            raise ConfigError(
-                f"the listener {name} speaks Kafka's wire protocol, which odradek does not yet; "
-                f"a gRPC listener looks like GRPC://127.0.0.1:50051"
-            )
-        raise ConfigError(
-            f"the listener {name} has no protocol: set listener.security.protocol.map="
-            f"{settings.listener_security_protocol_map},{name}:{GRPC}"
-        )
 
 
 def _check_addresses(settings: BrokerSettings, bound: dict[str, str]) -> None:
@@ -165,7 +191,7 @@ def _check_addresses(settings: BrokerSettings, bound: dict[str, str]) -> None:
             )
         if name not in hidden and address.rpartition(":")[0] in WILDCARDS:
             raise ConfigError(
-                f"clients cannot dial {name}://{address}: "
+                f"{kind_of(name, settings).whose} cannot dial {name}://{address}: "
                 f"set advertised.listeners={name}://HOST:PORT to where they find this broker"
             )
         if name in advertised and address.endswith(":0"):
@@ -177,13 +203,18 @@ def _check_addresses(settings: BrokerSettings, bound: dict[str, str]) -> None:
 
 
 def _check_inter_broker(settings: BrokerSettings) -> None:
-    """Brokers must have a listener by which they reach each other."""
-    name = inter_broker_listener(settings)
-    clients = client_listeners(settings)
-    if not clients:
+    """A broker has a listener for clients, and one by which other brokers fetch from it."""
+    name, bound = inter_broker_listener(settings), parse_listeners(settings.listeners)
+    if name in bound and kind_of(name, settings) is BROKERS and not client_listeners(settings):
+        raise ConfigError(
+            f"no listener is left for clients: {name} is inter.broker.listener.name, for brokers alone; add one for "
+            f"them, or add REPLICATION://HOST:PORT and leave inter.broker.listener.name out"
+        )
+    if not client_listeners(settings):
         raise ConfigError("a broker needs a listener for clients, for example GRPC://127.0.0.1:50051")
-    if name not in clients:
+    if name not in bound or kind_of(name, settings) is not BROKERS:
         raise ConfigError(
             f"inter.broker.listener.name={settings.inter_broker_listener_name} is not one of the listeners "
-            f"{', '.join(clients)}: set it to the one by which brokers reach each other"
+            f"{', '.join(client_listeners(settings))}: brokers fetch from each other by a listener of their own; "
+            f"add {name}://HOST:PORT to listeners, 127.0.0.1:0 for a broker that is alone"
         )

@@ -26,10 +26,10 @@ class BrokerSettings:
     process_roles: str = "broker,controller"
     controller_quorum_voters: str = ""  # 1@host:port,2@host:port
     controller_listener_names: str = "CONTROLLER"
-    listeners: str = "GRPC://127.0.0.1:0,CONTROLLER://127.0.0.1:0"  # Kafka: PLAINTEXT://:9092
+    listeners: str = "GRPC://127.0.0.1:0,REPLICATION://127.0.0.1:0,CONTROLLER://127.0.0.1:0"  # Kafka: PLAINTEXT://:9092
     advertised_listeners: str = ""  # empty: the listeners
-    listener_security_protocol_map: str = "GRPC:GRPC,CONTROLLER:GRPC"  # Kafka: each of its protocols to itself
-    inter_broker_listener_name: str = "GRPC"  # Kafka: PLAINTEXT
+    listener_security_protocol_map: str = "GRPC:GRPC,REPLICATION:GRPC,CONTROLLER:GRPC"  # Kafka: each to itself
+    inter_broker_listener_name: str = "REPLICATION"  # for brokers alone. Kafka: PLAINTEXT, which clients share
     broker_rack: str = ""
     log_dirs: str = ""  # empty: ./data/<node.id> (Kafka: /tmp/kafka-logs)
 
@@ -109,6 +109,7 @@ class BrokerSettings:
     odradek_cache_bytes: int = 16_777_216  # recently appended batches kept in memory, per broker
     odradek_stream_credit_bytes: int = 16_777_216  # unanswered bytes that one produce stream may have
     odradek_events_enable: bool = True
+    odradek_grpc_reflection_enable: bool = False  # for development: whoever asks is told all services
     odradek_metrics_listener: str = ""  # HTTP://127.0.0.1:9404; empty: none
     odradek_create_topics: str = ""  # orders:3:3,payments:6:3:retention.ms=60000
 

@@ -53,6 +53,7 @@ class NodeProcess:
     grpc: str
     controller: str
     log_directory: str
+    replication: str = f"{HOST}:0"  # as of nodes that were laid out when they had none
     pid: int = 0
     metrics: str = ""  # where metrics and health are served, empty when they are not
     started: str = ""  # the kernel's start time of the process, to tell it from a later one with the same pid
@@ -94,18 +95,13 @@ class LocalCluster:
             raise ClusterError(
                 f"cannot make {directory}: {error.strerror}", hint="name another place with --data"
             ) from error
-        ports = free_ports(2 * brokers)
         nodes = {
-            node_id: NodeProcess(
-                node_id,
-                f"{HOST}:{ports[2 * index]}",
-                f"{HOST}:{ports[2 * index + 1]}",
-                str(directory / f"broker-{node_id}"),
-            )
-            for index, node_id in enumerate(range(1, brokers + 1))
+            node_id: NodeProcess(node_id, "", "", str(directory / f"broker-{node_id}"))
+            for node_id in range(1, brokers + 1)
         }
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         cluster = cls(directory, cluster_id, nodes, dict(settings or {}), temporary)
+        cluster._place_listeners()
         cluster.place_metrics()
         cluster.save()
         return cluster
@@ -157,18 +153,23 @@ class LocalCluster:
         taken = [
             address
             for node in self.nodes.values()
-            for address in (node.grpc, node.controller, node.metrics)
+            for address in (node.grpc, node.replication, node.controller, node.metrics)
             if address and not is_free(address)
         ]
         if taken:
             assert not any(self.running(node_id) for node_id in self.nodes), taken
-            ports = iter(free_ports(2 * len(self.nodes)))
+            self._place_listeners()
             for node in self.nodes.values():
-                node.grpc, node.controller = f"{HOST}:{next(ports)}", f"{HOST}:{next(ports)}"
                 node.metrics = ""
             self.place_metrics()
             self.save()
         return taken
+
+    def _place_listeners(self) -> None:
+        """Give each node an address for each of its listeners."""
+        ports = iter(free_ports(3 * len(self.nodes)))
+        for node in self.nodes.values():
+            node.grpc, node.replication, node.controller = (f"{HOST}:{next(ports)}" for _ in range(3))
 
     def place_metrics(self) -> None:
         """Give each node an address of its own when `odradek.metrics.listener` leaves the port to us."""
@@ -246,7 +247,7 @@ class LocalCluster:
         return {
             "node.id": str(node.node_id),
             "cluster.id": self.cluster_id,
-            "listeners": f"GRPC://{node.grpc},CONTROLLER://{node.controller}",
+            "listeners": f"GRPC://{node.grpc},REPLICATION://{node.replication},CONTROLLER://{node.controller}",
             "controller.quorum.voters": voters,
             "log.dirs": node.log_directory,
             "default.replication.factor": str(min(3, len(self.nodes))),

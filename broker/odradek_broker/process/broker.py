@@ -13,7 +13,7 @@ from odradek_proto.topics import TopicPartition, topic_id_from_text
 from odradek_proto.transport.ports import Clock, Files, Network
 from odradek_proto.v1.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse
 
-from odradek_broker.config.listeners import parse_voters
+from odradek_broker.config.listeners import inter_broker_listener, parse_voters
 from odradek_broker.config.own_configs import describe_own
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.startup_topics import parse_topics
@@ -171,6 +171,7 @@ class Broker:
                 auto_create=settings.auto_create_topics_enable,
                 create_topics=admin.create_with_defaults,
                 caught_up=self.caught_up,
+                inter_broker_listener=inter_broker_listener(settings),
             ),
             offsets=OffsetRequests(lookup=replicas.lookup, files=self._files),
             producer_ids=ProducerIdRequests(blocks.allocate),

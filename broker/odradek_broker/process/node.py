@@ -10,12 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from odradek_proto.transport.ports import Clock, Files, Network, Server
+from odradek_proto.transport.ports import Clock, Files, Handlers, Network, Server
 
 from odradek_broker.config import sources as config
-from odradek_broker.config.listeners import controller_listeners, metrics_address, parse_listeners, parse_voters
+from odradek_broker.config.listeners import (
+    BROKERS,
+    CLIENTS,
+    CONTROLLERS,
+    ListenerKind,
+    kind_of,
+    metrics_address,
+    parse_listeners,
+    parse_voters,
+)
 from odradek_broker.config.settings import BrokerSettings, ConfigError
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
@@ -245,19 +255,17 @@ class Node:
         control = [quorum.handlers()]
         if self.controller is not None:
             control.append(ControllerService(self.controller).handlers())
-        hidden = controller_listeners(self.settings)
-        services = (
-            broker_services(self.broker.requests, self.settings, self._clock) if self.broker is not None else None
-        )
+        serving: dict[ListenerKind, Callable[[str], Handlers]] = {CONTROLLERS: lambda _: merge(*control)}
+        if self.broker is not None:  # a mere controller has nothing for others
+            services = broker_services(self.broker.requests, self.settings, self._clock)
+            serving |= {CLIENTS: services.for_clients, BROKERS: services.for_brokers}
         for name, address in parse_listeners(self.settings.listeners).items():
-            if name in hidden:
-                handlers = merge(*control)
-            elif services is not None:
-                handlers = services.handlers(name)
-            else:
-                continue  # a mere controller has nothing for clients
-            self._servers[name] = server = await self._network.serve(address, timed(handlers, self.counters))
-            server.set_serving(name in hidden)  # clients are served once the broker is unfenced
+            kind = kind_of(name, self.settings)
+            if kind in serving:
+                handlers = timed(serving[kind](name), self.counters)
+                handlers = replace(handlers, reflection=self.settings.odradek_grpc_reflection_enable)
+                self._servers[name] = server = await self._network.serve(address, handlers)
+                server.set_serving(not kind.for_clients)  # clients are served once the broker is unfenced
 
     async def wait_until_ready(self) -> None:
         """Until this broker is unfenced, or at once for a mere controller."""
@@ -281,9 +289,8 @@ class Node:
 
     def _on_fenced(self) -> None:
         """The broker is fenced again: clients that look for a broker that serves are to look elsewhere."""
-        hidden = controller_listeners(self.settings)
         for name, server in self._servers.items():
-            if name not in hidden:
+            if kind_of(name, self.settings).for_clients:
                 server.set_serving(False)
 
     def _fail(self, error: BaseException) -> None:

@@ -48,7 +48,7 @@ def single_node_defaults(settings: BrokerSettings) -> BrokerSettings:
             if address.endswith(":0"):
                 raise ConfigError(
                     "without controller.quorum.voters the CONTROLLER listener needs a port of its own, not 0; "
-                    "for example -X listeners=GRPC://127.0.0.1:50051,CONTROLLER://127.0.0.1:50061"
+                    "for example -X listeners=GRPC://127.0.0.1:50051,REPLICATION://127.0.0.1:50052,CONTROLLER://127.0.0.1:50061"
                 )
             return replace(settings, controller_quorum_voters=f"{settings.node_id}@{dialable(address)}")
     raise ConfigError("controller.quorum.voters is not set, and no listener is a CONTROLLER")

@@ -6,7 +6,7 @@
   last stop would send clients to leaders of the past. The caller's deadline bounds the wait.
 - Fenced brokers are listed, marked; clients do not dial them.
 - As in Kafka, endpoints are those of the listener on which the request came in. A broker without that listener is not
-  listed, and a partition that it leads has LISTENER_NOT_FOUND. Who asks for all listeners gets all of them.
+  listed, and a partition that it leads has LISTENER_NOT_FOUND. Who asks for all listeners gets all those for clients.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class MetadataRequests:
         auto_create: bool,
         create_topics: CreateTopics,
         caught_up: asyncio.Event,
+        inter_broker_listener: str = "REPLICATION",  # the setting's default
     ) -> None:
+        self._inter_broker_listener = inter_broker_listener
         self._image = image
         self._controller_id = controller_id
         self._auto_create = auto_create
@@ -101,15 +103,16 @@ class MetadataRequests:
         names = list(image.topics) if topics is None else topics
         described = [_topic(image, name, listener) for name in names]
         described += [_topic_by_id(image, topic_id, listener) for topic_id in topic_ids]
-        brokers = _brokers(image, None if all_listeners else listener)
+        hidden = self._inter_broker_listener
+        brokers = _brokers(image, lambda name: name == listener or (all_listeners and name != hidden))
         return ClusterDescription(image.cluster_id, self._controller_id(), brokers, described)
 
 
-def _brokers(image: MetadataImage, listener: str | None) -> list[BrokerDescription]:
-    """Those that have this listener; None: all, with all their endpoints."""
+def _brokers(image: MetadataImage, told: Callable[[str], bool]) -> list[BrokerDescription]:
+    """Those that have a listener that is told, with these."""
     found = []
     for broker in image.brokers.values():
-        endpoints = {name: text for name, text in broker.endpoints.items() if listener is None or name == listener}
+        endpoints = {name: text for name, text in broker.endpoints.items() if told(name)}
         if endpoints:
             found.append(
                 BrokerDescription(broker.broker_id, endpoints, broker.rack, broker.fenced, broker.broker_epoch)

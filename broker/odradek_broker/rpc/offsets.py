@@ -6,14 +6,16 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.requests.context import RequestContext
-from odradek_broker.requests.offsets import EpochQuery, OffsetQuery, OffsetRequests
+from odradek_broker.requests.offsets import CONSUMER, EpochQuery, OffsetQuery, OffsetRequests
 
 
 class OffsetsService:
     """Both calls: `requests.offsets` says what, this says it in protobuf."""
 
-    def __init__(self, requests: OffsetRequests) -> None:
+    def __init__(self, requests: OffsetRequests, *, for_followers: bool) -> None:
+        """A client is no follower, whatever its message says: it sees nothing above the high watermark."""
         self._requests = requests
+        self._for_followers = for_followers
 
     async def list_offsets(self, request: bytes, context: RequestContext) -> bytes:
         message = pb.ListOffsetsRequest.FromString(request)
@@ -21,7 +23,8 @@ class OffsetsService:
             OffsetQuery(TopicPartition(each.topic, each.partition), each.timestamp_ms, each.current_leader_epoch)
             for each in message.partitions
         ]
-        listed = await self._requests.list_offsets(context, queries, message.replica_id, message.read_committed)
+        replica_id = message.replica_id if self._for_followers else CONSUMER
+        listed = await self._requests.list_offsets(context, queries, replica_id, message.read_committed)
         response = pb.ListOffsetsResponse()
         for found in listed:
             response.partitions.add(
@@ -40,7 +43,8 @@ class OffsetsService:
             EpochQuery(TopicPartition(each.topic, each.partition), each.current_leader_epoch, each.leader_epoch)
             for each in message.partitions
         ]
-        ends = await self._requests.offsets_for_leader_epoch(context, queries, message.replica_id)
+        replica_id = message.replica_id if self._for_followers else CONSUMER
+        ends = await self._requests.offsets_for_leader_epoch(context, queries, replica_id)
         response = pb.OffsetsForLeaderEpochResponse()
         for end in ends:
             response.partitions.add(

@@ -20,13 +20,14 @@ ADMIN = "odradek.v1.Admin"
 
 
 class BrokerServices:
-    """A broker's requests over gRPC, one set of services for all listeners."""
+    """A broker's requests over gRPC, and which of them each kind of listener serves."""
 
     def __init__(
         self, requests: Requests, *, limits: SessionLimits, stream_credit_bytes: int, broker_id: int, clock: Clock
     ) -> None:
         data = DataService(requests.produce, requests.fetch, limits=limits, stream_credit_bytes=stream_credit_bytes)
-        offsets, records = OffsetsService(requests.offsets), RecordService(requests.records)
+        offsets, records = OffsetsService(requests.offsets, for_followers=False), RecordService(requests.records)
+        of_followers = OffsetsService(requests.offsets, for_followers=True)
         self._admin = requests.admin
         self._unary: dict[str, Call] = {
             f"/{BROKER}/Metadata": MetadataService(requests.metadata, broker_id=broker_id, clock=clock).metadata,
@@ -37,24 +38,34 @@ class BrokerServices:
             f"/{BROKER}/InitProducerId": ProducerIdService(requests.producer_ids).init_producer_id,
             f"/{BROKER}/DeleteRecords": records.delete_records,
             f"/{BROKER}/DescribeReplicas": records.describe_replicas,
-            f"/{REPLICATION}/ListOffsets": offsets.list_offsets,
-            f"/{REPLICATION}/OffsetsForLeaderEpoch": offsets.offsets_for_leader_epoch,
         }
         self._streams: dict[str, StreamCall] = {
             f"/{BROKER}/ProduceStream": data.produce_stream,
             f"/{BROKER}/FetchStream": data.fetch_stream,
-            f"/{REPLICATION}/FetchStream": data.replica_fetch_stream,
         }
+        self._unary_of_brokers: dict[str, Call] = {
+            f"/{REPLICATION}/ListOffsets": of_followers.list_offsets,
+            f"/{REPLICATION}/OffsetsForLeaderEpoch": of_followers.offsets_for_leader_epoch,
+        }
+        self._streams_of_brokers: dict[str, StreamCall] = {f"/{REPLICATION}/FetchStream": data.replica_fetch_stream}
 
-    def handlers(self, listener: str) -> Handlers:
-        """Everything of the client and inter-broker listeners; `listener` is the name of the one that is served."""
+    def for_clients(self, listener: str) -> Handlers:
+        """Everything of a listener for clients; `listener` is its name."""
         return Handlers(
             unary={
                 **{path: unary(listener, call) for path, call in self._unary.items()},
                 **admin_handlers(self._admin, listener),
             },
             streams={path: stream(listener, call) for path, call in self._streams.items()},
-            services=(BROKER, REPLICATION, ADMIN),
+            services=(BROKER, ADMIN),
+        )
+
+    def for_brokers(self, listener: str) -> Handlers:
+        """Everything of the inter-broker listener: a fetch by a follower moves the high watermark."""
+        return Handlers(
+            unary={path: unary(listener, call) for path, call in self._unary_of_brokers.items()},
+            streams={path: stream(listener, call) for path, call in self._streams_of_brokers.items()},
+            services=(REPLICATION,),
         )
 
 

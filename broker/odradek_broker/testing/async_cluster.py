@@ -58,7 +58,7 @@ class AsyncCluster:
             raise ClusterError("the cluster is open already")
         self._layout = Layout(self._size, self._wanted_directory)
         for broker in range(1, self._size + 1):
-            self._members[broker] = Member(broker, (HeldPort(), HeldPort()))
+            self._members[broker] = Member(broker, (HeldPort(), HeldPort(), HeldPort()))
         self._network = GrpcNetwork()
         try:
             await self._all([self._start(member) for member in self._members.values()])

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 class Member:
     """A broker that can be started, stopped and killed. `node` is the life that runs, None for a dead one."""
 
-    def __init__(self, broker: int, ports: tuple[HeldPort, HeldPort]) -> None:
+    def __init__(self, broker: int, ports: tuple[HeldPort, HeldPort, HeldPort]) -> None:
         self.broker = broker
         self.ports = ports
         self.node: Node | None = None
@@ -35,11 +35,12 @@ class Member:
     @property
     def voter(self) -> str:
         """The member as `controller.quorum.voters` names it."""
-        return f"{self.broker}@{self.ports[1].address}"
+        return f"{self.broker}@{self.ports[2].address}"
 
     @property
     def listeners(self) -> str:
-        return f"GRPC://{self.ports[0].address},CONTROLLER://{self.ports[1].address}"
+        grpc, replication, controller = (port.address for port in self.ports)
+        return f"GRPC://{grpc},REPLICATION://{replication},CONTROLLER://{controller}"
 
     async def start(self, settings: BrokerSettings) -> None:
         """A new life. Returns when it listens; raises what `Node.start` raises."""

@@ -7,6 +7,7 @@ steps of its loop, and only then are its listeners and connections closed.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import (
@@ -84,10 +85,10 @@ class BrokerNetwork:
         return DialResult.SILENT if self.is_cut else await self._grpc.dial(peer, timeout_ms)
 
     async def serve(self, address: str, handlers: Handlers) -> Server:
-        guarded = Handlers(
-            {method: self._unary(handler) for method, handler in handlers.unary.items()},
-            {method: self._streaming(handler) for method, handler in handlers.streams.items()},
-            handlers.services,
+        guarded = replace(
+            handlers,
+            unary={method: self._unary(handler) for method, handler in handlers.unary.items()},
+            streams={method: self._streaming(handler) for method, handler in handlers.streams.items()},
         )
         server = await self._grpc.serve(address, guarded)
         self._servers.append(server)

@@ -18,7 +18,6 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from odradek_proto.transport.grpc_admission import StreamAdmission, UnreadResponses
 from odradek_proto.transport.grpc_options import LARGE_RESPONSE_BYTES, GrpcOptions
@@ -40,17 +39,19 @@ BREAK_OR_GOODBYE_MS = 5  # gRPC reports a broken stream as an end first and as b
 class GrpcServer:
     """`Server` over one listening gRPC server; made by `serve`."""
 
-    def __init__(self, server: grpc.aio.Server, calls: _Calls, address: str, services: tuple[str, ...]) -> None:
+    def __init__(self, server: grpc.aio.Server, calls: _Calls, address: str, handlers: Handlers) -> None:
         self._server = server
         self._calls = calls
         self._address = address
-        self._services = services
+        self._services = tuple(handlers.services)
         self._health = health.aio.HealthServicer()
         self._health_updates: set[asyncio.Task[None]] = set()
         self._stopped = False
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        if services:
-            reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        if handlers.reflection:
+            from grpc_reflection.v1alpha import reflection  # brokers without it need not load it
+
+            reflection.enable_server_reflection((*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
 
     @property
     def address(self) -> str:
@@ -89,7 +90,7 @@ async def serve(address: str, handlers: Handlers, options: GrpcOptions) -> GrpcS
         raise OSError(errno.EADDRINUSE, f"cannot listen on {address}: {error}") from None
     if bound == 0:
         raise OSError(errno.EADDRINUSE, f"cannot listen on {address}")
-    result = GrpcServer(server, calls, f"{host}:{bound}", tuple(handlers.services))
+    result = GrpcServer(server, calls, f"{host}:{bound}", handlers)
     await server.start()
     return result
 

@@ -218,6 +218,7 @@ class Handlers:
     unary: Mapping[str, UnaryHandler] = field(default_factory=dict)
     streams: Mapping[str, StreamHandler] = field(default_factory=dict)
     services: Sequence[str] = ()  # full service names, for health and reflection
+    reflection: bool = False  # whether gRPC's reflection tells whoever asks what is served: for development
 
 
 @runtime_checkable

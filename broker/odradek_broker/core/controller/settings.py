@@ -26,7 +26,7 @@ class ControllerSettings(Value, frozen=True):
     unclean_election_check_interval_s: int = 300  # Kafka's is fixed at five minutes
     elr_enable: bool = True  # odradek.elr.enable (KIP-966)
     fast_restart_keeps_isr: bool = False  # odradek.legacy.fast.restart.keeps.isr (L-12)
-    inter_broker_listener: str = "GRPC"  # the endpoint that is dialled when a session stream has ended
+    inter_broker_listener: str = "REPLICATION"  # the endpoint that is dialled when a session stream has ended
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -18,14 +18,14 @@ class BrokerContainer:
     node_id: int
     container_id: str
     name: str
-    service: str  # how the others dial it
-    network: str  # which it was created in
+    service: str  # how clients in containers dial it
+    hosts: tuple[str, ...]  # the addresses that its listeners are bound to
     published: str  # where the host reaches its clients' listener, host:port; empty when nowhere
 
 
 def broker_of(inspected: Mapping[str, Any]) -> BrokerContainer | None:
     """The broker in a container; None when there is none, that is, when it has no node id and no service's name."""
-    config, host = inspected["Config"], inspected["HostConfig"]
+    config = inspected["Config"]
     environment = dict(entry.split("=", 1) for entry in config.get("Env") or () if "=" in entry)
     node_id, service = _setting(environment, "NODE_ID"), (config.get("Labels") or {}).get(SERVICE, "")
     if not node_id.isdigit() or not service:
@@ -35,13 +35,18 @@ def broker_of(inspected: Mapping[str, Any]) -> BrokerContainer | None:
         container_id=inspected["Id"],
         name=inspected["Name"].lstrip("/"),
         service=service,
-        network=host["NetworkMode"],
+        hosts=tuple(_host(listener) for listener in _setting(environment, "LISTENERS").split(",")),
         published=_published(_setting(environment, "LISTENERS"), inspected),
     )
 
 
 def _setting(environment: Mapping[str, str], name: str) -> str:
     return next((environment[prefix + name] for prefix in PREFIXES if prefix + name in environment), "")
+
+
+def _host(listener: str) -> str:
+    """`172.31.61.11` of `CONTROLLER://172.31.61.11:50061`."""
+    return listener.partition("//")[2].rpartition(":")[0].strip()
 
 
 def _published(listeners: str, inspected: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 Rules of this module. Only containers with the project's label are touched. Nothing is remembered between two calls:
 what a container is (its node id, its listeners, the port that the host has published) stands in its own description, so
-that one command can cut a broker off and another heal it.
+that one command can cut a broker off and another heal it. A broker belongs to every network of its project.
 
 A container that Docker was told to kill stays down, whatever its restart policy is: the policy is for processes that
 die by themselves.
@@ -11,6 +11,8 @@ die by themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek_broker.local.cluster import ClusterError
@@ -49,6 +51,13 @@ def docker_client() -> DockerClient:
             f"no Docker daemon answers: {error}", hint="is it running, and may this user talk to it? `docker info`"
         ) from error
     return client
+
+
+def _is_within(host: str, subnet: IPv4Network | IPv6Network) -> bool:
+    try:
+        return ip_address(host) in subnet
+    except ValueError:  # a name
+        return False
 
 
 class ComposeWorld:
@@ -102,19 +111,19 @@ class ComposeWorld:
         return self._state(node_id).get("Status") == "paused"
 
     def is_cut(self, node_id: int) -> bool:
-        return self.running(node_id) and self._broker(node_id).network not in self._networks_of(node_id)
+        return self.running(node_id) and not self._networks_of(node_id)
 
     def start(self, node_id: int) -> None:
         broker = self._broker(node_id)
         container = self._container(node_id)
         if container.status in ("running", "paused", "restarting"):
             return
+        # A container that was cut off when it ended would come back to one network, without its service's name.
+        joined = self._networks_of(node_id)
+        if any(broker.service not in (network.get("Aliases") or ()) for network in joined.values()) or not joined:
+            self._leave_networks(node_id)
+            self._join_networks(node_id)
         self._asked(container.start)
-        # A container that was cut off when it ended comes back to its network without its service's name.
-        network = self._networks_of(node_id).get(broker.network)
-        if network is None or broker.service not in (network.get("Aliases") or ()):
-            self._leave_network(node_id)
-            self.heal(node_id)
 
     def stop(self, node_id: int) -> bool:
         container = self._container(node_id)
@@ -140,15 +149,13 @@ class ComposeWorld:
         self._alive(node_id)
         if self.is_cut(node_id):
             raise ClusterError(f"broker {node_id} is cut off already", hint=f"heal it: --broker {node_id}")
-        self._leave_network(node_id)
+        self._leave_networks(node_id)
 
     def heal(self, node_id: int) -> None:
-        """Back to its network, under the name by which the others dial it. Its address may be another one."""
-        if not self.is_cut(node_id):
-            return
-        broker = self._broker(node_id)
-        network = self._asked(lambda: self._docker.networks.get(broker.network))
-        self._asked(lambda: network.connect(broker.container_id, aliases=[broker.service, broker.name]))
+        """Back to its networks, under the name by which the others dial it, and to the addresses that its listeners are
+        bound to. Where none is, its address may be another one."""
+        if self.is_cut(node_id):
+            self._join_networks(node_id)
 
     def health(self, node_id: int) -> str:
         """What Docker's own check of a container says: starting, healthy or unhealthy; empty when it has none."""
@@ -171,11 +178,20 @@ class ComposeWorld:
 
     # --- Docker -------------------------------------------------------------------------------------------------------
 
-    def _leave_network(self, node_id: int) -> None:
+    def _leave_networks(self, node_id: int) -> None:
         broker = self._broker(node_id)
-        if broker.network in self._networks_of(node_id):
-            network = self._asked(lambda: self._docker.networks.get(broker.network))
-            self._asked(lambda: network.disconnect(broker.container_id, force=True))
+        for name in self._networks_of(node_id):
+            network = self._asked(partial(self._docker.networks.get, name))
+            self._asked(partial(network.disconnect, broker.container_id, force=True))
+
+    def _join_networks(self, node_id: int) -> None:
+        broker = self._broker(node_id)
+        label = {"label": f"{PROJECT}={self.project}"}
+        for network in self._asked(lambda: self._docker.networks.list(filters=label)):
+            subnets = [ip_network(each["Subnet"]) for each in (network.attrs["IPAM"]["Config"] or ())]
+            mine = (host for host in broker.hosts if any(_is_within(host, subnet) for subnet in subnets))
+            names = [broker.service, broker.name]
+            self._asked(partial(network.connect, broker.container_id, aliases=names, ipv4_address=next(mine, None)))
 
     def _container(self, node_id: int) -> Container:
         """As it is at this moment."""

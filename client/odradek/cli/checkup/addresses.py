@@ -155,6 +155,10 @@ def _outcome(outcome: Outcome, address: str) -> tuple[str, str]:
             f"{address} is a CONTROLLER listener, which only brokers and controllers may use",
             "use the port of a client listener: 50051 instead of 50061, as a rule",
         ),
+        Outcome.REPLICATION: (
+            f"{address} is the inter-broker listener, which only brokers may use",
+            "use the port of a client listener: 50051 instead of 50052, as a rule",
+        ),
         Outcome.STRANGER: (f"{address} speaks gRPC, but is no broker of odradek", "is it the right port?"),
         Outcome.NOT_GRPC: (
             f"whoever listens at {address} does not speak gRPC",

@@ -16,7 +16,7 @@ from odradek_proto.v1 import broker_pb2 as pb
 
 METADATA = "/odradek.v1.Broker/Metadata"
 HEALTH = "/grpc.health.v1.Health/Check"
-CONTROLLERS, CLIENTS = "odradek.v1.Quorum", "odradek.v1.Broker"
+CLIENTS = "odradek.v1.Broker"
 NOT_SERVING = b"\x08\x02"  # HealthCheckResponse{status: NOT_SERVING}
 
 
@@ -33,6 +33,7 @@ class Outcome(StrEnum):
     MUTE = "connects, then silence"
     STARTING = "broker, not ready"
     CONTROLLER = "controllers' listener"
+    REPLICATION = "brokers' listener"
     STRANGER = "gRPC, not odradek"
     NOT_GRPC = "not gRPC"
 
@@ -48,6 +49,7 @@ class Dialled:
     answer: pb.MetadataResponse | None = None
 
 
+BY_SERVICE = {"odradek.v1.Quorum": Outcome.CONTROLLER, "odradek.v1.Replication": Outcome.REPLICATION}
 BY_REACH = {
     Reached.NO_ADDRESS: Outcome.NO_ADDRESS,
     Reached.UNRESOLVED: Outcome.UNRESOLVED,
@@ -59,7 +61,7 @@ BY_REACH = {
 
 
 async def dial(network: Network, address: str, timeout_ms: float) -> Dialled:
-    """Reach, then ask for metadata. Takes at most three times the timeout."""
+    """Reach, then ask for metadata. Takes at most four times the timeout."""
     reached = await reach(address, timeout_ms)
     if reached is not Reached.LISTENING:
         return Dialled(address, BY_REACH[reached])
@@ -88,8 +90,10 @@ async def _why_mute(network: Network, address: str, timeout_ms: float) -> Outcom
 
 
 async def _which_grpc(network: Network, address: str, timeout_ms: float) -> Outcome:
-    known = await _health(network, address, CONTROLLERS, timeout_ms) is not None
-    return Outcome.CONTROLLER if known else Outcome.STRANGER
+    for service, outcome in BY_SERVICE.items():
+        if await _health(network, address, service, timeout_ms) is not None:
+            return outcome
+    return Outcome.STRANGER
 
 
 async def _health(network: Network, address: str, service: str, timeout_ms: float) -> bytes | None:

@@ -18,7 +18,7 @@ from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 
-GRPC_PORT, CONTROLLER_PORT = 50051, 50061
+GRPC_PORT, REPLICATION_PORT, CONTROLLER_PORT = 50051, 50052, 50061
 LOG_DIRECTORY = "/data"
 
 
@@ -68,7 +68,8 @@ class SimCluster:
         return replace(
             self._base,
             node_id=broker_id,
-            listeners=f"GRPC://{name}:{GRPC_PORT},CONTROLLER://{name}:{CONTROLLER_PORT}",
+            listeners=f"GRPC://{name}:{GRPC_PORT},REPLICATION://{name}:{REPLICATION_PORT},"
+            f"CONTROLLER://{name}:{CONTROLLER_PORT}",
         )
 
     # --- processes
