@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from odradek_broker.config.own_configs import describe_own
+from odradek_broker.config.own_configs import OwnConfigs
 from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
 from odradek_broker.core.metadata.config_sources import (
     ConfigSource,
@@ -78,7 +78,7 @@ def test_a_broker_tells_its_own_settings_and_no_others() -> None:
     settings = replace(BrokerSettings(), node_id=3, log_segment_bytes=1_000, auto_create_topics_enable=False)
     image = MetadataImage()
     image.broker_configs["3"] = {"log.segment.bytes": "2000"}
-    describe = describe_own(settings, lambda: image)
+    describe = OwnConfigs(settings, lambda: image).describe
     for kind, name in (("broker", "2"), ("broker", ""), ("topic", "3")):
         assert describe(admin_pb2.DescribeConfigsRequest(resource_type=kind, resource_name=name)) is None
     answer = describe(admin_pb2.DescribeConfigsRequest(resource_type="broker", resource_name="3"))

@@ -6,6 +6,7 @@ import logging
 from asyncio import sleep as virtual_sleep  # on the simulated loop: no real time passes
 
 import pytest
+from odradek_broker.config.log_levels import SERVER
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.runtime.membership.leader_watch import PATIENCE_MS, LeaderWatch
 from odradek_chaos.worlds.simulated.cluster.cluster import CONTROLLER_PORT, SimCluster
@@ -19,7 +20,7 @@ class Story:
     """Three nodes; what the first one says."""
 
     def __init__(self, roles: str, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.INFO, logger="odradek_broker.process.node")
+        caplog.set_level(logging.INFO, logger=SERVER)
         self.loop = SimLoop(seed=11)
         self.cluster = SimCluster(self.loop, brokers=3, settings=BrokerSettings(process_roles=roles))
         self._caplog = caplog

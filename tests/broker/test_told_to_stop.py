@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.local.processes import free_ports
+from odradek_broker.process.logs import configured
 from odradek_broker.process.node import Node
 from odradek_broker.process.server import FAILED, OK, _until_stopped, serve
 from odradek_proto.transport.clock import LoopClock
@@ -50,7 +51,8 @@ def run(directory: Path, ripe: Callable[[], bool], act: Callable[[], None]) -> i
                 loop.call_soon(look)
 
         look()
-        return await serve(settings(directory))
+        with configured(settings(directory)):
+            return await serve(settings(directory))
 
     return asyncio.run(life())
 
@@ -67,7 +69,7 @@ def test_a_node_that_still_opens_its_logs_opens_no_more(tmp_path: Path, capfd: p
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     err = capfd.readouterr().err
     assert "listens on" not in err
-    assert err.endswith("odradek: node 1 has stopped\n")
+    assert err.endswith(" INFO broker 1 odradek.server: node 1 has stopped\n")
 
 
 def test_a_disk_that_refuses_the_end_is_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -83,11 +85,11 @@ def test_a_disk_that_refuses_the_end_is_a_sentence(tmp_path: Path, capfd: pytest
     assert run(directory, is_ready, lambda: shutil.rmtree(directory)) == FAILED
     err = capfd.readouterr().err
     assert "Traceback" not in err
-    assert "odradek: node 1 did not stop cleanly: " in err
+    assert "ERROR broker 1 odradek.server: node 1 did not stop cleanly: " in err
     assert "No such file or directory" in err
 
 
-def test_what_fails_while_it_stops_is_heard(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_while_it_stops_is_heard(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """While leaderships are handed over everything still works, and may fail: the exit code says so."""
 
     async def life() -> int:
@@ -117,4 +119,4 @@ def test_what_fails_while_it_stops_is_heard(tmp_path: Path, capfd: pytest.Captur
         return code
 
     assert asyncio.run(life()) == FAILED
-    assert "odradek: node 1 failed: RuntimeError('the flusher broke')" in capfd.readouterr().err
+    assert "node 1 failed: RuntimeError('the flusher broke')" in caplog.text

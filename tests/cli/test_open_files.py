@@ -87,7 +87,7 @@ def test_a_broker_raises_its_limit_at_its_start(shell: Run, place: Path) -> None
     assert outcome.code == 0, outcome
     pid = LocalCluster.load(place).nodes[1].pid
     assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (wanted, HARD)
-    assert f"odradek: may open {wanted} files and connections, not 512: the hard limit" in "".join(
+    assert f"odradek.server: may open {wanted} files and connections, not 512: the hard limit" in "".join(
         log.read_text() for log in place.glob("*.log")
     )
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import cast
 
+from odradek_broker.config.log_levels import REPLICA
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
@@ -46,7 +47,7 @@ class Told(EventLog):
         self._number = number
         self._say_line = say
 
-    def write(self, event: str, rule: str, facts: Mapping[str, object]) -> None:
+    def write(self, event: str, rule: str, facts: Mapping[str, object], logger: str = REPLICA) -> None:
         said = {name: fact for name, fact in facts.items() if name != "partition"}
         self._say_line(f"b{self._number} {event} ({rule}) {_facts(said)}")
 

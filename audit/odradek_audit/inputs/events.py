@@ -17,8 +17,9 @@ from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.words import plural
 
 EVENTS_FILE = "odradek-events.jsonl"
+OLDER_EVENTS_FILE = EVENTS_FILE + ".1"
 LARGEST_READ = 16 * 1024 * 1024
-"""The end of a longer file is read; what comes before it counts as not read."""
+"""The end of a longer file is read; what comes before it, and before an older file, counts as not read."""
 KEPT = 1000
 TOLD = 3
 EXPLAINED = frozenset({"acknowledged-lost", "delivered-lost", "log-matching", "epoch-fork", "offset-gap", "duplicated"})
@@ -57,16 +58,24 @@ class BrokerEvents:
 
 def read_broker_events(disk: Disk, directory: str) -> BrokerEvents | None:
     """The events beside a broker's logs; None when there is no such file or it cannot be read."""
-    path = join(directory, EVENTS_FILE)
+    path, older = join(directory, EVENTS_FILE), join(directory, OLDER_EVENTS_FILE)
     try:
         if not disk.is_file(path):
             return None
-        size = disk.size(path)
-        start = max(0, size - LARGEST_READ)
-        lines = disk.read(path, start, size - start).split(b"\n")
+        content, cut = _end_of(disk, path, LARGEST_READ)
+        if disk.is_file(older):
+            content, cut = _end_of(disk, older, LARGEST_READ - len(content))[0] + content, True
     except OSError:
         return None
-    return _gather(lines[1:] if start else lines, cut=start > 0)
+    lines = content.split(b"\n")
+    return _gather(lines[1:] if cut else lines, cut=cut)
+
+
+def _end_of(disk: Disk, path: str, length: int) -> tuple[bytes, bool]:
+    """At most so many bytes from the end of a file, and whether it has more."""
+    size = disk.size(path)
+    start = max(0, size - length)
+    return disk.read(path, start, size - start), start > 0
 
 
 def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:

@@ -48,6 +48,8 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "odradek_session_grace_ms": (0, INT_MAX),
     "odradek_cache_bytes": (0, LONG_MAX),
     "odradek_stream_credit_bytes": (1, LONG_MAX),
+    "odradek_events_max_bytes": (65_536, LONG_MAX),
+    "odradek_log_file_max_bytes": (65_536, LONG_MAX),
 }
 
 

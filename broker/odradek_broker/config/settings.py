@@ -109,6 +109,11 @@ class BrokerSettings:
     odradek_cache_bytes: int = 16_777_216  # recently appended batches kept in memory, per broker
     odradek_stream_credit_bytes: int = 16_777_216  # unanswered bytes that one produce stream may have
     odradek_events_enable: bool = True
+    odradek_events_max_bytes: int = 67_108_864  # then a new file is begun; one older one is kept
+    odradek_log_level: str = "INFO"  # INFO,odradek.quorum=DEBUG
+    odradek_log_format: str = "text"  # json
+    odradek_log_file: str = ""  # empty: standard error
+    odradek_log_file_max_bytes: int = 67_108_864  # then a new file is begun; one older one is kept
     odradek_grpc_reflection_enable: bool = False  # for development: whoever asks is told all services
     odradek_metrics_listener: str = ""  # HTTP://127.0.0.1:9404; empty: none
     odradek_create_topics: str = ""  # orders:3:3,payments:6:3:retention.ms=60000

@@ -16,6 +16,7 @@ from typing import Any
 
 from odradek_broker.config.environment import from_environment, setting_of
 from odradek_broker.config.listeners import check_listeners
+from odradek_broker.config.log_levels import parse_levels
 from odradek_broker.config.ranges import check_ranges
 from odradek_broker.config.settings import FIELD_BY_KEY, OWN_PREFIX, BrokerSettings
 from odradek_broker.config.settings import ConfigError as ConfigError
@@ -234,6 +235,7 @@ def _with_nearest(variable: str) -> str:
 CHOICES = {
     "odradek_truncation_mode": ("fetch", "epoch-request", "epoch-single-round", "high-watermark"),
     "odradek_fsync": ("never", "before-ack"),
+    "odradek_log_format": ("text", "json"),
     "message_timestamp_type": ("CreateTime",),
     "log_cleanup_policy": ("delete",),
 }
@@ -269,6 +271,10 @@ def check(settings: BrokerSettings, written: Mapping[str, str] | None = None) ->
         except ValueError as error:
             key = ALL_TOPIC_CONFIGS[name].server_name
             raise ConfigError(f"{(written or {}).get(key, key)}: {error}") from error
+    try:
+        parse_levels(settings.odradek_log_level)
+    except ValueError as error:
+        raise ConfigError(f"odradek.log.level={settings.odradek_log_level}: {error}") from error
     check_listeners(settings)
     parse_topics(settings.odradek_create_topics)
 

@@ -250,6 +250,7 @@ class LocalCluster:
             "listeners": f"GRPC://{node.grpc},REPLICATION://{node.replication},CONTROLLER://{node.controller}",
             "controller.quorum.voters": voters,
             "log.dirs": node.log_directory,
+            "odradek.log.file": str(self.log_file(node.node_id)),
             "default.replication.factor": str(min(3, len(self.nodes))),
             "min.insync.replicas": "2" if len(self.nodes) >= 3 else "1",
         }

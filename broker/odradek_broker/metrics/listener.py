@@ -7,6 +7,7 @@ import logging
 import time
 from typing import Final
 
+from odradek_broker.config.log_levels import METRICS
 from odradek_broker.metrics.http import HttpServer
 from odradek_broker.metrics.observed import ObservedNode
 from odradek_broker.metrics.pages import Pages
@@ -14,7 +15,7 @@ from odradek_broker.metrics.process import ProcessMetrics
 from odradek_broker.metrics.times import RequestTimes
 from odradek_broker.runtime.counters import Durations
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(METRICS)
 
 TICK_S: Final = 0.25  # how often the loop's lag is looked at
 

@@ -14,7 +14,8 @@ from odradek_proto.transport.ports import Clock, Files, Network
 from odradek_proto.v1.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse
 
 from odradek_broker.config.listeners import inter_broker_listener, parse_voters
-from odradek_broker.config.own_configs import describe_own
+from odradek_broker.config.log_levels import SESSION
+from odradek_broker.config.own_configs import OwnConfigs
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.startup_topics import parse_topics
 from odradek_broker.config.topic_settings import log_settings
@@ -145,15 +146,16 @@ class Broker:
             on_unfenced=self._on_unfenced,
             on_fenced=self._on_fenced,
             on_returned=self._on_session_returned,
-            on_event=self._events.record,
+            on_event=self._events.recorder(SESSION),
             say=self._say,
         )
 
     def _make_requests(self) -> Requests:
         """What this broker may be asked, for every protocol that clients speak with it."""
         settings, replicas, feed = self.settings, self.replicas, self._feed
+        own = OwnConfigs(settings, lambda: feed.image)
         admin = AdminRequests(
-            forward=self._channel.forward_admin, feed=feed, describe_own=describe_own(settings, lambda: feed.image)
+            forward=self._channel.forward_admin, feed=feed, describe_own=own.describe, alter_own=own.alter
         )
         blocks = ProducerIdBlocks(channel=self._channel, broker_id=settings.node_id, broker_epoch=self._broker_epoch)
         return Requests(

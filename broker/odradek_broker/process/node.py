@@ -26,6 +26,7 @@ from odradek_broker.config.listeners import (
     parse_listeners,
     parse_voters,
 )
+from odradek_broker.config.log_levels import CONTROLLER, QUORUM, SERVER
 from odradek_broker.config.settings import BrokerSettings, ConfigError
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
@@ -44,7 +45,7 @@ from odradek_broker.runtime.quorum.node import QuorumNode
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.directory import LogDirectory
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(SERVER)
 
 if TYPE_CHECKING:
     from odradek_broker.metrics.listener import MetricsListener
@@ -183,6 +184,7 @@ class Node:
             clock=clock,
             directory=directory.path,
             broker_id=settings.node_id,
+            max_bytes=settings.odradek_events_max_bytes,
             enabled=settings.odradek_events_enable,
         )
         cluster_id = directory.properties.cluster_id
@@ -194,7 +196,7 @@ class Node:
             files=self._files,
             log_directory=directory.path,
             listener=listener,
-            on_event=events.record,
+            on_event=events.recorder(QUORUM),
             counters=self.counters,
         )
         voters = parse_voters(settings.controller_quorum_voters)
@@ -207,7 +209,7 @@ class Node:
                 network=network,
                 quorum=quorum,
                 feed=self.feed,
-                on_event=events.record,
+                on_event=events.recorder(CONTROLLER),
             )
         if "broker" in self._roles:
             self.broker = self._make_broker(directory, events, channel)

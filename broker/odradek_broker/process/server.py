@@ -1,7 +1,7 @@
 """Runs one node as a process until it is told to stop.
 
-SIGTERM and SIGINT mean a controlled shutdown; a second one means now. What the node says goes to standard error, one
-event a line: that it listens, that it is ready, which means unfenced, and that it has stopped.
+SIGTERM and SIGINT mean a controlled shutdown; a second one means now. What the node says goes to its log, one event a
+line: that it listens, that it is ready, which means unfenced, and that it has stopped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import gc
 import logging
 import random
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,15 +19,18 @@ from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.grpc_network import GrpcNetwork
 
 from odradek_broker.config.listeners import beyond_loopback, controller_listeners, dialable, parse_listeners
+from odradek_broker.config.log_levels import SERVER
 from odradek_broker.config.settings import BrokerSettings, ConfigError
 from odradek_broker.config.sources import LoadedConfig
+from odradek_broker.process.logs import LogFileUnusable, configured
 from odradek_broker.process.node import Node
 from odradek_broker.process.open_files import raise_open_files_limit
 from odradek_broker.storage.errors import StorageError
 
-log = logging.getLogger("odradek.server")
+logger = logging.getLogger(SERVER)
 
 OK, FAILED = 0, 1
+WARNING = "warning: "
 GC_THRESHOLDS = (50_000, 20, 50)  # batches and frames are many and have no cycles: look for garbage seldom
 
 
@@ -57,18 +59,24 @@ def single_node_defaults(settings: BrokerSettings) -> BrokerSettings:
 def run(loaded: LoadedConfig) -> int:
     """Run a node until it is stopped; returns the exit code. Uses uvloop when it is installed. Raises `ConfigError`."""
     settings = single_node_defaults(default_log_directory(loaded.settings))
-    for line in (*loaded.set_by(), *loaded.unheard(), *warnings(settings), raise_open_files_limit()):
-        if line:
-            say(line)
     try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(serve(settings))
-    return int(uvloop.run(serve(settings)))
+        with configured(settings):
+            for line in (*loaded.set_by(), *loaded.unheard(), *warnings(settings), raise_open_files_limit()):
+                if line:
+                    say(line)
+            try:
+                import uvloop
+            except ImportError:
+                return asyncio.run(serve(settings))
+            return int(uvloop.run(serve(settings)))
+    except LogFileUnusable as error:
+        raise ConfigError(str(error)) from error
 
 
 def say(line: str) -> None:
-    print(f"odradek: {line}", file=sys.stderr, flush=True)
+    """A sentence of the log; what begins with `warning: ` is one."""
+    text = line.removeprefix(WARNING)
+    logger.log(logging.INFO if text == line else logging.WARNING, text)
 
 
 def warnings(settings: BrokerSettings) -> list[str]:
@@ -102,7 +110,7 @@ async def serve(settings: BrokerSettings) -> int:
     try:
         await node.start()
     except (OSError, ValueError, RuntimeError, StorageError) as error:
-        print(f"odradek: node {settings.node_id} cannot start: {error}", file=sys.stderr)
+        logger.error("node %d cannot start: %s", settings.node_id, error)
         return FAILED
     if not stop.is_set():
         _announce_addresses(node)
@@ -127,7 +135,7 @@ async def _until_stopped(node: Node, stop: asyncio.Event, impatient: asyncio.Eve
     await asyncio.wait([stopping, node.failed], return_when=asyncio.FIRST_COMPLETED)
     ready.cancel()
     if node.failed.done():
-        print(f"odradek: node {node.settings.node_id} failed: {node.failed.exception()!r}", file=sys.stderr)
+        logger.error("node %d failed: %r", node.settings.node_id, node.failed.exception())
         stopping.cancel()
         await node.kill()
         return FAILED
@@ -142,12 +150,12 @@ async def _until_stopped(node: Node, stop: asyncio.Event, impatient: asyncio.Eve
     try:
         await shutdown
     except (OSError, StorageError) as error:
-        say(f"node {node.settings.node_id} did not stop cleanly: {error}")
+        logger.error("node %d did not stop cleanly: %s", node.settings.node_id, error)
         return FAILED
     if node.failed.done():  # while it handed over what it led
-        say(f"node {node.settings.node_id} failed: {node.failed.exception()!r}")
+        logger.error("node %d failed: %r", node.settings.node_id, node.failed.exception())
         return FAILED
-    print(f"odradek: node {node.settings.node_id} has stopped", file=sys.stderr, flush=True)
+    say(f"node {node.settings.node_id} has stopped")
     return OK
 
 
@@ -157,4 +165,4 @@ async def _wait_for(event: asyncio.Event) -> None:
 
 async def _announce_ready(node: Node) -> None:
     await node.wait_until_ready()
-    print(f"odradek: node {node.settings.node_id} is ready", file=sys.stderr, flush=True)
+    say(f"node {node.settings.node_id} is ready")

@@ -3,7 +3,8 @@
 - What comes back is the controller's answer, unchanged, once it is committed. What it created is known here, too,
   before the caller hears of it.
 - When no controller answers in time, `ControllerUnavailable` says nothing about what was done.
-- DescribeConfigs of this very broker it answers itself: only it knows its own configuration.
+- DescribeConfigs of this very broker it answers itself: only it knows its own configuration. So it does with both
+  requests about its loggers.
 
 Requests and answers are the messages of `core.controller.admin.ADMIN_REQUESTS` as they are; this module and that
 table are the only places that will change when the controller takes plain values.
@@ -28,16 +29,23 @@ ForwardAdmin = Callable[..., Awaitable[bytes]]  # ControllerChannel.forward_admi
 
 
 class AdminRequests:
-    """`describe_own` answers DescribeConfigs of this broker, None for any other resource."""
+    """`describe_own` answers DescribeConfigs of this broker, `alter_own` AlterConfigs; None: the controller does."""
 
-    def __init__(self, *, forward: ForwardAdmin, feed: MetadataFeed, describe_own: Callable[[Any], Any | None]) -> None:
+    def __init__(
+        self,
+        *,
+        forward: ForwardAdmin,
+        feed: MetadataFeed,
+        describe_own: Callable[[Any], Any | None],
+        alter_own: Callable[[Any], Any | None] = lambda _: None,
+    ) -> None:
         self._forward = forward
         self._feed = feed
-        self._describe_own = describe_own
+        self._own = {"DescribeConfigs": describe_own, "AlterConfigs": alter_own}
 
     async def call(self, context: RequestContext, method: str, request: Any, timeout_ms: float) -> Any:
         """The answer to a request of `ADMIN_REQUESTS[method]`. Raises `ControllerUnavailable`."""
-        if method == "DescribeConfigs" and (own := self._describe_own(request)) is not None:
+        if method in self._own and (own := self._own[method](request)) is not None:
             return own
         kind = ADMIN_REQUESTS[method]
         at_most_once = isinstance(kind, Change)

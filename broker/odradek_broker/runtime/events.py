@@ -1,35 +1,54 @@
-"""Evidence: each replica writes down its transitions before it acts.
+"""Evidence: each part of a broker writes down its transitions before it acts; the log says some of them.
 
 One file per broker, `odradek-events.jsonl` in its log directory, beside the checkpoints. One line and one write for
 each transition, never dropped; a line that could not be written is counted, and the next line that can says how many
-are missing, so that a reader knows what it does not know.
+are missing, so that a reader knows what it does not know. A file that has grown to its size becomes the older one, in
+place of the older one before.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from odradek_proto.transport.ports import Clock, File, Files
 
+from odradek_broker.config.log_levels import REPLICA
+from odradek_broker.runtime.event_lines import log_event
+
 EVENT_FILE = "odradek-events.jsonl"
+OLDER_SUFFIX = ".1"
+MAX_BYTES = 64 * 1024 * 1024
 
 
 class EventLog:
     """Appends JSON lines with monotonic and wall time, the broker, and what happened."""
 
-    def __init__(self, *, files: Files, clock: Clock, directory: str, broker_id: int, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        files: Files,
+        clock: Clock,
+        directory: str,
+        broker_id: int,
+        max_bytes: int = MAX_BYTES,
+        enabled: bool = True,
+    ) -> None:
         self._clock = clock
         self._broker_id = broker_id
-        self._file: File | None = files.open(f"{directory}/{EVENT_FILE}", create=True) if enabled else None
+        self._files = files
+        self._path = f"{directory}/{EVENT_FILE}"
+        self._max_bytes = max_bytes
+        self._file: File | None = files.open(self._path, create=True) if enabled else None
         self._position = self._file.size() if self._file is not None else 0
         self._missing = 0
         self._torn = False  # an earlier life, or the machine, ended in the middle of a line
         if self._file is not None and self._position:
             self._torn = self._file.pread(self._position - 1, 1) != b"\n"
 
-    def write(self, event: str, rule: str, facts: Mapping[str, object]) -> None:
+    def write(self, event: str, rule: str, facts: Mapping[str, object], logger: str = REPLICA) -> None:
         """Write one transition. Never raises: evidence must not stop the work that it speaks of."""
+        log_event(logger, event, self._broker_id, {"rule": rule, **facts})
         if self._file is None:
             return
         line = {
@@ -45,15 +64,25 @@ class EventLog:
         text = json.dumps(line, separators=(",", ":"), default=str)
         data = f"\n{text}\n".encode() if self._torn else f"{text}\n".encode()
         try:
+            if self._position + len(data) > self._max_bytes:
+                self._file = self._rotate(self._file)
             self._position += self._file.pwritev([data], self._position)
         except OSError:
             self._missing += 1
         else:
             self._missing, self._torn = 0, False
 
-    def record(self, event: str, facts: Mapping[str, object]) -> None:
-        """The same for parts that name their rule, if any, among the facts."""
-        self.write(event, "", facts)
+    def _rotate(self, full: File) -> File:
+        """Nothing is flushed: a power loss may take lines of either file. Raises `OSError`, and goes on with `full`."""
+        self._files.rename(self._path, self._path + OLDER_SUFFIX)
+        fresh = self._files.open(self._path, create=True)
+        full.close()
+        self._position, self._torn = 0, False
+        return fresh
+
+    def recorder(self, logger: str) -> Callable[[str, Mapping[str, object]], None]:
+        """The same for a part that names its rule, if any, among the facts, and has a logger of its own."""
+        return lambda event, facts: self.write(event, "", facts, logger)
 
     def close(self) -> None:
         if self._file is not None:

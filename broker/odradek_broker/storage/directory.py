@@ -35,6 +35,7 @@ from odradek_proto.transport.lock_holders import LOCK
 from odradek_proto.transport.ports import File, Files
 
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, remove_files, replace_file
+from odradek_broker.storage.bad_files import ignored
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.checkpoint_file import CheckpointFile, Draft
 from odradek_broker.storage.durable import DurableLog
@@ -124,8 +125,9 @@ class LogDirectory:
             self.clean = True
             try:
                 self.previous_broker_epoch = decode_clean_shutdown(content)
-            except CorruptFile:
+            except CorruptFile as error:
                 self.clean = False  # we never wrote this: recover, which is always right
+                ignored(f"{self.path}/{CLEAN_SHUTDOWN}", error)
             self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
             self._files.fsync_dir(self.path)
         self.high_watermarks = self._read_checkpoint(self._high_watermarks_file)
@@ -159,8 +161,9 @@ class LogDirectory:
         """A checkpoint's offsets. A bad one is as good as none: recovery then reads more, and a replica asks more."""
         try:
             return checkpoint.read()
-        except CorruptFile:
+        except CorruptFile as error:
             self.clean = False
+            ignored(f"{self.path}/{checkpoint.name}", error)
             return {}
 
     @property

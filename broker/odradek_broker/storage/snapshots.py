@@ -30,6 +30,7 @@ from odradek_broker.core.partition.producers import (
     ProducerStates,
 )
 from odradek_broker.storage.atomic import read_file
+from odradek_broker.storage.bad_files import ignored
 
 _Predicate = Callable[[int], bool]
 
@@ -83,7 +84,8 @@ class Snapshots:
             content = read_file(self._files, self.path(offset))
             try:
                 entries = decode_producer_snapshot(content or b"")
-            except CorruptFile:
+            except CorruptFile as error:
+                ignored(self.path(offset), error)
                 self.drop(partial(eq, offset))
                 continue
             producers.restore((_from_file(entry) for entry in entries), offset)

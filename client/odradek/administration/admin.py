@@ -55,7 +55,7 @@ DESCRIBE_TIMEOUT_MS = 2_000  # of one broker that describes its replicas: a froz
 ANSWER_MS = 500  # of the time that a leader has for DeleteRecords, what is left to it to answer
 
 ElectionType = Literal["preferred", "unclean"]
-ResourceType = Literal["topic", "broker"]
+ResourceType = Literal["topic", "broker", "broker-logger"]
 R = TypeVar("R", bound=Response)
 
 
@@ -257,19 +257,18 @@ class Admin(Client):
     async def describe_configs(self, resource_type: ResourceType, resource_name: str) -> list[ConfigEntry]:
         """The settings of a topic, of a broker (its id as text), or of all brokers (""), with their sources.
 
-        A broker tells its own, so it must be up: `BrokerUnreachable` otherwise.
+        A broker tells its own, and the levels of its loggers, so it must be up: `BrokerUnreachable` otherwise.
         """
         request = admin_pb2.DescribeConfigsRequest(resource_type=resource_type, resource_name=resource_name)
-        if resource_type == "broker" and resource_name.isdecimal():
-            answer = await self._ask_broker(int(resource_name), request)
+        response = admin_pb2.DescribeConfigsResponse
+        if resource_type != "topic" and resource_name.isdecimal():
+            answer = await self._ask_broker(int(resource_name), "DescribeConfigs", request, response)
         else:
-            answer = await self._ask("DescribeConfigs", request, admin_pb2.DescribeConfigsResponse)
+            answer = await self._ask("DescribeConfigs", request, response)
         raise_for(answer.error_code, answer.error_message, where=resource_name)
         return [describe_config(entry) for entry in answer.entries]
 
-    async def _ask_broker(
-        self, broker_id: int, request: admin_pb2.DescribeConfigsRequest
-    ) -> admin_pb2.DescribeConfigsResponse:
+    async def _ask_broker(self, broker_id: int, method: str, request: Request, kind: Callable[[], R]) -> R:
         cluster = self._require_running()
         known = {broker.broker_id: broker for broker in (await self.describe_cluster()).brokers}
         broker = known.get(broker_id)
@@ -278,9 +277,9 @@ class Admin(Client):
             raise broker_error(ErrorCode.INVALID_REQUEST, words)
         return await cluster.call_address(
             broker.endpoints.get(cluster.view.listener, ""),
-            ADMIN + "DescribeConfigs",
+            ADMIN + method,
             request,
-            admin_pb2.DescribeConfigsResponse,
+            kind,
             self._config.request_timeout_ms,
         )
 
@@ -295,8 +294,8 @@ class Admin(Client):
     ) -> None:
         """Set some settings and take others back to their defaults; what is not named stays (KIP-339).
 
-        It holds on every broker as soon as that one has read it, without a restart. Raises INVALID_CONFIG for a
-        name or a value that cannot be, and changes nothing then.
+        It holds on every broker as soon as that one has read it, without a restart; levels of loggers on that broker
+        until its end. Raises INVALID_CONFIG for a name or a value that cannot be, and changes nothing then.
         """
         request = admin_pb2.AlterConfigsRequest(
             resource_type=resource_type,
@@ -305,7 +304,11 @@ class Admin(Client):
             unset=unset,
             validate_only=validate_only,
         )
-        answer = await self._change("AlterConfigs", request, admin_pb2.AlterConfigsResponse, None)
+        response = admin_pb2.AlterConfigsResponse
+        if resource_type == "broker-logger" and resource_name.isdecimal():
+            answer = await self._ask_broker(int(resource_name), "AlterConfigs", request, response)
+        else:
+            answer = await self._change("AlterConfigs", request, response, None)
         raise_for(answer.error_code, answer.error_message, where=resource_name)
 
     async def alter_configs(

@@ -22,6 +22,7 @@ from odradek.administration.descriptions import (
 CONFIG_SOURCES = {
     "topic": "DYNAMIC_TOPIC_CONFIG",
     "broker": "DYNAMIC_BROKER_CONFIG",
+    "broker-logger": "DYNAMIC_BROKER_LOGGER_CONFIG",
     "cluster": "DYNAMIC_DEFAULT_BROKER_CONFIG",
     "node": "STATIC_BROKER_CONFIG",
     "default": "DEFAULT_CONFIG",

@@ -1,15 +1,13 @@
 """The serving side of the gRPC adapter: raw bytes in and out, no serialisers.
 
 A handler of a stream is never cancelled because its peer went away: `recv` and `send` tell it. Only `stop` cancels what
-is still running when its grace is over. A handler that raises `CallRejected` gives its caller that status; one that
-raises anything else is logged, and its caller gets INTERNAL.
+is still running when its grace is over. What a caller is told of a handler that raises is in `refusals`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -22,9 +20,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from odradek_proto.transport.grpc_admission import StreamAdmission, UnreadResponses
 from odradek_proto.transport.grpc_options import LARGE_RESPONSE_BYTES, GrpcOptions
 from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
-from odradek_proto.transport.ports import CallContext, CallRejected, Handlers, StreamClosed, StreamHandler, UnaryHandler
-
-logger = logging.getLogger(__name__)
+from odradek_proto.transport.ports import CallContext, Handlers, StreamClosed, StreamHandler, UnaryHandler
+from odradek_proto.transport.refusals import refusal_of
 
 Refusal = tuple[grpc.StatusCode, str]
 
@@ -191,12 +188,9 @@ async def _guarded(method: str, handler: StreamHandler, stream: GrpcStream, call
 
 
 def _refusal(method: str, call: CallContext, error: Exception) -> Refusal:
-    """What a caller is told of a handler that raised. A refusal on purpose is no failure of ours: no stack trace."""
-    if isinstance(error, CallRejected):
-        logger.info("%s from %s: %s: %s", method, call.peer, error.status, error)
-        return getattr(grpc.StatusCode, error.status, grpc.StatusCode.UNKNOWN), str(error)
-    logger.error("%s from %s: handler failed", method, call.peer, exc_info=error)
-    return grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
+    """What a caller is told of a handler that raised."""
+    refusal = refusal_of(method, call, error)
+    return getattr(grpc.StatusCode, refusal.status, grpc.StatusCode.UNKNOWN), str(refusal)
 
 
 def _unary(method: str, handler: UnaryHandler, unread: UnreadResponses) -> AnyHandler:

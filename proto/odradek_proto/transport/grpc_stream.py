@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 
 from odradek_proto.transport.ports import StreamClosed
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("odradek.network")
 
 READ_AHEAD_BYTES = 32 * 1024  # per stream: a thousand clients that send and never read must stay cheap
 READ_AHEAD_MESSAGES = 64

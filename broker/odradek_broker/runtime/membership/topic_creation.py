@@ -14,12 +14,13 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock
 from odradek_proto.v1.admin_pb2 import CreatedTopic, CreateTopicsRequest, CreateTopicsResponse
 
+from odradek_broker.config.log_levels import SERVER
 from odradek_broker.config.startup_topics import StartupTopic
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(SERVER)
 
 SPREAD_MS = 3_000  # how long to wait for brokers that are not needed, but would take a share of the leaders
 TIMEOUT_MS = 5_000

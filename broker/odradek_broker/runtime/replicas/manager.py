@@ -7,7 +7,6 @@ here (R-100 to R-107). Nothing in this module awaits while it applies a delta.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 from odradek_proto.errors import ErrorCode
@@ -31,8 +30,6 @@ from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import LogDirectoryFailed, StorageError
 from odradek_broker.storage.log import Log
-
-logger = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
@@ -157,19 +154,14 @@ class ReplicaManager:
         promised = self._directory.lost_since_stop.pop(log.topic_partition, None)
         if promised is None:
             return
-        facts = {"partition": str(log.topic_partition), "log_end_offset": log.end_offset, "high_watermark": promised}
+        facts = {
+            "partition": str(log.topic_partition),
+            "log_end_offset": log.end_offset,
+            "high_watermark": promised,
+            "directory": log.directory,
+            "clean_shutdown_file": f"{self._directory.path}/{CLEAN_SHUTDOWN}",
+        }
         self.events.write("log_below_high_watermark", "R-31", facts)
-        logger.warning(
-            "%s: the log ends at offset %d, below the high watermark %d of its clean stop: it was cut since, and may"
-            " lead although committed records are missing; stop this broker, remove %s and %s/%s, and it"
-            " fetches them from another replica anew",
-            log.topic_partition,
-            log.end_offset,
-            promised,
-            log.directory,
-            self._directory.path,
-            CLEAN_SHUTDOWN,
-        )
 
     def apply_all(self, image: MetadataImage) -> None:
         """The first look, once the logs that were here before are open. What nobody wants is set aside."""

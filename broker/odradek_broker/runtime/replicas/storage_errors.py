@@ -5,14 +5,10 @@ Damage is said and counted once for each place, however often somebody asks for 
 
 from __future__ import annotations
 
-import logging
-
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.runtime.replicas.ports import ReplicaServices
 from odradek_broker.storage.errors import DiskFull, LogCorrupted
-
-logger = logging.getLogger(__name__)
 
 
 class StorageErrorReporter:
@@ -31,12 +27,10 @@ class StorageErrorReporter:
             return
         self._damage[str(error)] = None
         self._services.counters.damaged_batches["disk"] += 1
-        logger.error("%s: %s; `odradek log verify` says more", self._topic_partition, error)
         self._services.events.write("corruption_found", "G7", self._facts(error))
 
     def full(self, error: DiskFull) -> None:
         """Nothing was written; it may be tried again when there is room."""
-        logger.error("%s: %s", self._topic_partition, error)
         self._services.events.write("disk_full", "R-86", self._facts(error))
 
     def _facts(self, error: Exception) -> dict[str, object]:

@@ -31,6 +31,10 @@ OfBroker = Annotated[
     str | None,
     typer.Option("--broker", metavar="ID|default", help="The settings of this broker; default: set for all brokers."),
 ]
+WORDS = {"topic": "topic", "broker": "broker", "broker-logger": "loggers of broker"}
+OfLogger = Annotated[
+    str | None, typer.Option("--broker-logger", metavar="ID", help="The levels of this broker's loggers.")
+]
 HIDDEN = "(hidden)"
 
 
@@ -39,6 +43,7 @@ def describe(
     names: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these settings.")] = None,
     topic: OfTopic = None,
     broker: OfBroker = None,
+    broker_logger: OfLogger = None,
     everything: Annotated[bool, typer.Option("--all", help="Settings at their default, too.")] = False,
     bootstrap: Bootstrap = None,
     output: Output = OutputFormat.TABLE,
@@ -51,7 +56,7 @@ def describe(
     DYNAMIC_DEFAULT_BROKER_CONFIG (all brokers), STATIC_BROKER_CONFIG (its file or environment), DEFAULT_CONFIG. The
     synonyms are what would hold in a value's place; JSON has them, too.
     """
-    kind, name = _resource(topic, broker)
+    kind, name = _resource(topic, broker, broker_logger)
     entries = ask(bootstrap, timeout, lambda admin: _entries(admin, kind, name))
     known = {entry.name for entry in entries}
     for wanted in names or ():
@@ -74,6 +79,7 @@ def alter(
     ] = None,
     topic: OfTopic = None,
     broker: OfBroker = None,
+    broker_logger: OfLogger = None,
     delete: Annotated[
         list[str] | None, typer.Option("--delete", metavar="KEY", help="Take a value away. May be repeated.")
     ] = None,
@@ -86,9 +92,10 @@ def alter(
 ) -> None:
     """Change settings while the cluster runs. All of it or, when something cannot be, nothing.
 
-    Of brokers, the defaults of topics can be changed; other settings are read once, at the start.
+    Of brokers, the defaults of topics can be changed; other settings are read once, at the start. Levels of loggers
+    (odradek.quorum=DEBUG) hold until the broker ends; deleted, a logger goes by the one above it.
     """
-    kind, name = _resource(topic, broker)
+    kind, name = _resource(topic, broker, broker_logger)
     values, unset = parse_settings(settings or [], "KEY=VALUE"), list(delete or [])
     if not values and not unset:
         raise CommandFailed("nothing to change", hint="KEY=VALUE, or --delete KEY", exit_code=USAGE)
@@ -98,8 +105,10 @@ def alter(
     async def work(admin: Admin) -> None:
         await _check(admin, kind, name)
         await admin.incremental_alter_configs(kind, name, set=values, unset=unset, validate_only=dry_run)
-        warn = warnings_for_topic(admin, name, values) if kind == "topic" else warnings_for_brokers(admin, values)
-        warnings.extend(await warn)
+        if kind == "topic":
+            warnings.extend(await warnings_for_topic(admin, name, values))
+        elif kind == "broker":
+            warnings.extend(await warnings_for_brokers(admin, values))
 
     ask(bootstrap, timeout, work)
     screen = Screen(output, as_json, quiet)
@@ -109,18 +118,21 @@ def alter(
         screen.show(changed, str)
         return
     changes = [f"{key}={value}" for key, value in values.items()] + [f"{key} taken away" for key in unset]
-    where = f"topic {name}" if kind == "topic" else f"broker {name}" if name else "all brokers"
+    where = f"{WORDS[kind]} {name}" if name else "all brokers"
     screen.say(f"{where}{' could be changed' if dry_run else ''}: {', '.join(changes)}")
 
 
-def _resource(topic: str | None, broker: str | None) -> tuple[ResourceType, str]:
+def _resource(topic: str | None, broker: str | None, logger: str | None) -> tuple[ResourceType, str]:
     """Which settings are meant. Raises `CommandFailed` (2)."""
-    if (topic is None) == (broker is None):
-        raise CommandFailed(
-            "whose settings?", hint="--topic NAME, or --broker ID, or --broker default", exit_code=USAGE
-        )
+    if (topic, broker, logger).count(None) != 2:
+        hint = "--topic NAME, or --broker ID, or --broker default, or --broker-logger ID"
+        raise CommandFailed("whose settings?", hint=hint, exit_code=USAGE)
     if topic is not None:
         return "topic", topic
+    if logger is not None:
+        if not logger.isdecimal():
+            raise CommandFailed(f"--broker-logger {logger!r}: a broker's id", exit_code=USAGE)
+        return "broker-logger", logger
     assert broker is not None
     if broker != "default" and not broker.isdecimal():
         raise CommandFailed(f"--broker {broker!r}: a broker's id, or default", exit_code=USAGE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,11 +17,10 @@ from odradek_proto.transport.ports import (
     StreamHandler,
     UnaryHandler,
 )
+from odradek_proto.transport.refusals import refusal_of
 
 from odradek_chaos.worlds.simulated.net.fabric import Reply, SimFabric
 from odradek_chaos.worlds.simulated.net.streams import MAX_MESSAGE_BYTES, SimStream
-
-logger = logging.getLogger(__name__)
 
 
 class SimServer:
@@ -106,12 +104,8 @@ class SimServer:
                 reply.fail(CallRejected(f"{method}: answer too large", status="RESOURCE_EXHAUSTED"))
             else:
                 reply.succeed(answer)
-        except CallRejected as refusal:
-            logger.info("%s from %s: %s: %s", method, call.peer, refusal.status, refusal)
-            reply.fail(_as_received(method, refusal))
         except Exception as error:
-            logger.exception("%s from %s: handler failed", method, call.peer)
-            reply.fail(CallRejected(f"{method}: internal error: {type(error).__name__}", status="INTERNAL"))
+            reply.fail(_as_received(method, refusal_of(method, call, error)))
         finally:
             self._callers.pop(reply, None)
 
@@ -124,11 +118,8 @@ class SimServer:
             stream.close()
         except StreamClosed:
             stream.close()
-        except CallRejected as refusal:
-            logger.info("%s from %s: %s: %s", method, call.peer, refusal.status, refusal)
-            stream.abandon()
-        except Exception:
-            logger.exception("%s from %s: handler failed", method, call.peer)
+        except Exception as error:
+            refusal_of(method, call, error)
             stream.abandon()
         finally:
             stream.abandon()  # when the handler was cancelled
