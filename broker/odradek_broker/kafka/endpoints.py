@@ -1,0 +1,50 @@
+"""Hints at the new leader (KIP-951): who leads instead, and where to find that broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek_proto.values import Value
+
+from odradek_broker.kafka.wire import Writer
+
+
+class NodeEndpoint(Value, frozen=True):
+    """Where a broker is found, on the listener on which the request came."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port`, as Kafka's messages want it: IPv6 addresses without brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def write_leader(writer: Writer, tag: int, leader_id: int, leader_epoch: int) -> None:
+    """The tagged field `current_leader` of a partition."""
+    inside = Writer()
+    inside.int32(leader_id)
+    inside.int32(leader_epoch)
+    inside.uvarint(0)
+    writer.tag(tag, inside)
+
+
+def write_node_endpoints(writer: Writer, nodes: Sequence[NodeEndpoint]) -> None:
+    """The tagged fields that end a Produce or Fetch answer: `node_endpoints`, if there are any."""
+    if not nodes:
+        writer.uvarint(0)
+        return
+    inside = Writer()
+    inside.count(len(nodes), flexible=True)
+    for node in nodes:
+        inside.int32(node.node_id)
+        inside.string(node.host, flexible=True)
+        inside.int32(node.port)
+        inside.string(node.rack, flexible=True)
+        inside.uvarint(0)
+    writer.uvarint(1)
+    writer.tag(0, inside)

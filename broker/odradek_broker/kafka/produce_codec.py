@@ -1,0 +1,130 @@
+"""Produce requests and answers as bytes, versions 3 to 13. Written by hand: record batches are never copied.
+
+    request    transactional_id, acks int16, timeout_ms int32, [topic]
+      topic      name (to 12) | topic id (from 13), [partition]
+      partition  index int32, records
+    answer     [topic], throttle_time_ms int32, node_endpoints (tag 0, from 10)
+      topic      name | topic id, [partition]
+      partition  index int32, error int16, base_offset int64, log_append_time_ms int64, log_start_offset int64 (from 5),
+                 [record errors] and error_message (from 8), current_leader (tag 0, from 10)
+
+The encoding is flexible from version 9 on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from odradek_proto.values import Value
+
+from odradek_broker.kafka.endpoints import NodeEndpoint, write_leader, write_node_endpoints
+from odradek_broker.kafka.wire import Reader, Writer
+
+FLEXIBLE_FROM = 9
+IDS_FROM = 13
+LEADERS_FROM = 10
+
+_PARTITION = struct.Struct(">ihqq")  # index, error, base offset, log append time: -1 with CreateTime
+_NO_APPEND_TIME = -1
+
+
+class ProducedPartition(Value, frozen=True):
+    """One record batch of a request; `records` is a view of the frame, None for null."""
+
+    index: int
+    records: memoryview | None
+
+
+class ProducedTopic(Value, frozen=True):
+    """`name` is empty where the version has the id alone, `topic_id` where it has the name."""
+
+    name: str
+    topic_id: bytes
+    partitions: Sequence[ProducedPartition]
+
+
+class ProduceRequest(Value, frozen=True):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: Sequence[ProducedTopic]
+
+
+class PartitionAnswer(Value, frozen=True):
+    """What is said of one partition."""
+
+    index: int
+    error: int = 0
+    base_offset: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    leader_id: int = -1
+    leader_epoch: int = -1
+
+
+class TopicAnswer(Value, frozen=True):
+    name: str
+    topic_id: bytes
+    partitions: Sequence[PartitionAnswer]
+
+
+def read_request(reader: Reader, version: int) -> ProduceRequest:
+    """Raises one of `MALFORMED`."""
+    flexible = version >= FLEXIBLE_FROM
+    transactional_id = reader.string_or_none(flexible=flexible)
+    acks, timeout_ms = reader.int16(), reader.int32()
+    topics: list[ProducedTopic] = []
+    for _ in range(reader.count(flexible=flexible)):
+        name, topic_id = "", b""
+        if version >= IDS_FROM:
+            topic_id = reader.uuid()
+        else:
+            name = reader.string(flexible=flexible)
+        partitions: list[ProducedPartition] = []
+        for _ in range(reader.count(flexible=flexible)):
+            partitions.append(ProducedPartition(reader.int32(), reader.bytes_or_none(flexible=flexible)))
+            if flexible:
+                reader.skip_tags()
+        if flexible:
+            reader.skip_tags()
+        topics.append(ProducedTopic(name, topic_id, partitions))
+    if flexible:
+        reader.skip_tags()
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def write_answer(version: int, topics: Sequence[TopicAnswer], nodes: Sequence[NodeEndpoint] = ()) -> Writer:
+    """`nodes` are where the leaders are that the partitions name."""
+    flexible = version >= FLEXIBLE_FROM
+    writer = Writer()
+    writer.count(len(topics), flexible=flexible)
+    for topic in topics:
+        if version >= IDS_FROM:
+            writer.uuid(topic.topic_id)
+        else:
+            writer.string(topic.name, flexible=flexible)
+        writer.count(len(topic.partitions), flexible=flexible)
+        for partition in topic.partitions:
+            _write_partition(writer, version, partition)
+        if flexible:
+            writer.uvarint(0)
+    writer.int32(0)  # throttle_time_ms: there are no quotas
+    if flexible:
+        write_node_endpoints(writer, nodes if version >= LEADERS_FROM else ())
+    return writer
+
+
+def _write_partition(writer: Writer, version: int, partition: PartitionAnswer) -> None:
+    flexible = version >= FLEXIBLE_FROM
+    writer.out += _PARTITION.pack(partition.index, partition.error, partition.base_offset, _NO_APPEND_TIME)
+    if version >= 5:
+        writer.int64(partition.log_start_offset)
+    if version >= 8:
+        writer.count(0, flexible=flexible)  # record_errors: nobody looks into a batch
+        writer.string(partition.message, flexible=flexible)
+    if version >= LEADERS_FROM and partition.leader_id >= 0:
+        writer.uvarint(1)
+        write_leader(writer, 0, partition.leader_id, partition.leader_epoch)
+    elif flexible:
+        writer.uvarint(0)

@@ -1,0 +1,37 @@
+"""kio, which is generated from Kafka's own message definitions: what our codecs are compared with."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+
+def schema(key: int, what: str, version: int) -> Any:
+    """kio's class of a message."""
+    return (load_request_schema if what == "request" else load_response_schema)(key, version)
+
+
+def read(key: int, what: str, version: int, body: bytes) -> Any:
+    """The message that kio finds in these bytes, and in all of them."""
+    message, size = entity_reader(schema(key, what, version))(body, 0)
+    assert size == len(body), f"kio read {size} of {len(body)} bytes"
+    return message
+
+
+def write(key: int, what: str, version: int, message: Any) -> bytes:
+    out = io.BytesIO()
+    entity_writer(schema(key, what, version))(out, message)
+    return out.getvalue()
+
+
+def header_size(key: int, what: str, version: int, frame: bytes) -> int:
+    """How many bytes the header of a frame has."""
+    _, size = entity_reader(schema(key, what, version).__header_schema__)(frame, 0)
+    return int(size)
+
+
+def is_flexible(key: int, version: int) -> bool:
+    return bool(schema(key, "request", version).__flexible__)

@@ -1,0 +1,68 @@
+"""Frames that real clients and Apache Kafka 4.1.1 sent: all are read, and written again to the same bytes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from odradek_broker.kafka import fetch_codec, produce_codec
+from odradek_broker.kafka.codec import definition, reader_of, writer_of
+from odradek_broker.kafka.schemas import DEFINITIONS
+from odradek_broker.kafka.wire import Reader, Writer
+
+from tests.kafka import oracle
+
+FRAMES = [
+    json.loads(line)
+    for line in (Path(__file__).parent.parent / "golden/kafka-wire/frames.jsonl").read_text().splitlines()
+]
+PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+CONSUMERS = {PRODUCE: produce_codec.read_request, FETCH: fetch_codec.read_request}
+
+
+def body_of(captured: dict[str, object]) -> tuple[int, str, int, memoryview]:
+    key, what, version = captured["key"], captured["what"], captured["version"]
+    assert isinstance(key, int)
+    assert isinstance(what, str)
+    assert isinstance(version, int)
+    frame = bytes.fromhex(str(captured["frame"]))
+    return key, what, version, memoryview(frame)[oracle.header_size(key, what, version, frame) :]
+
+
+def name(captured: dict[str, object]) -> str:
+    return f"{captured['key']}-v{captured['version']}-{captured['what']}-{captured['scenario']}"
+
+
+DEFINED = [
+    each for each in FRAMES if each["key"] in DEFINITIONS and each["version"] in definition(each["key"]).versions
+]
+
+
+@pytest.mark.parametrize("captured", DEFINED, ids=name)
+def test_a_captured_message_is_read_and_written_again(captured: dict[str, object]) -> None:
+    """Byte for byte, in both directions."""
+    key, what, version, body = body_of(captured)
+    message = reader_of(key, what, version)(Reader(body))
+    writer = Writer()
+    writer_of(key, what, version)(writer, message)
+    assert bytes(writer.out) == body, definition(key).name
+
+
+@pytest.mark.parametrize(
+    "captured", [each for each in FRAMES if each["key"] in CONSUMERS and each["what"] == "request"], ids=name
+)
+def test_captured_produces_and_fetches_are_read(captured: dict[str, object]) -> None:
+    """To their last byte."""
+    key, _what, version, body = body_of(captured)
+    reader = Reader(body)
+    CONSUMERS[key](reader, version)
+    assert reader.position == len(body)
+
+
+def test_librdkafkas_bytes_that_belong_to_nothing_are_ignored() -> None:
+    """Metadata 13 of all topics from librdkafka 2.16: the empty list has four bytes too many (K-12)."""
+    frame = bytes.fromhex("0003000d00000003000772646b61666b610000000000010000")
+    body = memoryview(frame)[oracle.header_size(3, "request", 13, frame) :]
+    asked = reader_of(3, "request", 13)(Reader(body))
+    assert asked["topics"] is None
