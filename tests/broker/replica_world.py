@@ -27,7 +27,7 @@ from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import split_frame
-from odradek_proto.transport.ports import DialResult, Handlers, Server, Stream, StreamClosed
+from odradek_proto.transport.ports import Accept, DialResult, Handlers, Server, Stream, StreamClosed
 from odradek_proto.v1 import broker_pb2 as pb
 
 ORDERS = TopicPartition("orders", 0)
@@ -90,6 +90,9 @@ class Leaders:
         raise AssertionError(peer)
 
     async def serve(self, address: str, handlers: Handlers) -> Server:
+        raise AssertionError(address)
+
+    async def listen_bytes(self, address: str, accept: Accept) -> Server:
         raise AssertionError(address)
 
     async def close(self) -> None: ...

@@ -7,10 +7,15 @@ steps of its loop, and only then are its listeners and connections closed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import (
+    Accept,
+    Buffer,
+    ByteConnection,
+    ByteReceiver,
     CallContext,
     DialResult,
     Handlers,
@@ -49,6 +54,63 @@ class BrokerStream:
 
     def close(self) -> None:
         self._stream.close()
+
+
+class BrokerReceiver:
+    """What takes the bytes of one connection, until its broker is killed: then they go nowhere."""
+
+    def __init__(self, network: BrokerNetwork, receiver: ByteReceiver) -> None:
+        self._network = network
+        self._receiver = receiver
+
+    def room(self) -> memoryview:
+        return self._receiver.room()
+
+    def on_bytes(self, count: int) -> None:
+        if not self._network.is_cut:
+            self._receiver.on_bytes(count)
+
+    def on_full(self) -> None:
+        self._receiver.on_full()
+
+    def on_drained(self) -> None:
+        if not self._network.is_cut:
+            self._receiver.on_drained()
+
+    def on_lost(self) -> None:
+        self._receiver.on_lost()
+
+
+class BrokerConnection:
+    """One accepted connection, on which nothing is said any more once its broker is killed."""
+
+    def __init__(self, network: BrokerNetwork, connection: ByteConnection) -> None:
+        self._network = network
+        self._connection = connection
+
+    @property
+    def peer(self) -> str:
+        return self._connection.peer
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._connection.unsent_bytes
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        if not self._network.is_cut:
+            self._connection.write(buffers)
+
+    def pause(self) -> None:
+        self._connection.pause()
+
+    def resume(self) -> None:
+        self._connection.resume()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def abort(self) -> None:
+        self._connection.abort()
 
 
 class BrokerNetwork:
@@ -91,6 +153,15 @@ class BrokerNetwork:
             streams={method: self._streaming(handler) for method, handler in handlers.streams.items()},
         )
         server = await self._grpc.serve(address, guarded)
+        self._servers.append(server)
+        return server
+
+    async def listen_bytes(self, address: str, accept: Accept) -> Server:
+        def guarded(connection: ByteConnection) -> ByteReceiver | None:
+            receiver = None if self.is_cut else accept(BrokerConnection(self, connection))
+            return None if receiver is None else BrokerReceiver(self, receiver)
+
+        server = await self._grpc.listen_bytes(address, guarded)
         self._servers.append(server)
         return server
 

@@ -20,6 +20,7 @@ import grpc.aio
 from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
 from odradek_proto.transport.ports import (
+    Accept,
     CallRejected,
     DeadlineExceeded,
     DialResult,
@@ -117,6 +118,11 @@ class GrpcNetwork:
         from odradek_proto.transport.grpc_server import serve  # clients need not load health and reflection
 
         return await serve(address, handlers, self._options)
+
+    async def listen_bytes(self, address: str, accept: Accept) -> Server:
+        from odradek_proto.transport.tcp import listen  # clients only dial
+
+        return await listen(address, accept)
 
     async def close(self) -> None:
         for stream in tuple(self._streams):

@@ -237,6 +237,63 @@ class Server(Protocol):
         ...
 
 
+class ByteConnection(Protocol):
+    """One accepted connection of a byte stream, as its receiver sees it. Nothing here raises or blocks."""
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What was written and has not left this process."""
+        ...
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Send these bytes, in order. They are kept until they have left, however slowly the peer reads."""
+        ...
+
+    def pause(self) -> None:
+        """Read no more for the time being; may be called again."""
+        ...
+
+    def resume(self) -> None: ...
+
+    def close(self) -> None:
+        """End the connection once everything written has left."""
+        ...
+
+    def abort(self) -> None:
+        """End it now."""
+        ...
+
+
+class ByteReceiver(Protocol):
+    """What takes the bytes of one connection. It is called on the event loop, never inside of its own calls."""
+
+    def room(self) -> memoryview:
+        """Where the next bytes are to be put; at least one byte."""
+        ...
+
+    def on_bytes(self, count: int) -> None:
+        """So many bytes were put into the room, at its beginning."""
+        ...
+
+    def on_full(self) -> None:
+        """The peer is slow: write no more until `on_drained`."""
+        ...
+
+    def on_drained(self) -> None:
+        """Everything written has left."""
+        ...
+
+    def on_lost(self) -> None:
+        """The connection has ended. The last call."""
+        ...
+
+
+Accept = Callable[[ByteConnection], ByteReceiver | None]  # None: not taken, and closed
+
+
 class Network(Protocol):
     async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
         """One unary call. Raises `PeerUnavailable`, `DeadlineExceeded` or `CallRejected`."""
@@ -252,6 +309,10 @@ class Network(Protocol):
 
     async def serve(self, address: str, handlers: Handlers) -> Server:
         """Listen on `host:port`. Raises `OSError` when the address is taken."""
+        ...
+
+    async def listen_bytes(self, address: str, accept: Accept) -> Server:
+        """Listen on `host:port` for byte streams. Raises `OSError` when the address is taken."""
         ...
 
     async def close(self) -> None:

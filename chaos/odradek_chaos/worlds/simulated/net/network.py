@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from functools import partial
 
 from odradek_proto.transport.ports import (
+    Accept,
     CallContext,
     CallRejected,
     DeadlineExceeded,
@@ -22,6 +24,7 @@ from odradek_proto.transport.ports import (
     Stream,
 )
 
+from odradek_chaos.worlds.simulated.net.bytes import BYTES, serve_bytes
 from odradek_chaos.worlds.simulated.net.fabric import Listener, Reply, SimFabric
 from odradek_chaos.worlds.simulated.net.servers import SimServer
 from odradek_chaos.worlds.simulated.net.streams import MAX_MESSAGE_BYTES, SimStream
@@ -139,6 +142,9 @@ class SimNetwork:
         server = SimServer(self.fabric, self.node, self._remember, handlers, address)
         self._servers.append(server)
         return server
+
+    async def listen_bytes(self, address: str, accept: Accept) -> Server:
+        return await self.serve(address, Handlers(streams={BYTES: partial(serve_bytes, accept, self.fabric.rng)}))
 
     @property
     def untaken_bytes(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek_proto.transport.ports import (
+    Accept,
     CallContext,
     DialResult,
     Handlers,
@@ -77,6 +78,9 @@ class TappedNetwork:
 
     async def serve(self, address: str, handlers: Handlers) -> Server:
         return await self._network.serve(address, handlers)
+
+    async def listen_bytes(self, address: str, accept: Accept) -> Server:
+        return await self._network.listen_bytes(address, accept)
 
     async def close(self) -> None:
         await self._network.close()

@@ -1,0 +1,164 @@
+"""Byte streams over TCP: `listen_bytes` of the network port.
+
+The event loop reads into the receiver's own buffer (asyncio's BufferedProtocol), so that nothing is copied on the
+way; asyncio and uvloop set TCP_NODELAY by themselves. What a peer does not take stays in the transport's buffer; the
+receiver is told when that is full and when it is empty again, and stops making more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Sequence
+from typing import cast
+
+from odradek_proto.transport.ports import Accept, Buffer, ByteReceiver
+
+FULL_BYTES = 64 * 1024  # unsent: beyond it the receiver is asked to stop; it goes on when everything has left
+BACKLOG = 128  # connections that the kernel keeps before they are accepted
+OWN_WRITE_BYTES = 16 * 1024  # buffers from this size on are handed over as they are, smaller ones are joined
+
+
+class TcpConnection(asyncio.BufferedProtocol):
+    """`ByteConnection` over one accepted socket."""
+
+    def __init__(self, server: TcpServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._receiver: ByteReceiver | None = None
+        self.peer = ""
+
+    # --- ByteConnection ---------------------------------------------------------------------------------------------
+
+    @property
+    def unsent_bytes(self) -> int:
+        transport = self._transport
+        return 0 if transport is None else transport.get_write_buffer_size()
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        small: list[Buffer] = []
+        for buffer in buffers:
+            if len(buffer) < OWN_WRITE_BYTES:
+                small.append(buffer)
+                continue
+            if small:
+                transport.write(b"".join(small))
+                small = []
+            transport.write(buffer)
+        if small:
+            transport.write(b"".join(small))
+
+    def pause(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio's protocol -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername") or ("?", 0)
+        self.peer = f"{name[0]}:{name[1]}"
+        self._transport.set_write_buffer_limits(high=FULL_BYTES, low=0)
+        self._receiver = self._server.accept(self)
+        if self._receiver is None:
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(bytearray(1)) if self._receiver is None else self._receiver.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._receiver is not None:
+            self._receiver.on_bytes(nbytes)
+
+    def pause_writing(self) -> None:
+        if self._receiver is not None:
+            self._receiver.on_full()
+
+    def resume_writing(self) -> None:
+        if self._receiver is not None:
+            self._receiver.on_drained()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._server.forget(self)
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.on_lost()
+
+
+class TcpServer:
+    """`Server` of a byte-stream listener; made by `listen`."""
+
+    def __init__(self, accept: Accept) -> None:
+        self._accept = accept
+        self._connections: dict[TcpConnection, None] = {}
+        self._server: asyncio.Server | None = None
+        self._empty: asyncio.Event = asyncio.Event()
+        self._address = ""
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def set_serving(self, serving: bool) -> None:
+        """Byte streams have no health service: a broker that is not ready lets its clients wait for Metadata."""
+
+    async def start(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: TcpConnection(self), host.strip("[]"), int(port), backlog=BACKLOG
+            )
+        except OSError as error:
+            reason = error.strerror or error
+            raise OSError(error.errno or errno.EADDRINUSE, f"cannot listen on {address}: {reason}") from None
+        self._address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    def accept(self, connection: TcpConnection) -> ByteReceiver | None:
+        receiver = self._accept(connection)
+        if receiver is not None:
+            self._connections[connection] = None
+        return receiver
+
+    def forget(self, connection: TcpConnection) -> None:
+        self._connections.pop(connection, None)
+        if not self._connections:
+            self._empty.set()
+
+    async def stop(self, grace_ms: float = 0) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self._connections):
+            connection.close()
+        if grace_ms and self._connections:
+            self._empty.clear()
+            try:
+                async with asyncio.timeout(grace_ms / 1000):
+                    await self._empty.wait()
+            except TimeoutError:
+                pass
+        for connection in tuple(self._connections):
+            connection.abort()
+
+
+async def listen(address: str, accept: Accept) -> TcpServer:
+    """Listen on `host:port`. Raises `OSError` when the address is taken."""
+    server = TcpServer(accept)
+    await server.start(address)
+    return server
