@@ -71,4 +71,5 @@ def ports_of_its_own(request: pytest.FixtureRequest) -> Generator[None, None, No
     free = (port for port in ports if is_free(f"{HOST}:{port}"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_cluster, "free_ports", lambda count: list(itertools.islice(free, count)))
+        patch.setenv(local_cluster.KAFKA_PORT_VARIABLE, "0")
         yield

@@ -39,11 +39,25 @@ INSIDE_BROKER = {  # prefix of the importer -> prefixes that it must not import
         "odradek_broker.runtime",
         "odradek_broker.requests",
         "odradek_broker.rpc",
+        "odradek_broker.kafka",
     ),
-    "odradek_broker.storage": ("odradek_broker.runtime", "odradek_broker.requests", "odradek_broker.rpc"),
-    "odradek_broker.runtime": ("odradek_broker.requests", "odradek_broker.rpc", "odradek_broker.metrics"),
+    "odradek_broker.storage": (
+        "odradek_broker.runtime",
+        "odradek_broker.requests",
+        "odradek_broker.rpc",
+        "odradek_broker.kafka",
+    ),
+    "odradek_broker.runtime": (
+        "odradek_broker.requests",
+        "odradek_broker.rpc",
+        "odradek_broker.kafka",
+        "odradek_broker.metrics",
+    ),
+    "odradek_broker.rpc": ("odradek_broker.kafka",),
+    "odradek_broker.kafka": ("odradek_broker.rpc", "odradek_broker.process", "odradek_broker.metrics"),
     "odradek_broker.requests": (
         "odradek_broker.rpc",
+        "odradek_broker.kafka",
         "odradek_broker.metrics",
         "odradek_broker.runtime.duplex",
         "odradek_proto.v1",
@@ -59,6 +73,7 @@ PURE = {  # trees and files that may not touch the world at all, adapters and co
     "broker/odradek_broker/runtime": WORLDLY,
     "broker/odradek_broker/requests": WORLDLY,
     "broker/odradek_broker/rpc": WORLDLY,
+    "broker/odradek_broker/kafka": WORLDLY,
     **{
         f"broker/odradek_broker/metrics/{name}.py": WORLDLY
         for name in ("families", "times", "replicas", "traffic", "cluster", "health")  # http and listener are adapters
@@ -152,7 +167,7 @@ def test_chaos_borrows_only_the_checks_of_the_audit() -> None:
 
 @pytest.mark.parametrize("importer", sorted(INSIDE_BROKER))
 def test_layers_of_the_broker_import_downwards(importer: str) -> None:
-    """core knows nobody, storage core's types, runtime both, requests knows no protocol, rpc speaks one."""
+    """core knows nobody, storage core's types, runtime both, requests no protocol, rpc and kafka one each."""
     crossings = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path in sources(PACKAGES["odradek_broker"])

@@ -244,6 +244,11 @@ KAFKA_BROKER: dict[str, object] = {  # defaults of Apache Kafka 4.1 for the sett
     "metadata.max.retention.ms": 604_800_000,
     "controlled.shutdown.enable": True,
     "fetch.max.bytes": 57_671_680,
+    "socket.request.max.bytes": 104_857_600,
+    "queued.max.request.bytes": -1,
+    "connections.max.idle.ms": 600_000,
+    "max.connections": 2_147_483_647,
+    "max.connections.per.ip": 2_147_483_647,
     "request.timeout.ms": 30_000,
 }
 NOT_KAFKAS = {"cluster.id", "internal.segment.bytes"}  # Kafka's `format` command takes it; only of topics

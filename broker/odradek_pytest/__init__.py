@@ -6,6 +6,7 @@ which are slower than Python's own.
 """
 
 from odradek_broker.testing.plugin import (
+    kafka_bootstrap,
     odradek_bootstrap,
     odradek_cluster,
     odradek_clusters,
@@ -13,4 +14,11 @@ from odradek_broker.testing.plugin import (
     pytest_configure,
 )
 
-__all__ = ["odradek_bootstrap", "odradek_cluster", "odradek_clusters", "odradek_topic", "pytest_configure"]
+__all__ = [
+    "kafka_bootstrap",
+    "odradek_bootstrap",
+    "odradek_cluster",
+    "odradek_clusters",
+    "odradek_topic",
+    "pytest_configure",
+]

@@ -44,7 +44,7 @@ def test_the_project_offers_the_plugin() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"odradek": PLUGIN}
     offered = importlib.import_module(PLUGIN)
-    assert set(offered.__all__) == {name for name in vars(plugin) if re.match(r"(odradek|pytest)_", name)}
+    assert set(offered.__all__) == {name for name in vars(plugin) if re.match(r"(kafka|odradek|pytest)_", name)}
     assert all(getattr(offered, name) is getattr(plugin, name) for name in offered.__all__)
 
 

@@ -21,7 +21,8 @@ ANY_ADDRESS = "0.0.0.0"
 LOOPBACK_OF = {ANY_ADDRESS: "127.0.0.1", "[::]": "[::1]"}
 WILDCARDS = frozenset(LOOPBACK_OF)
 GRPC = "GRPC"
-KAFKA_PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+PLAINTEXT = "PLAINTEXT"  # Kafka's own protocol, without TLS or authentication
+NOT_SERVED = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})  # what else Kafka's listeners speak
 
 
 class ListenerKind(Value, frozen=True):
@@ -33,9 +34,12 @@ class ListenerKind(Value, frozen=True):
 
 
 CLIENTS = ListenerKind("clients", GRPC, for_clients=True)
+KAFKA_CLIENTS = ListenerKind("Kafka's clients", PLAINTEXT, for_clients=True)
 BROKERS = ListenerKind("brokers", GRPC)
 CONTROLLERS = ListenerKind("controllers", GRPC)
-KINDS = (CLIENTS, BROKERS, CONTROLLERS)
+KINDS = (CLIENTS, KAFKA_CLIENTS, BROKERS, CONTROLLERS)
+
+THERE_IS = f"{GRPC} and, for Kafka's clients, {PLAINTEXT} are there"
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _LISTENER = re.compile(r"([A-Za-z][A-Za-z0-9_]*)://(\[[^\]]*\]|[^:/\s]*):(\d{1,5})")
@@ -82,15 +86,15 @@ def parse_protocols(text: str) -> dict[str, str]:
             raise ConfigError(f"listener.security.protocol.map looks like GRPC:GRPC,GRPC_HOST:GRPC, not {part!r}")
         if name in found:
             raise ConfigError(f"listener.security.protocol.map names the listener {name} twice")
-        if protocol in KAFKA_PROTOCOLS:
+        if protocol in NOT_SERVED:
             raise ConfigError(
                 f"listener.security.protocol.map: {name} is to speak {protocol}, which odradek does not; "
-                f"only {GRPC} is there: {name}:{GRPC}"
+                f"{THERE_IS}: {name}:{PLAINTEXT}"
             )
         if all(protocol != kind.protocol for kind in KINDS):
             raise ConfigError(
                 f"listener.security.protocol.map: unknown protocol {protocol!r} for the listener {name}; "
-                f"only {GRPC} is there: {name}:{GRPC}"
+                f"{THERE_IS}: {name}:{GRPC}"
             )
         found[name] = protocol
     return found
@@ -107,18 +111,22 @@ def controller_listeners(settings: BrokerSettings) -> set[str]:
 
 def kind_of(name: str, settings: BrokerSettings) -> ListenerKind:
     """What a listener of this name is. Raises `ConfigError` for one that has no protocol."""
-    if name in controller_listeners(settings):
-        return CONTROLLERS
-    if name == inter_broker_listener(settings):
-        return BROKERS
     protocol = parse_protocols(settings.listener_security_protocol_map).get(name)
+    for kind, names in ((CONTROLLERS, controller_listeners(settings)), (BROKERS, {inter_broker_listener(settings)})):
+        if name in names:
+            if protocol not in (None, kind.protocol):
+                raise ConfigError(
+                    f"listener.security.protocol.map: {name} is the listener of {kind.whose}, who speak "
+                    f"{kind.protocol} among themselves: {name}:{kind.protocol}"
+                )
+            return kind
     for kind in KINDS:
         if kind.for_clients and kind.protocol == protocol:
             return kind
-    if name in KAFKA_PROTOCOLS:
+    if name in NOT_SERVED:
         raise ConfigError(
-            f"the listener {name} speaks Kafka's wire protocol, which odradek does not yet; "
-            f"a gRPC listener looks like GRPC://127.0.0.1:50051"
+            f"the listener {name} has TLS or authentication, which odradek does not; one for Kafka's clients without "
+            f"looks like KAFKA://127.0.0.1:9092"
         )
     raise ConfigError(
         f"the listener {name} has no protocol: set listener.security.protocol.map="

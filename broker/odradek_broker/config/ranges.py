@@ -44,6 +44,11 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "metadata_max_retention_bytes": (-1, LONG_MAX),
     "metadata_max_retention_ms": (-1, LONG_MAX),
     "fetch_max_bytes": (1_024, INT_MAX),
+    "socket_request_max_bytes": (1, INT_MAX),
+    "queued_max_request_bytes": (1, LONG_MAX),  # Kafka: -1 as well, which is no bound
+    "connections_max_idle_ms": (1, LONG_MAX),  # Kafka: negative as well, never
+    "max_connections": (1, INT_MAX),
+    "max_connections_per_ip": (1, INT_MAX),  # Kafka: from 0 on, for overrides that odradek does not have
     "request_timeout_ms": (1, INT_MAX),
     "odradek_session_grace_ms": (0, INT_MAX),
     "odradek_cache_bytes": (0, LONG_MAX),

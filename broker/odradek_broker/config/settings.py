@@ -28,7 +28,10 @@ class BrokerSettings:
     controller_listener_names: str = "CONTROLLER"
     listeners: str = "GRPC://127.0.0.1:0,REPLICATION://127.0.0.1:0,CONTROLLER://127.0.0.1:0"  # Kafka: PLAINTEXT://:9092
     advertised_listeners: str = ""  # empty: the listeners
-    listener_security_protocol_map: str = "GRPC:GRPC,REPLICATION:GRPC,CONTROLLER:GRPC"  # Kafka: each to itself
+    # Kafka: each of its own protocols to itself
+    listener_security_protocol_map: str = (
+        "GRPC:GRPC,KAFKA:PLAINTEXT,PLAINTEXT:PLAINTEXT,REPLICATION:GRPC,CONTROLLER:GRPC"
+    )
     inter_broker_listener_name: str = "REPLICATION"  # for brokers alone. Kafka: PLAINTEXT, which clients share
     broker_rack: str = ""
     log_dirs: str = ""  # empty: ./data/<node.id> (Kafka: /tmp/kafka-logs)
@@ -97,6 +100,11 @@ class BrokerSettings:
 
     # --- clients
     fetch_max_bytes: int = 8_388_608  # Kafka: 57671680; ours must fit one gRPC message of 16 MiB
+    socket_request_max_bytes: int = 104_857_600  # of one request on a listener for Kafka's clients, as the next four
+    queued_max_request_bytes: int = 268_435_456  # Kafka: -1, no bound
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = 2_000  # Kafka: 2147483647, and so for one address
+    max_connections_per_ip: int = 2_000
     request_timeout_ms: int = 30_000
 
     # --- odradek's own

@@ -25,6 +25,8 @@ from pathlib import Path
 from odradek_broker.local.processes import HOST, free_ports, is_free, process_state, start_time
 
 STATE_FILE = "cluster.json"
+KAFKA_PORT_VARIABLE = "ODRADEK_KAFKA_PORT"  # the first broker's for Kafka's clients; 0: any
+FIRST_KAFKA_PORT = 9092
 METRICS_SETTING = "odradek.metrics.listener"
 MALLOC_ARENAS = "2"  # of glibc: one for each of gRPC's threads wastes a fifth of the memory under load
 TAIL_BYTES = 65_536  # of a node's output, to show its last lines
@@ -54,6 +56,7 @@ class NodeProcess:
     controller: str
     log_directory: str
     replication: str = f"{HOST}:0"  # as of nodes that were laid out when they had none
+    kafka: str = f"{HOST}:0"  # the same
     pid: int = 0
     metrics: str = ""  # where metrics and health are served, empty when they are not
     started: str = ""  # the kernel's start time of the process, to tell it from a later one with the same pid
@@ -153,7 +156,7 @@ class LocalCluster:
         taken = [
             address
             for node in self.nodes.values()
-            for address in (node.grpc, node.replication, node.controller, node.metrics)
+            for address in (node.grpc, node.kafka, node.replication, node.controller, node.metrics)
             if address and not is_free(address)
         ]
         if taken:
@@ -167,9 +170,14 @@ class LocalCluster:
 
     def _place_listeners(self) -> None:
         """Give each node an address for each of its listeners."""
-        ports = iter(free_ports(3 * len(self.nodes)))
+        ports = iter(free_ports(4 * len(self.nodes)))
         for node in self.nodes.values():
-            node.grpc, node.replication, node.controller = (f"{HOST}:{next(ports)}" for _ in range(3))
+            node.grpc, node.replication, node.controller, node.kafka = (f"{HOST}:{next(ports)}" for _ in range(4))
+        first = int(os.environ.get(KAFKA_PORT_VARIABLE, FIRST_KAFKA_PORT))
+        wanted = [f"{HOST}:{first + index}" for index in range(len(self.nodes))]
+        if first and all(map(is_free, wanted)):
+            for node, address in zip(self.nodes.values(), wanted, strict=True):
+                node.kafka = address
 
     def place_metrics(self) -> None:
         """Give each node an address of its own when `odradek.metrics.listener` leaves the port to us."""
@@ -198,6 +206,11 @@ class LocalCluster:
     def bootstrap(self) -> str:
         """Addresses for clients, comma-separated."""
         return ",".join(node.grpc for node in self.nodes.values())
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        """The same for Kafka's clients, as `bootstrap.servers`."""
+        return ",".join(node.kafka for node in self.nodes.values())
 
     def remove(self) -> None:
         """Remove what this cluster has written; the directory goes as well when nothing else is in it."""
@@ -247,7 +260,8 @@ class LocalCluster:
         return {
             "node.id": str(node.node_id),
             "cluster.id": self.cluster_id,
-            "listeners": f"GRPC://{node.grpc},REPLICATION://{node.replication},CONTROLLER://{node.controller}",
+            "listeners": f"GRPC://{node.grpc},KAFKA://{node.kafka},"
+            f"REPLICATION://{node.replication},CONTROLLER://{node.controller}",
             "controller.quorum.voters": voters,
             "log.dirs": node.log_directory,
             "odradek.log.file": str(self.log_file(node.node_id)),

@@ -20,6 +20,7 @@ from odradek_broker.config.listeners import (
     BROKERS,
     CLIENTS,
     CONTROLLERS,
+    KAFKA_CLIENTS,
     ListenerKind,
     kind_of,
     metrics_address,
@@ -31,7 +32,7 @@ from odradek_broker.config.settings import BrokerSettings, ConfigError
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
 from odradek_broker.process.broker import Broker
-from odradek_broker.process.wiring import broker_services, controller_settings, quorum_settings
+from odradek_broker.process.wiring import broker_services, controller_settings, kafka_listener, quorum_settings
 from odradek_broker.rpc.services import merge
 from odradek_broker.rpc.timing import timed
 from odradek_broker.runtime.controller.node import ControllerNode
@@ -263,7 +264,10 @@ class Node:
             serving |= {CLIENTS: services.for_clients, BROKERS: services.for_brokers}
         for name, address in parse_listeners(self.settings.listeners).items():
             kind = kind_of(name, self.settings)
-            if kind in serving:
+            if kind is KAFKA_CLIENTS and self.broker is not None:
+                kafka = kafka_listener(name, self.broker.requests, self.settings, self._clock, self.counters)
+                self._servers[name] = await self._network.listen_bytes(address, kafka.accept)
+            elif kind in serving:
                 handlers = timed(serving[kind](name), self.counters)
                 handlers = replace(handlers, reflection=self.settings.odradek_grpc_reflection_enable)
                 self._servers[name] = server = await self._network.serve(address, handlers)

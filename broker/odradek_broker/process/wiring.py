@@ -10,9 +10,13 @@ from odradek_broker.config.listeners import controller_listeners, inter_broker_l
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.kafka.listener import KafkaListener
+from odradek_broker.kafka.shared import KafkaLimits
+from odradek_broker.kafka.versions import served
 from odradek_broker.requests.layer import Requests
 from odradek_broker.rpc.fetch_session import SessionLimits
 from odradek_broker.rpc.services import BrokerServices
+from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.membership.broker_session import SessionSettings
 from odradek_broker.runtime.quorum.settings import QuorumSettings
 
@@ -87,3 +91,18 @@ def broker_services(requests: Requests, settings: BrokerSettings, clock: Clock) 
         broker_id=settings.node_id,
         clock=clock,
     )
+
+
+def kafka_listener(
+    name: str, requests: Requests, settings: BrokerSettings, clock: Clock, counters: Counters
+) -> KafkaListener:
+    """A listener for Kafka's clients, by its name."""
+    limits = KafkaLimits(
+        max_frame_bytes=settings.socket_request_max_bytes,
+        queued_bytes=settings.queued_max_request_bytes,
+        idle_ms=settings.connections_max_idle_ms,
+        max_connections=settings.max_connections,
+        max_connections_per_ip=settings.max_connections_per_ip,
+        max_answer_bytes=settings.fetch_max_bytes,
+    )
+    return KafkaListener(name, served(requests), clock=clock, limits=limits, counters=counters)

@@ -86,6 +86,14 @@ class MetadataRequests:
         self._create_topics = create_topics
         self._caught_up = caught_up
 
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of the topic with this id; None: there is none."""
+        return self._image().topic_names.get(topic_id)
+
+    def brokers(self, listener: str) -> list[BrokerDescription]:
+        """Those that have this listener, fenced ones too."""
+        return _brokers(self._image(), lambda name: name == listener)
+
     async def metadata(
         self,
         context: RequestContext,

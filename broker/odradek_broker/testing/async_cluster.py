@@ -58,7 +58,7 @@ class AsyncCluster:
             raise ClusterError("the cluster is open already")
         self._layout = Layout(self._size, self._wanted_directory)
         for broker in range(1, self._size + 1):
-            self._members[broker] = Member(broker, (HeldPort(), HeldPort(), HeldPort()))
+            self._members[broker] = Member(broker, (HeldPort(), HeldPort(), HeldPort(), HeldPort()))
         self._network = GrpcNetwork()
         try:
             await self._all([self._start(member) for member in self._members.values()])
@@ -101,6 +101,16 @@ class AsyncCluster:
     def bootstrap(self) -> str:
         """`host:port` of all brokers, comma-separated, for gRPC clients; it stays the same until `close`."""
         return ",".join(member.address for member in self._opened().values())
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        """The same for Kafka's clients, as `bootstrap.servers`."""
+        return ",".join(self.kafka_addresses.values())
+
+    @property
+    def kafka_addresses(self) -> dict[int, str]:
+        """Broker ids and the `host:port` where each listens for Kafka's clients."""
+        return {broker: member.kafka_address for broker, member in self._opened().items()}
 
     @property
     def brokers(self) -> list[int]:

@@ -61,6 +61,16 @@ class Cluster:
         return self._cluster.bootstrap
 
     @property
+    def kafka_bootstrap(self) -> str:
+        """The same for Kafka's clients, as `bootstrap.servers`."""
+        return self._cluster.kafka_bootstrap
+
+    @property
+    def kafka_addresses(self) -> dict[int, str]:
+        """Broker ids and the `host:port` where each listens for Kafka's clients."""
+        return self._cluster.kafka_addresses
+
+    @property
     def brokers(self) -> list[int]:
         """All broker ids."""
         return self._cluster.brokers

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 class Member:
     """A broker that can be started, stopped and killed. `node` is the life that runs, None for a dead one."""
 
-    def __init__(self, broker: int, ports: tuple[HeldPort, HeldPort, HeldPort]) -> None:
+    def __init__(self, broker: int, ports: tuple[HeldPort, HeldPort, HeldPort, HeldPort]) -> None:
         self.broker = broker
         self.ports = ports
         self.node: Node | None = None
@@ -33,14 +33,19 @@ class Member:
         return self.ports[0].address
 
     @property
+    def kafka_address(self) -> str:
+        """Of the listener for Kafka's clients."""
+        return self.ports[3].address
+
+    @property
     def voter(self) -> str:
         """The member as `controller.quorum.voters` names it."""
         return f"{self.broker}@{self.ports[2].address}"
 
     @property
     def listeners(self) -> str:
-        grpc, replication, controller = (port.address for port in self.ports)
-        return f"GRPC://{grpc},REPLICATION://{replication},CONTROLLER://{controller}"
+        grpc, replication, controller, kafka = (port.address for port in self.ports)
+        return f"GRPC://{grpc},KAFKA://{kafka},REPLICATION://{replication},CONTROLLER://{controller}"
 
     async def start(self, settings: BrokerSettings) -> None:
         """A new life. Returns when it listens; raises what `Node.start` raises."""

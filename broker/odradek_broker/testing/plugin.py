@@ -99,6 +99,12 @@ def odradek_bootstrap(odradek_cluster: Cluster) -> str:
 
 
 @pytest.fixture
+def kafka_bootstrap(odradek_cluster: Cluster) -> str:
+    """The addresses for Kafka's own clients (aiokafka, confluent-kafka, kafka-python): `bootstrap.servers`."""
+    return odradek_cluster.kafka_bootstrap
+
+
+@pytest.fixture
 def odradek_topic(request: pytest.FixtureRequest, odradek_cluster: Cluster, odradek_clusters: Clusters) -> str:
     """The name of a topic with one partition, created for this test alone."""
     name = odradek_clusters.new_topic_name(request.node.name)

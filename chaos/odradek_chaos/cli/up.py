@@ -122,6 +122,7 @@ class Up:
             {
                 "broker": node.node_id,
                 "address": node.grpc,
+                "kafka": node.kafka,
                 "pid": node.pid,
                 "log_directory": node.log_directory,
                 **({"metrics": f"http://{node.metrics}/metrics"} if node.metrics else {}),
@@ -130,6 +131,7 @@ class Up:
         ]
         facts = {
             "bootstrap": cluster.bootstrap,
+            "kafka_bootstrap": cluster.kafka_bootstrap,
             "directory": str(cluster.directory),
             "cluster_id": cluster.cluster_id,
             "temporary": cluster.temporary,
@@ -144,6 +146,7 @@ class Up:
         for node in cluster.nodes.values():
             metrics = f"  http://{node.metrics}/metrics" if node.metrics else ""
             say(f"  broker {node.node_id}  {node.grpc}  pid {node.pid}{metrics}")
+        say(f"  for Kafka's clients  {cluster.kafka_bootstrap}")
         say()
         if self._former is not None:
             say(f"The cluster in {self._former} runs on and is the default no longer:")

@@ -95,6 +95,8 @@ def _judge_advertised(addresses: Addresses, one: Advertised) -> list[Finding]:
     dialled = addresses.dialled[one.address]
     if dialled.answer is None:
         says, remedy = _outcome(dialled.outcome, one.address)
+        if not mine and dialled.outcome is Outcome.NOT_GRPC:
+            return []  # a listener for Kafka's clients, which can be reached
         if not mine:
             return [note("other-listener", one.address, f"{who}; from here: {says}. Only {one.listener} clients care")]
         if one.fenced:

@@ -1,0 +1,51 @@
+"""ApiVersions: what is served, made from the table itself: nothing is advertised that is not there (K-1, K-5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from odradek_proto.errors import ErrorCode
+
+from odradek_broker.kafka.request import Api, Body, Request
+from odradek_broker.kafka.wire import Writer
+
+KEY = 18
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511
+
+
+class ApiVersionsApi:
+    """`apis` is the table that this API itself is in."""
+
+    def __init__(self, apis: Mapping[int, Api]) -> None:
+        self._apis = apis
+        self._answers: dict[int, Body] = {}  # by version: every connection asks
+
+    async def answer(self, request: Request) -> Body:
+        me = self._apis[KEY]
+        if request.version > me.last:
+            return _unknown_version(me)
+        if request.version >= me.flexible_from:
+            said = request.read()
+            software, version = said["client_software_name"], said["client_software_version"]
+            if not _SOFTWARE.fullmatch(software) or not _SOFTWARE.fullmatch(version):
+                return request.answered({"error_code": ErrorCode.INVALID_REQUEST})
+            request.client.software, request.client.version = software, version
+        known = self._answers.get(request.version)
+        if known is None:
+            keys = [
+                {"api_key": api.key, "min_version": api.first, "max_version": api.last}
+                for api in sorted(self._apis.values(), key=lambda api: api.key)
+            ]
+            known = self._answers[request.version] = request.answered({"api_keys": keys})
+        return known
+
+
+def _unknown_version(me: Api) -> Body:
+    """In the layout of version 0, which everybody reads: the client asks again, with a version from this range."""
+    writer = Writer()
+    writer.int16(ErrorCode.UNSUPPORTED_VERSION)
+    writer.int32(1)
+    for number in (me.key, me.first, me.last):
+        writer.int16(number)
+    return writer.buffers()

@@ -1,0 +1,279 @@
+"""One connection of a Kafka client: frames in, answers out in the order of the requests (K-5 to K-17).
+
+Rules of this module. Answers leave in the order of requests. Produce requests that follow each other start at once and
+overlap, which is where a client's pipelining pays; a request of any other kind starts only when everything before it
+has been answered, as in Kafka (K-8). Nothing is read while 32 requests or 16 MiB of them are unanswered, while the
+client does not take its answers, or while all connections together hold too much. Answers that become due in one turn
+of the loop leave in one write. What cannot be understood closes the connection, after the answers to what was asked
+before it (K-13).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable
+
+from odradek_proto.transport.ports import Buffer, ByteConnection
+
+from odradek_broker.kafka.framing import FrameReader
+from odradek_broker.kafka.request import Api, Body, Client, HangUp, Request
+from odradek_broker.kafka.shared import Shared
+from odradek_broker.kafka.wire import MALFORMED, Malformed, Reader
+from odradek_broker.requests.context import ANONYMOUS, RequestContext
+
+logger = logging.getLogger(__name__)
+
+API_VERSIONS = 18
+MOST_UNANSWERED = 32
+MOST_UNANSWERED_BYTES = 16 * 1024 * 1024
+
+_HEADER = struct.Struct(">hhi")  # API key, version, correlation id
+_ANSWER = struct.Struct(">ii")  # size, correlation id
+
+
+class _Slot:
+    """The place of one answer in the order."""
+
+    __slots__ = ("body", "due", "header", "size")
+
+    def __init__(self, size: int, header: bytes) -> None:
+        self.size = size  # of the request's frame
+        self.header = header  # correlation id and, in flexible versions, an empty set of tags
+        self.due = False
+        self.body: Body | None = None
+
+
+class KafkaConnection:
+    """`ByteReceiver` of one client."""
+
+    def __init__(self, connection: ByteConnection, shared: Shared, on_lost: Callable[[KafkaConnection], None]) -> None:
+        self.client = Client()
+        self.heard_ms = shared.now_ms()  # when bytes came or an answer left
+        self._connection = connection
+        self._shared = shared
+        self._on_lost = on_lost
+        self._frames = FrameReader(shared.arrival, shared.limits.max_frame_bytes)
+        self._queue: deque[memoryview] = deque()  # requests that have not started
+        self._slots: deque[_Slot] = deque()  # of those that have, unanswered
+        self._unanswered_bytes = 0  # of the frames in both
+        self._held_bytes = 0  # the same and a large frame under way, as the listener has counted them
+        self._untaken_bytes = 0  # of answers, when the client was last too slow
+        self._alone = False  # what runs is no Produce
+        self._running: asyncio.Task[None] | None = None
+        self._context = RequestContext(ANONYMOUS, shared.name, "", connection.peer)
+        self._paused = self._full = self._closing = self._gone = False
+        self._flush_due = False
+
+    # --- ByteReceiver -----------------------------------------------------------------------------------------------
+
+    def room(self) -> memoryview:
+        return self._frames.room()
+
+    def on_bytes(self, count: int) -> None:
+        self.heard_ms = self._shared.now_ms()
+        self._frames.took(count)
+        self.go_on()
+
+    def on_full(self) -> None:
+        self._full = True
+        self._untaken_bytes = self._connection.unsent_bytes
+        self._shared.untaken_bytes += self._untaken_bytes
+
+    def on_drained(self) -> None:
+        self._full = False
+        self._taken()
+        self.heard_ms = self._shared.now_ms()
+        self.go_on()
+
+    def _taken(self) -> None:
+        self._shared.untaken_bytes -= self._untaken_bytes
+        self._untaken_bytes = 0
+
+    def on_lost(self) -> None:
+        self._gone = True
+        self._taken()
+        if self._running is not None:
+            self._running.cancel()
+        self._shared.forget(self, self._held_bytes)
+        self._on_lost(self)
+        self._held_bytes = 0
+        self._queue.clear()
+
+    # --- Frames -----------------------------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Take the frames that are there, start what may start, and read on or not."""
+        self._start()
+        if self._gone or self._closing:
+            return
+        try:
+            while self._may_read():
+                frame = self._frames.next()
+                if frame is None:
+                    if not self._frames.wanted or not self._hold(self._frames.wanted):
+                        break
+                    self._frames.grant()
+                    continue
+                if not self._frames.granted:
+                    self._hold(len(frame), anyway=True)  # it has arrived: no room is saved by refusing it
+                self._unanswered_bytes += len(frame)
+                self._queue.append(frame)
+                self._start()
+        except Malformed as error:
+            self._hang_up(str(error))
+            return
+        wait = not self._may_read() or self._frames.wanted > 0
+        if wait != self._paused:
+            self._paused = wait
+            if wait:
+                self._connection.pause()
+            else:
+                self._connection.resume()
+
+    def _may_read(self) -> bool:
+        """Whether another frame may begin; one that has its buffer is always read to its end."""
+        if self._closing or self._frames.reading_large:
+            return not self._closing
+        return (
+            not self._full
+            and len(self._queue) + len(self._slots) < MOST_UNANSWERED
+            and self._unanswered_bytes < MOST_UNANSWERED_BYTES
+            and self._shared.has_room(self)
+        )
+
+    def _hold(self, size: int, *, anyway: bool = False) -> bool:
+        """Count a frame, if all connections together may hold so much."""
+        if not self._shared.hold(self, size, anyway=anyway):
+            return False
+        self._held_bytes += size
+        return True
+
+    def is_stuck(self) -> bool:
+        """Whether it waits for the client, in the middle of a frame or of an answer (K-16)."""
+        return self._full or (self._frames.under_way and not self._paused)
+
+    def is_idle(self) -> bool:
+        """Whether nothing goes on at all; a Fetch that waits is no silence (K-15)."""
+        return not self._slots and not self._queue
+
+    # --- Requests ---------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Start what may start now, in order."""
+        while self._queue and not self._closing and not self._full:
+            frame = self._queue[0]
+            overlaps = self._shared.overlaps(_HEADER.unpack_from(frame)[0])
+            if self._slots and (self._alone or not overlaps):
+                return
+            self._queue.popleft()
+            try:
+                self._start_one(frame)
+            except MALFORMED as error:
+                self._hang_up(f"a request that is none: {error}")
+            except HangUp as reason:
+                self._hang_up(str(reason))
+
+    def _start_one(self, frame: memoryview) -> None:
+        key, version, correlation_id = _HEADER.unpack_from(frame)
+        api = self._shared.api(key, version)
+        reader = Reader(frame, _HEADER.size)
+        client_id = reader.string_or_none(flexible=False) or ""
+        flexible = version >= api.flexible_from
+        if flexible:
+            reader.skip_tags()
+        if client_id != self._context.client_id:
+            self._context = RequestContext(ANONYMOUS, self._shared.name, client_id, self._context.peer)
+        request = Request(key, version, reader, self._context, self.client, self._shared.answer_bytes())
+        slot = _Slot(len(frame), b"\0" if flexible and key != API_VERSIONS else b"")
+        slot.header = _ANSWER.pack(0, correlation_id)[4:] + slot.header
+        self._slots.append(slot)
+        started = self._shared.time()
+
+        def done(body: Body | None) -> None:
+            if slot.due:
+                return
+            slot.body, slot.due = body, True
+            self._shared.observe(api, started)
+            self._flush_soon()
+
+        if api.start is not None:
+            self._alone = False
+            try:
+                api.start(request, done)
+            except BaseException:
+                self._slots.remove(slot)
+                self._release(slot.size)
+                raise
+        else:
+            self._alone = True
+            self._running = asyncio.get_running_loop().create_task(self._answer(api, request, slot))
+            self._running.add_done_callback(lambda _task: done(slot.body))
+
+    async def _answer(self, api: Api, request: Request, slot: _Slot) -> None:
+        assert api.answer is not None
+        try:
+            slot.body = await api.answer(request)
+        except MALFORMED as error:
+            self._hang_up(f"no {api.name} of version {request.version}: {error}")
+        except HangUp as reason:
+            self._hang_up(str(reason))
+        except Exception:
+            logger.exception("%s of version %d from %s failed", api.name, request.version, self)
+            self.close()
+
+    # --- Answers ----------------------------------------------------------------------------------------------------
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due and not self._gone:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write every answer whose turn it is, then start what waited for that."""
+        self._flush_due = False
+        out: list[Buffer] = []
+        slots = self._slots
+        while slots and slots[0].due:
+            slot = slots.popleft()
+            self._release(slot.size)
+            if slot.body is not None and not self._gone:
+                size = len(slot.header) + sum([len(buffer) for buffer in slot.body])
+                out.append(_ANSWER.pack(size, 0)[:4] + slot.header)
+                out += slot.body
+        if out:
+            self.heard_ms = self._shared.now_ms()
+            self._connection.write(out)
+        if self._closing and not slots:
+            self._connection.close()
+        else:
+            self.go_on()
+
+    def _release(self, size: int) -> None:
+        if not self._gone:
+            self._unanswered_bytes -= size
+            self._held_bytes -= size
+            self._shared.release(size)
+
+    # --- The end ----------------------------------------------------------------------------------------------------
+
+    def _hang_up(self, reason: str) -> None:
+        self._shared.refused(str(self.client), f"{self}: {reason}")
+        self.close()
+
+    def close(self) -> None:
+        """Read and start nothing more; what was answered leaves first."""
+        if not self._closing and not self._gone:
+            self._closing = True
+            self._queue.clear()
+            self._connection.pause()
+            self._flush_soon()
+
+    def abort(self) -> None:
+        """End it now: whoever takes no answers will not take these."""
+        self._connection.abort()
+
+    def __str__(self) -> str:
+        return f"{self._connection.peer} ({self.client}, client.id {self._context.client_id!r})"

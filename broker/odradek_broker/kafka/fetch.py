@@ -1,0 +1,110 @@
+"""Fetch: one answer for all partitions of a request, when there is enough or the wait is over (K-25 to K-28).
+
+Fetch sessions are not kept: a client that opens one is given session id 0, and names its partitions every time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+
+from odradek_broker.core.partition.messages import FetchDecision
+from odradek_broker.kafka import fetch_codec as codec
+from odradek_broker.kafka.produce import Endpoints
+from odradek_broker.kafka.request import Body, Request
+from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchRequests
+
+logger = logging.getLogger(__name__)
+
+READ_COMMITTED = 1
+NO_SESSION = 0
+
+
+class FetchApi:
+    """`topic_name` finds a topic by its id; `endpoints` says where brokers are."""
+
+    def __init__(
+        self, requests: FetchRequests, *, topic_name: Callable[[bytes], str | None], endpoints: Endpoints
+    ) -> None:
+        self._requests = requests
+        self._topic_name = topic_name
+        self._endpoints = endpoints
+
+    async def answer(self, request: Request) -> Body:
+        asked = codec.read_request(request.reader, request.version)
+        if asked.replica_id >= 0:
+            logger.warning("%s: a Fetch of replica %d: followers fetch by gRPC", request.context.peer, asked.replica_id)
+            return self._refused(request, asked, ErrorCode.INVALID_REQUEST)
+        if asked.session_id != NO_SESSION:
+            return self._refused(request, asked, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        named = [(topic, topic.name or self._topic_name(topic.topic_id)) for topic in asked.topics]
+        partitions = [
+            FetchPartition(
+                TopicPartition(name, each.index),
+                topic.topic_id,
+                each.fetch_offset,
+                each.current_leader_epoch,
+                each.last_fetched_epoch,
+                -1,
+                max(0, each.max_bytes),
+            )
+            for topic, name in named
+            if name is not None
+            for each in topic.partitions
+        ]
+        all_known = all(name is not None for _, name in named)
+        fetched = await self._requests.fetch(
+            request.context,
+            FetchRequest(
+                partitions,
+                asked.max_wait_ms if all_known else 0,
+                asked.min_bytes,
+                min(asked.max_bytes, request.answer_bytes),
+                asked.isolation_level == READ_COMMITTED,
+            ),
+        )
+        answers = iter(fetched)
+        topics = [
+            codec.TopicAnswer(
+                topic.name,
+                topic.topic_id,
+                [
+                    codec.PartitionAnswer(each.index, ErrorCode.UNKNOWN_TOPIC_ID)
+                    if name is None
+                    else _told(next(answers))
+                    for each in topic.partitions
+                ],
+            )
+            for topic, name in named
+        ]
+        leaders = {each.leader_id: None for each in fetched if each.leader_id >= 0}
+        nodes = self._endpoints(request.context.listener, leaders) if leaders else []
+        return codec.write_answer(request.version, topics, nodes).buffers()
+
+    def _refused(self, request: Request, asked: codec.FetchRequest, error: ErrorCode) -> Body:
+        """The same for the whole request; old versions have a place for it in the partitions alone."""
+        topics = [
+            codec.TopicAnswer(
+                topic.name, topic.topic_id, [codec.PartitionAnswer(each.index, error) for each in topic.partitions]
+            )
+            for topic in (asked.topics if request.version < codec.SESSIONS_FROM else ())
+        ]
+        return codec.write_answer(request.version, topics, error=error).buffers()
+
+
+def _told(fetched: FetchedPartition) -> codec.PartitionAnswer:
+    decision: FetchDecision = fetched.decision
+    return codec.PartitionAnswer(
+        fetched.topic_partition.partition,
+        decision.error,
+        decision.high_watermark,
+        decision.last_stable_offset,
+        decision.log_start_offset,
+        fetched.buffers,
+        None if decision.diverging is None else (decision.diverging[0], decision.diverging[1]),
+        fetched.leader_id,
+        fetched.leader_epoch,
+    )

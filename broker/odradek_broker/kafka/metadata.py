@@ -1,0 +1,98 @@
+"""Metadata: brokers, topics and leaders as Kafka's clients want them (K-18 to K-20)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from odradek_proto.errors import ErrorCode
+
+from odradek_broker.kafka.endpoints import split_address
+from odradek_broker.kafka.request import Body, Request
+from odradek_broker.kafka.wire import NO_UUID
+from odradek_broker.requests.metadata import (
+    BrokerDescription,
+    ClusterDescription,
+    MetadataRequests,
+    PartitionDescription,
+    TopicDescription,
+)
+
+EMPTY_MEANS_ALL = 0  # the version in which no topics are all topics; later null is
+LISTENER_ERRORS_FROM = 6  # before that LISTENER_NOT_FOUND is not known
+
+
+class MetadataApi:
+    """Answers from this broker's committed image, whoever leads the quorum."""
+
+    def __init__(self, requests: MetadataRequests) -> None:
+        self._requests = requests
+
+    async def answer(self, request: Request) -> Body:
+        asked = request.read()
+        topics = asked["topics"]
+        everything = topics is None or (not topics and request.version == EMPTY_MEANS_ALL)
+        names = [topic["name"] for topic in topics or () if topic["name"] is not None]
+        ids = [topic["topic_id"] for topic in topics or () if topic["name"] is None]
+        cluster = await self._requests.metadata(
+            request.context,
+            None if everything else names,
+            ids,
+            asked.get("allow_auto_topic_creation", True),
+        )
+        return request.answered(_described(cluster, request.context.listener, request.version))
+
+
+def live_brokers(cluster: ClusterDescription, listener: str) -> list[Mapping[str, Any]]:
+    """The brokers that can be dialled."""
+    return [broker_row(broker, listener) for broker in cluster.brokers if not broker.fenced]
+
+
+def broker_row(broker: BrokerDescription, listener: str) -> Mapping[str, Any]:
+    """A broker under both of the names that Kafka's messages have for its id."""
+    host, port = split_address(broker.endpoints[listener])
+    number = broker.broker_id
+    return {"node_id": number, "broker_id": number, "host": host, "port": port, "rack": broker.rack or None}
+
+
+def any_live(cluster: ClusterDescription, brokers: list[Mapping[str, Any]]) -> int:
+    """Who takes admin requests: the controller if it is a live broker, else any; each passes them on."""
+    ids = [int(broker["node_id"]) for broker in brokers]
+    return cluster.controller_id if cluster.controller_id in ids else ids[0] if ids else -1
+
+
+def _described(cluster: ClusterDescription, listener: str, version: int) -> Mapping[str, Any]:
+    brokers = live_brokers(cluster, listener)
+    return {
+        "brokers": brokers,
+        "cluster_id": cluster.cluster_id,
+        "controller_id": any_live(cluster, brokers),
+        "topics": [_topic(topic, version) for topic in cluster.topics],
+    }
+
+
+def _topic(topic: TopicDescription, version: int) -> Mapping[str, Any]:
+    return {
+        "error_code": topic.error,
+        "name": topic.name or (None if version >= 12 else ""),
+        "topic_id": topic.topic_id or NO_UUID,
+        "is_internal": topic.is_internal,
+        "partitions": [_partition(partition, version) for partition in topic.partitions],
+    }
+
+
+def _partition(partition: PartitionDescription, version: int) -> Mapping[str, Any]:
+    error, leader = partition.error, partition.leader_id
+    if error is ErrorCode.LISTENER_NOT_FOUND:
+        leader = -1
+        if version < LISTENER_ERRORS_FROM:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+    return {
+        "error_code": error,
+        "partition_index": partition.partition,
+        "leader_id": leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": partition.offline_replicas,
+    }

@@ -1,0 +1,137 @@
+"""Produce: batches to the request layer, its answers back, in one answer when the last one is there (K-9, K-23).
+
+A partition's records are exactly one batch of format 2. Each partition fails by itself. With acks=0 there is no
+answer, and an error closes the connection, so that the client looks for the leader anew.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import HEADER_SIZE
+from odradek_proto.topics import TopicPartition
+
+from odradek_broker.kafka.endpoints import NodeEndpoint
+from odradek_broker.kafka.produce_codec import (
+    LEADERS_FROM,
+    PartitionAnswer,
+    ProducedPartition,
+    ProducedTopic,
+    ProduceRequest,
+    TopicAnswer,
+    read_request,
+    write_answer,
+)
+from odradek_broker.kafka.request import Done, HangUp, Request
+from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
+
+FIRST_WITH_FORMAT_2 = 3  # older versions are advertised, since librdkafka wants them to be, and close the connection
+_LENGTH_EPOCH_MAGIC = struct.Struct(">iib")  # behind the base offset of a batch
+_LOG_OVERHEAD = 12  # base offset and length, which the length does not count
+
+Endpoints = Callable[[str, Iterable[int]], list[NodeEndpoint]]  # listener, broker ids
+
+
+class ProduceApi:
+    """`topic_name` finds a topic by its id; `endpoints` says where brokers are."""
+
+    def __init__(
+        self, requests: ProduceRequests, *, topic_name: Callable[[bytes], str | None], endpoints: Endpoints
+    ) -> None:
+        self._requests = requests
+        self._topic_name = topic_name
+        self._endpoints = endpoints
+
+    def start(self, request: Request, done: Done) -> None:
+        """Append everything at once; `done` is called when all partitions have their answers."""
+        if request.version < FIRST_WITH_FORMAT_2:
+            raise HangUp(f"Produce of version {request.version} carries a record format that is no longer served")
+        produced = read_request(request.reader, request.version)
+        answers = _Answers(request, produced, done, self._endpoints)
+        for topic_number, topic in enumerate(produced.topics):
+            name = topic.name or self._topic_name(topic.topic_id)
+            for number, partition in enumerate(topic.partitions):
+                refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else _refusal_of(partition)
+                answer = answers.taker(topic_number, number)
+                if refusal is not None or name is None or partition.records is None:
+                    code = refusal or ErrorCode.UNKNOWN_TOPIC_ID
+                    answer(ProduceAnswer(code, f"{name}-{partition.index}: {code.message}"))
+                    continue
+                self._requests.append(
+                    request.context,
+                    TopicPartition(name, partition.index),
+                    topic.topic_id,
+                    partition.records,
+                    produced.acks,
+                    produced.timeout_ms,
+                    answer,
+                )
+        answers.all_asked()
+
+
+def _refusal_of(partition: ProducedPartition) -> ErrorCode | None:
+    """Why these bytes are not one batch of format 2. All else is looked at where batches are appended."""
+    records = partition.records
+    if records is None or len(records) < HEADER_SIZE:
+        return ErrorCode.INVALID_RECORD
+    length, _epoch, magic = _LENGTH_EPOCH_MAGIC.unpack_from(records, 8)
+    return ErrorCode.INVALID_RECORD if magic != 2 or length + _LOG_OVERHEAD < len(records) else None
+
+
+class _Answers:
+    """What the partitions of one request are told, until the last one has been."""
+
+    def __init__(self, request: Request, produced: ProduceRequest, done: Done, endpoints: Endpoints) -> None:
+        self._request = request
+        self._produced = produced
+        self._done = done
+        self._endpoints = endpoints
+        self._told: dict[tuple[int, int], ProduceAnswer] = {}
+        self._left = sum([len(topic.partitions) for topic in produced.topics])
+
+    def taker(self, topic_number: int, number: int) -> Callable[[ProduceAnswer], None]:
+        def take(told: ProduceAnswer) -> None:
+            self._told[topic_number, number] = told
+            self._left -= 1
+            if not self._left and self._produced.acks != 0:
+                self._answer()
+
+        return take
+
+    def all_asked(self) -> None:
+        """With acks=0 whatever failed has said so by now."""
+        if self._produced.acks == 0:
+            for told in self._told.values():
+                raise HangUp(f"Produce with acks=0 failed: {told.error.name}: {told.message}")
+            self._done(None)
+        elif not self._produced.topics or not any(topic.partitions for topic in self._produced.topics):
+            self._answer()
+
+    def _answer(self) -> None:
+        version = self._request.version
+        topics = [self._topic(number, topic) for number, topic in enumerate(self._produced.topics)]
+        nodes: list[NodeEndpoint] = []
+        if version >= LEADERS_FROM:
+            leaders = {told.leader_id: None for told in self._told.values() if told.leader_id >= 0}
+            if leaders:
+                nodes = self._endpoints(self._request.context.listener, leaders)
+        self._done(write_answer(version, topics, nodes).buffers())
+
+    def _topic(self, topic_number: int, topic: ProducedTopic) -> TopicAnswer:
+        partitions = []
+        for number, partition in enumerate(topic.partitions):
+            told = self._told[topic_number, number]
+            partitions.append(
+                PartitionAnswer(
+                    partition.index,
+                    told.error,
+                    told.base_offset,
+                    told.log_start_offset,
+                    told.message or None,
+                    told.leader_id,
+                    told.leader_epoch,
+                )
+            )
+        return TopicAnswer(topic.name, topic.topic_id, partitions)

@@ -1,0 +1,72 @@
+"""One request as a handler sees it, and a row of the table of APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from odradek_proto.transport.ports import Buffer
+from odradek_proto.values import Value
+
+from odradek_broker.kafka.codec import REQUEST, RESPONSE, Message, reader_of, writer_of
+from odradek_broker.kafka.wire import Reader, Writer
+from odradek_broker.requests.context import RequestContext
+
+
+@dataclass(slots=True)
+class Client:
+    """What a connection knows of whoever is at its other end; ApiVersions fills it in (K-17)."""
+
+    software: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.software} {self.version}".strip() or "a client that did not say its name"
+
+
+@dataclass(slots=True)
+class Request:
+    """`reader` stands behind the header, at the body."""
+
+    key: int
+    version: int
+    reader: Reader
+    context: RequestContext
+    client: Client
+    answer_bytes: int  # the most that the answer's record batches may be together; the first is always whole
+
+    def read(self) -> Message:
+        """The body as `schemas.py` defines it. Raises one of `MALFORMED`."""
+        return reader_of(self.key, REQUEST, self.version)(self.reader)
+
+    def answered(self, message: Mapping[str, Any]) -> Body:
+        """The body of an answer of the same version."""
+        writer = Writer()
+        writer_of(self.key, RESPONSE, self.version)(writer, message)
+        return writer.buffers()
+
+
+Body = Sequence[Buffer]
+Done = Callable[[Body | None], None]  # the body of the answer; None: there is none (acks=0)
+
+
+class HangUp(Exception):
+    """Close the connection instead of an answer; what was asked before is answered first."""
+
+
+class Api(Value, frozen=True):
+    """One API that is served: exactly one of `answer` and `start`.
+
+    `start` must call `done` once, now or later, and the next request of the same kind may start before it has (K-8).
+    """
+
+    key: int
+    name: str  # Kafka's
+    first: int
+    last: int
+    flexible_from: int
+    answer: Callable[[Request], Awaitable[Body]] | None = None
+    start: Callable[[Request, Done], None] | None = None
+    measures_itself: bool = False  # the request layer observes its times
+    any_version: bool = False  # ApiVersions answers versions that it does not know

@@ -1,0 +1,131 @@
+"""What all connections of a listener share: the table of APIs, the memory for frames, and what the log has said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from odradek_proto.transport.ports import Clock
+from odradek_proto.values import Value
+
+from odradek_broker.kafka.framing import ARRIVAL_BYTES
+from odradek_broker.kafka.request import Api, HangUp
+from odradek_broker.runtime.counters import Counters
+
+logger = logging.getLogger(__name__)
+
+UNTAKEN_BYTES = 64 * 1024 * 1024  # of answers that slow clients leave lying; then everybody gets a batch at a time
+MOST_WARNED = 256  # kinds of clients whose malformed requests are logged, each once
+
+
+class KafkaLimits(Value, frozen=True):
+    """From the broker's settings."""
+
+    max_frame_bytes: int = 104_857_600  # socket.request.max.bytes
+    queued_bytes: int = 268_435_456  # queued.max.request.bytes
+    idle_ms: int = 600_000  # connections.max.idle.ms
+    max_connections: int = 2_000
+    max_connections_per_ip: int = 2_000
+    max_answer_bytes: int = 8_388_608  # fetch.max.bytes
+
+
+class Waiting(Protocol):
+    """A connection that is not read until there is room."""
+
+    def go_on(self) -> None: ...
+
+
+class Shared:
+    """`held` is bounded: frames that have arrived or have their buffer, and are not answered yet."""
+
+    def __init__(
+        self, name: str, apis: Mapping[int, Api], *, clock: Clock, limits: KafkaLimits, counters: Counters
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.arrival = memoryview(bytearray(ARRIVAL_BYTES))
+        self.untaken_bytes = 0
+        self.refused_requests = 0
+        self._apis = apis
+        self._clock = clock
+        self._counters = counters
+        self._times = {api.key: counters.request(api.name) for api in apis.values() if not api.measures_itself}
+        self._held_bytes = 0
+        self._waiting: dict[Waiting, None] = {}
+        self._warned: set[str] = set()
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    # --- The table --------------------------------------------------------------------------------------------------
+
+    def api(self, key: int, version: int) -> Api:
+        """Raises `HangUp` for what is not served (K-13, K-31)."""
+        api = self._apis.get(key)
+        if api is None:
+            raise HangUp(f"API key {key} is not served")
+        if not api.first <= version <= api.last and not api.any_version:
+            raise HangUp(f"{api.name} has versions {api.first} to {api.last}, not {version}")
+        return api
+
+    def overlaps(self, key: int) -> bool:
+        """Whether requests of this kind may start before those before them are answered (K-8)."""
+        api = self._apis.get(key)
+        return api is not None and api.start is not None
+
+    def time(self) -> float:
+        timer = self._counters.timer
+        return 0.0 if timer is None else timer()
+
+    def observe(self, api: Api, started: float) -> None:
+        """A request has its answer."""
+        timer = self._counters.timer
+        if timer is not None and not api.measures_itself:
+            self._times[api.key].observe(timer() - started)
+
+    # --- Memory -----------------------------------------------------------------------------------------------------
+
+    def has_room(self, connection: Waiting) -> bool:
+        """Whether more may be read; if not, the connection goes on when there is room again."""
+        if self._held_bytes < self.limits.queued_bytes:
+            return True
+        self._waiting[connection] = None
+        return False
+
+    def hold(self, connection: Waiting, size: int, *, anyway: bool = False) -> bool:
+        """Count a frame's bytes; the first frame always fits."""
+        if not anyway and self._held_bytes and self._held_bytes + size > self.limits.queued_bytes:
+            self._waiting[connection] = None
+            return False
+        self._held_bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        self._held_bytes -= size
+        if self._waiting and self._held_bytes < self.limits.queued_bytes:
+            waiting, self._waiting = self._waiting, {}
+            for connection in waiting:
+                connection.go_on()
+
+    def forget(self, connection: Waiting, held_bytes: int) -> None:
+        """It has ended, and lets go of so many bytes."""
+        self._waiting.pop(connection, None)
+        self.release(held_bytes)
+
+    def answer_bytes(self) -> int:
+        """How much one answer may hold; its first batch may be larger (KIP-74)."""
+        return self.limits.max_answer_bytes if self.untaken_bytes < UNTAKEN_BYTES else 1
+
+    # --- The log ----------------------------------------------------------------------------------------------------
+
+    def refused(self, kind: str, text: str) -> None:
+        """A client of this kind said what cannot be understood, and is hung up on."""
+        self.refused_requests += 1
+        self.warn(kind, f"{text}; the connection is closed")
+
+    def warn(self, kind: str, text: str) -> None:
+        """Once for each kind."""
+        if kind not in self._warned and len(self._warned) < MOST_WARNED:
+            self._warned.add(kind)
+            logger.warning("listener %s: %s", self.name, text)

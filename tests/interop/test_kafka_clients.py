@@ -1,0 +1,90 @@
+"""Clients of Kafka, unchanged, on a cluster of odradek: everything that they do without groups and transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from odradek_broker.testing import Cluster
+
+from tests.interop import kafka_story
+
+
+@pytest.mark.parametrize("client", kafka_story.names())
+def test_a_client_produces_in_all_ways_and_reads_it_back(client: str, kafka_bootstrap: str, odradek_topic: str) -> None:
+    """acks 0, 1 and all, idempotent, four codecs; then assign, seek, offsets by time and at both ends."""
+    if reason := kafka_story.missing(client):
+        pytest.skip(reason)
+    kafka_story.STORIES[client](kafka_bootstrap, odradek_topic)
+
+
+def test_a_killed_leader_loses_no_acknowledged_record_of_aiokafka(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
+) -> None:
+    """The client finds the new leader by itself and goes on; every acknowledged record is there, once."""
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    async def story() -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=kafka_bootstrap, enable_idempotence=True, request_timeout_ms=20_000
+        )
+        async with producer:
+            for number in range(100):
+                if number == 50:
+                    leader = await asyncio.to_thread(odradek_cluster.leader_of, odradek_topic)
+                    await asyncio.to_thread(odradek_cluster.kill, leader)
+                await producer.send_and_wait(odradek_topic, b"%d" % number, partition=0)
+        partition = TopicPartition(odradek_topic, 0)
+        async with AIOKafkaConsumer(bootstrap_servers=kafka_bootstrap, enable_auto_commit=False) as consumer:
+            consumer.assign([partition])
+            await consumer.seek_to_beginning(partition)
+            assert [int((await consumer.getone()).value) for _ in range(100)] == list(range(100))
+            assert await consumer.end_offsets([partition]) == {partition: 100}
+
+    asyncio.run(asyncio.wait_for(story(), 120))
+
+
+def test_a_killed_leader_loses_no_acknowledged_record_of_librdkafka(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
+) -> None:
+    """With many requests in flight; what it was told is there, in order and once."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    acknowledged: list[tuple[int, int]] = []
+
+    def delivered(error: object, message: Any) -> None:
+        assert error is None, error
+        acknowledged.append((message.offset(), int(message.value())))
+
+    producer = Producer({"bootstrap.servers": kafka_bootstrap, "enable.idempotence": True, "linger.ms": 0})
+    for number in range(2_000):
+        if number == 1_000:
+            odradek_cluster.kill(odradek_cluster.leader_of(odradek_topic))
+        producer.produce(odradek_topic, b"%d" % number, partition=0, on_delivery=delivered)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert acknowledged == [(number, number) for number in range(2_000)]
+    consumer = Consumer({"bootstrap.servers": kafka_bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(odradek_topic, 0, 0)])
+    found: list[int] = []
+    while len(found) < 2_000:
+        messages = consumer.consume(2_000, 60)
+        assert messages
+        found += [int(message.value() or b"") for message in messages]
+    consumer.close()
+    assert found == list(range(2_000))
+
+
+def test_a_group_waits_without_an_error_and_the_broker_says_so(
+    kafka_bootstrap: str, odradek_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is no coordinator yet, and clients take that for one that is about to come (K-6)."""
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(odradek_topic, bootstrap_servers=kafka_bootstrap, group_id="orders-service")
+    while not any("orders-service" in record.getMessage() for record in caplog.records):
+        assert not consumer.poll(timeout_ms=50)
+    consumer.close()
+    (warning,) = {record.getMessage() for record in caplog.records if "orders-service" in record.getMessage()}
+    assert "there are no consumer groups yet: assign partitions" in warning

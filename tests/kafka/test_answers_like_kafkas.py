@@ -1,0 +1,138 @@
+"""Hand-made bytes, and the answers that Apache Kafka 4.1.1 gave to them.
+
+The table is what a probe of three KRaft nodes of Apache Kafka 4.1.1 recorded; where ours differ on purpose the row says
+so. None stands for a connection that is closed instead of an answer.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+
+import pytest
+from odradek_broker.testing import Cluster
+from odradek_proto.encoding import encode_batch
+from odradek_proto.errors import ErrorCode
+
+from tests.kafka.raw import API_VERSIONS, FETCH, METADATA, PRODUCE, Raw, framed, header, string
+
+MAGIC_1 = bytes(11) + b"\x32" + bytes(4) + b"\1" + bytes(60)
+NO_TOPICS = struct.pack(">i", 0)
+API_VERSIONS_IN_V0 = struct.pack(">ihihhh", 7, 35, 1, 18, 0, 4)  # correlation id, error, one entry: key, min, max
+
+
+def produce_v3(topic: bytes, records: bytes | None, acks: int) -> bytes:
+    """One partition, 0."""
+    size = -1 if records is None else len(records)
+    body = struct.pack(">hhii", -1, acks, 1000, 1) + string(topic) + struct.pack(">iii", 1, 0, size) + (records or b"")
+    return header(PRODUCE, 3, 1) + body
+
+
+def produced(topic: bytes, error: int) -> bytes:
+    """What version 3 says of partition 0 when it failed."""
+    return struct.pack(">ii", 1, 1) + string(topic) + struct.pack(">iihqqi", 1, 0, error, -1, -1, 0)
+
+
+CLOSED: list[tuple[str, bytes]] = [
+    ("unknown API key", framed(header(300, 0, 3))),
+    ("an API that is not offered", framed(header(71, 0, 3, flexible=True) + bytes(17))),
+    ("a version that nobody knows", framed(header(METADATA, 99, 2, flexible=True) + bytes(4))),
+    ("Produce 0, which is advertised", framed(header(PRODUCE, 0, 1) + struct.pack(">hii", 1, 1000, 0))),
+    ("a size of 0", struct.pack(">i", 0)),
+    ("a size of -1", struct.pack(">i", -1)),
+    ("a size of 200 MiB", struct.pack(">i", 200 << 20)),
+    ("a size of 2", struct.pack(">i", 2) + b"\0\x12"),
+    ("HTTP", b"GET / HTTP/1.1\r\n\r\n"),
+    ("TLS", bytes.fromhex("16030100a5010000a1") + bytes(160)),
+    ("a body that is cut short", framed(header(METADATA, 1, 1) + b"\0")),
+    ("acks=0 to an unknown topic", framed(produce_v3(b"nope", b"", 0))),
+    # Kafka answers 34 here and 25: it has SASL and groups. Ours are not advertised, so they close (K-31).
+    ("SaslHandshake", framed(header(17, 1, 1) + string(b"PLAIN"))),
+    ("Heartbeat of a group", framed(header(12, 0, 1) + string(b"zzz") + struct.pack(">i", 1) + string(b"m"))),
+]
+
+ANSWERED: list[tuple[str, bytes, bytes]] = [
+    ("ApiVersions 9", header(API_VERSIONS, 9, 7, flexible=True) + b"\1\1\0", API_VERSIONS_IN_V0),
+    ("ApiVersions 5", header(API_VERSIONS, 5, 7, flexible=True) + b"\2a\2b\0", API_VERSIONS_IN_V0),
+    (
+        "ApiVersions without a name",
+        header(API_VERSIONS, 3, 7, flexible=True) + b"\1\1\0",
+        struct.pack(">ih", 7, 42) + b"\1" + bytes(5),
+    ),
+    (
+        "ApiVersions with a bad name",
+        header(API_VERSIONS, 3, 7, flexible=True) + b"\4a b\2x\0",
+        struct.pack(">ih", 7, 42) + b"\1" + bytes(5),
+    ),
+    ("empty records", produce_v3(b"t1", b"", 1), produced(b"t1", 87)),
+    ("empty records with acks=5", produce_v3(b"t1", b"", 5), produced(b"t1", 87)),
+    ("null records, to which Kafka says nothing", produce_v3(b"t1", None, 1), produced(b"t1", 87)),
+    (
+        "a batch of magic 1",
+        produce_v3(b"t1", bytes(11) + b"\x32" + bytes(4) + b"\1" + bytes(60), 1),
+        produced(b"t1", 87),
+    ),
+]
+
+
+@pytest.fixture
+def address(odradek_cluster: Cluster) -> str:
+    return odradek_cluster.kafka_bootstrap.partition(",")[0]
+
+
+@pytest.mark.parametrize("data", [row[1] for row in CLOSED], ids=[row[0] for row in CLOSED])
+def test_what_kafka_closes_on_is_closed_on(address: str, data: bytes) -> None:
+    """Without a byte, and the next connection is served."""
+    with Raw(address) as raw:
+        raw.send(data)
+        assert raw.receive() is None
+    with Raw(address) as raw:
+        assert raw.ask(header(API_VERSIONS, 0, 1)) is not None
+
+
+@pytest.mark.parametrize(("asked", "answer"), [row[1:] for row in ANSWERED], ids=[row[0] for row in ANSWERED])
+def test_what_kafka_answers_is_answered_to_the_byte(address: str, asked: bytes, answer: bytes) -> None:
+    """And the connection stays."""
+    with Raw(address) as raw:
+        assert raw.ask(asked) == answer
+        assert raw.ask(header(API_VERSIONS, 0, 1, client=None)) is not None
+
+
+def test_three_requests_in_one_write_are_answered_in_order(address: str) -> None:
+    """ApiVersions twice, and Metadata with five bytes too many behind."""
+    with Raw(address) as raw:
+        asked = [header(API_VERSIONS, 0, 1), header(API_VERSIONS, 0, 2), header(METADATA, 1, 3) + NO_TOPICS + b"extra"]
+        raw.send(b"".join(map(framed, asked)))
+        assert [(raw.receive() or b"")[:4] for _ in asked] == [struct.pack(">i", number) for number in (1, 2, 3)]
+
+
+def test_an_unknown_topic_id_is_answered_and_echoed(address: str) -> None:
+    """Produce 13 names topics by id alone; error 100 is UNKNOWN_TOPIC_ID."""
+    topic_id = bytes(15) + b"\7"
+    batch = encode_batch([(0, None, b"v", ())])
+    body = b"\0" + struct.pack(">hi", 1, 1000) + b"\2" + topic_id + b"\2" + struct.pack(">i", 0)
+    body += bytes([len(batch) + 1]) + batch + b"\0\0\0"
+    with Raw(address) as raw:
+        answer = raw.ask(header(PRODUCE, 13, 1, flexible=True) + body)
+    assert answer is not None
+    assert topic_id in answer
+    assert struct.unpack_from(">ih", answer, 5 + 1 + 16 + 1) == (0, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+def test_a_waiting_fetch_holds_the_metadata_behind_it(odradek_cluster: Cluster, odradek_topic: str) -> None:
+    """Kafka handles one request of a connection at a time; the Fetch ends when something is written (K-8)."""
+    leader = odradek_cluster.kafka_addresses[odradek_cluster.leader_of(odradek_topic)]
+    fetch = struct.pack(">iiiib", -1, 60_000, 1, 1 << 20, 0) + struct.pack(">i", 1) + string(odradek_topic.encode())
+    fetch += struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+    batch = encode_batch([(0, None, b"v", ())])
+    answers: list[bytes | None] = []
+    with Raw(leader) as waiting, Raw(leader) as other:
+        waiting.send(framed(header(FETCH, 4, 1) + fetch) + framed(header(METADATA, 1, 2) + NO_TOPICS))
+        reading = threading.Thread(target=lambda: answers.extend([waiting.receive(), waiting.receive()]))
+        reading.start()
+        assert other.ask(header(METADATA, 1, 9) + NO_TOPICS)
+        assert not answers
+        assert other.ask(produce_v3(odradek_topic.encode(), batch, -1))
+        reading.join()
+    assert [(answer or b"")[:4] for answer in answers] == [struct.pack(">i", 1), struct.pack(">i", 2)]
+    assert b"v" in (answers[0] or b"")

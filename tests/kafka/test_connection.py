@@ -1,0 +1,381 @@
+"""One connection: the order of answers, what overlaps, what is bounded, and who is hung up on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from odradek_broker.kafka.connection import MOST_UNANSWERED
+from odradek_broker.kafka.listener import STUCK_MS, SWEEP_MS, KafkaListener
+from odradek_broker.kafka.request import Api, Body, Done, HangUp, Request
+from odradek_broker.kafka.shared import KafkaLimits
+from odradek_broker.runtime.counters import Counters
+from odradek_proto.transport.ports import Buffer, TimerHandle
+
+PRODUCE, SLOW = 0, 3
+
+
+class Timer:
+    def __init__(self, at_ms: float, call: Callable[[], None]) -> None:
+        self.at_ms, self.call, self.cancelled = at_ms, call, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class HandClock:
+    """A clock that is turned by hand."""
+
+    def __init__(self) -> None:
+        self.rng = random.Random(1)
+        self._now_ms = 0
+        self._timers: list[Timer] = []
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def wall_ms(self) -> int:
+        return self._now_ms
+
+    async def sleep(self, delay_ms: float) -> None:
+        raise NotImplementedError
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
+        self._timers.append(Timer(self._now_ms + delay_ms, callback))
+        return self._timers[-1]
+
+    def turn(self, by_ms: int) -> None:
+        end_ms = self._now_ms + by_ms
+        while due := [timer for timer in self._timers if timer.at_ms <= end_ms and not timer.cancelled]:
+            first = min(due, key=lambda timer: timer.at_ms)
+            self._timers.remove(first)
+            self._now_ms = int(first.at_ms)
+            first.call()
+        self._now_ms = end_ms
+
+
+class Wire:
+    """The other end of a connection: a `ByteConnection` that keeps what was written."""
+
+    peer = "127.0.0.1:40000"
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.writes = 0
+        self.paused = self.closed = self.aborted = False
+        self.unsent_bytes = 0
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        self.writes += 1
+        for buffer in buffers:
+            self.written += buffer
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def correlation_ids(self) -> list[int]:
+        """Of the answers so far, in order."""
+        found, rest = [], bytes(self.written)
+        while rest:
+            size, correlation_id = struct.unpack_from(">ii", rest)
+            found.append(correlation_id)
+            rest = rest[4 + size :]
+        return found
+
+
+class Door:
+    """A listener with two APIs whose answers the test gives: Produce, which overlaps, and one that does not."""
+
+    def __init__(self, limits: KafkaLimits | None = None) -> None:
+        self.started: list[tuple[int, int]] = []  # key, number
+        self.done: dict[int, Done] = {}
+        self.slow: dict[int, asyncio.Future[Body]] = {}
+        self.clock = HandClock()
+        rows = [
+            Api(PRODUCE, "Produce", 0, 13, 9, start=self._produce),
+            Api(SLOW, "Slow", 0, 3, 9, self._answer),
+        ]
+        self.listener = KafkaListener(
+            "KAFKA",
+            {row.key: row for row in rows},
+            clock=self.clock,
+            limits=limits or KafkaLimits(),
+            counters=Counters(),
+        )
+
+    def _produce(self, request: Request, done: Done) -> None:
+        number = request.reader.int32()
+        if number < 0:
+            raise HangUp("a negative number")
+        self.started.append((PRODUCE, number))
+        self.done[number] = done
+
+    def _answer(self, request: Request) -> Awaitable[Body]:
+        number = request.reader.int32()
+        self.started.append((SLOW, number))
+        self.slow[number] = asyncio.get_running_loop().create_future()
+        return self.slow[number]
+
+    def connect(self) -> Client:
+        return Client(self)
+
+
+class Client:
+    def __init__(self, door: Door) -> None:
+        self.wire = Wire()
+        taken = door.listener.accept(self.wire)
+        assert taken is not None
+        self.receiver = taken
+
+    def send(self, data: bytes) -> None:
+        while data:
+            room = self.receiver.room()
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            data = data[count:]
+            self.receiver.on_bytes(count)
+
+    def ask(self, *requests: tuple[int, int], filling: int = 0) -> None:
+        """Requests by key and number, in one write; the number is the correlation id as well."""
+        self.send(b"".join(asked(key, number, filling) for key, number in requests))
+
+
+def asked(key: int, number: int, filling: int = 0, version: int = 1) -> bytes:
+    body = struct.pack(">hhihi", key, version, number, -1, number) + bytes(filling)
+    return struct.pack(">i", len(body)) + body
+
+
+async def turns(count: int = 5) -> None:
+    """Let everything that is due on the loop happen."""
+    loop = asyncio.get_running_loop()
+    for _ in range(count):
+        turn = loop.create_future()
+        loop.call_soon(turn.set_result, None)
+        await turn
+
+
+def test_produces_overlap_and_are_answered_in_order() -> None:
+    """Both have started before the first is answered; the second's answer waits for the first's (K-8)."""
+
+    async def story() -> None:
+        door = Door()
+        client = door.connect()
+        client.ask((PRODUCE, 1), (PRODUCE, 2))
+        assert door.started == [(PRODUCE, 1), (PRODUCE, 2)]
+        door.done[2]([b"two"])
+        await turns()
+        assert client.wire.correlation_ids() == []
+        door.done[1]([b"one"])
+        await turns()
+        assert client.wire.correlation_ids() == [1, 2]
+        assert client.wire.writes == 1  # what becomes due together leaves together
+
+    asyncio.run(story())
+
+
+def test_another_request_waits_for_all_before_it_and_holds_all_behind_it() -> None:
+    """As every request does in Kafka (K-8)."""
+
+    async def story() -> None:
+        door = Door()
+        client = door.connect()
+        client.ask((PRODUCE, 1), (SLOW, 2), (PRODUCE, 3), (SLOW, 4))
+        await turns()
+        assert door.started == [(PRODUCE, 1)]
+        door.done[1]([b""])
+        await turns()
+        assert door.started == [(PRODUCE, 1), (SLOW, 2)]
+        door.slow[2].set_result([b""])
+        await turns()
+        assert door.started == [(PRODUCE, 1), (SLOW, 2), (PRODUCE, 3)]
+        door.done[3](None)  # acks=0: no answer, and no place in the order
+        await turns()
+        door.slow[4].set_result([b"four"])
+        await turns()
+        assert client.wire.correlation_ids() == [1, 2, 4]
+
+    asyncio.run(story())
+
+
+def test_reading_stops_at_32_unanswered_requests_and_goes_on() -> None:
+    """Whatever has arrived beyond them lies until there is room."""
+
+    async def story() -> None:
+        door = Door()
+        client = door.connect()
+        client.ask(*((PRODUCE, number) for number in range(100)))
+        assert len(door.started) == MOST_UNANSWERED
+        assert client.wire.paused
+        for number in range(100):
+            door.done[number]([b""])
+            await turns(2)
+        assert client.wire.correlation_ids() == list(range(100))
+        assert not client.wire.paused
+
+    asyncio.run(story())
+
+
+def test_reading_stops_at_16_mib_of_unanswered_requests() -> None:
+    """Five of 4 MiB: the fifth is not read before the first is answered."""
+
+    async def story() -> None:
+        door = Door()
+        client = door.connect()
+        client.ask(*((PRODUCE, number) for number in range(4)), filling=4 << 20)
+        assert len(door.started) == 4
+        assert client.wire.paused
+        door.done[0]([b""])
+        await turns()
+        assert not client.wire.paused
+
+    asyncio.run(story())
+
+
+def test_frames_of_all_connections_together_are_bounded() -> None:
+    """At queued.max.request.bytes another connection's large frame is not read; it is when there is room again."""
+
+    async def story() -> None:
+        door = Door(KafkaLimits(queued_bytes=1 << 20))
+        first, second = door.connect(), door.connect()
+        first.ask((PRODUCE, 1), filling=900_000)
+        second.send(asked(PRODUCE, 2, 900_000)[:70_000])
+        assert second.wire.paused
+        door.done[1]([b""])
+        await turns()
+        assert not second.wire.paused
+        second.send(asked(PRODUCE, 2, 900_000)[70_000:])
+        assert (PRODUCE, 2) in door.started
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_ends_gives_back_what_it_held() -> None:
+    """In the middle of a frame, and with requests that nobody will take the answers of."""
+
+    async def story() -> None:
+        door = Door(KafkaLimits(queued_bytes=1 << 20))
+        first, second = door.connect(), door.connect()
+        first.ask((PRODUCE, 1), filling=300_000)
+        first.send(asked(PRODUCE, 2, 700_000)[:70_000])
+        second.send(asked(PRODUCE, 3, 700_000)[:70_000])
+        assert second.wire.paused
+        first.receiver.on_lost()
+        assert not second.wire.paused
+        door.done[1]([b"too late"])
+        await turns()
+        assert not first.wire.written
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [asked(99, 9), asked(SLOW, 9, version=4), asked(PRODUCE, -9), b"\0\0\0\x02ab", asked(SLOW, 9)[:-4] + b""],
+    ids=["unknown API", "unknown version", "hung up on by its handler", "too short", "cut short"],
+)
+def test_what_cannot_be_understood_closes_after_the_answers_before_it(bad: bytes) -> None:
+    """The client knows what became of everything that it asked before (K-13)."""
+
+    async def story() -> None:
+        door = Door()
+        client = door.connect()
+        if bad == asked(SLOW, 9)[:-4]:
+            size = len(bad) - 4
+            data = struct.pack(">i", size) + bad[4:]
+        else:
+            data = bad
+        client.send(asked(PRODUCE, 1) + data + asked(PRODUCE, 5))
+        await turns()
+        assert not client.wire.closed
+        door.done[1]([b"one"])
+        await turns()
+        assert client.wire.correlation_ids() == [1]
+        assert client.wire.closed
+        assert (PRODUCE, 5) not in door.started
+        assert door.listener.shared.refused_requests == 1
+
+    asyncio.run(story())
+
+
+def test_a_handler_that_fails_closes_the_connection() -> None:
+    """The others go on."""
+
+    async def story() -> None:
+        door = Door()
+        client, other = door.connect(), door.connect()
+        client.ask((SLOW, 1))
+        await turns()
+        door.slow[1].set_exception(RuntimeError("a bug"))
+        other.ask((SLOW, 2))
+        await turns()
+        door.slow[2].set_result([b""])
+        await turns()
+        assert client.wire.closed
+        assert other.wire.correlation_ids() == [2]
+
+    asyncio.run(story())
+
+
+def test_a_client_that_takes_no_answers_is_asked_nothing_more_and_then_ended() -> None:
+    """Its memory is bounded by the answers that it has (K-16)."""
+
+    async def story() -> None:
+        door = Door()
+        client = door.connect()
+        client.ask((SLOW, 1), (SLOW, 2))
+        await turns()
+        client.wire.unsent_bytes = 70_000
+        client.receiver.on_full()
+        door.slow[1].set_result([b""])
+        await turns()
+        assert door.started == [(SLOW, 1)]
+        assert door.listener.shared.untaken_bytes == 70_000
+        door.clock.turn(STUCK_MS + 2 * SWEEP_MS)
+        assert client.wire.aborted
+        client.receiver.on_lost()
+        assert door.listener.shared.untaken_bytes == 0
+
+    asyncio.run(story())
+
+
+def test_silence_closes_but_a_waiting_request_is_no_silence() -> None:
+    """connections.max.idle.ms (K-15); a frame that is never finished is ended earlier."""
+
+    async def story() -> None:
+        door = Door()
+        silent, waiting, half = door.connect(), door.connect(), door.connect()
+        waiting.ask((SLOW, 1))
+        half.send(asked(SLOW, 2)[:9])
+        await turns()
+        door.clock.turn(STUCK_MS + SWEEP_MS)
+        await turns()
+        assert half.wire.aborted
+        assert not silent.wire.closed
+        door.clock.turn(700_000)
+        await turns()
+        assert silent.wire.closed
+        assert not waiting.wire.closed
+
+    asyncio.run(story())
+
+
+def test_connections_are_bounded_in_all_and_by_address() -> None:
+    """max.connections and max.connections.per.ip."""
+    door = Door(KafkaLimits(max_connections_per_ip=2))
+    first = door.connect()
+    door.connect()
+    assert door.listener.accept(Wire()) is None
+    first.receiver.on_lost()
+    assert door.listener.accept(Wire()) is not None
