@@ -53,7 +53,7 @@ async def pass_hundreds_of_records(cluster: AsyncCluster) -> None:
         await admin.delete_topics(["anew"])
         await cluster.create_topic("anew", partitions=1, replication_factor=3)
         for number in range(120):
-            value = str(1_000_000 + number)
+            value = str((1 << 20) + number)  # segments are no smaller
             await admin.alter_configs("topic", "orders", set=dict.fromkeys(names, value))
 
 
@@ -88,7 +88,7 @@ async def come_back_by_snapshot(directory: Path) -> None:
         node = cluster._nodes()[away]
         assert node.broker is not None
         orders = node.broker.replicas.replicas[TopicPartition("orders", 0)]
-        assert orders.log.settings.retention_ms == 1_000_119
+        assert orders.log.settings.retention_ms == (1 << 20) + 119
         files = log_files(cluster.replicas()[str(away)])
         assert files[0] != "00000000000000000000.log"
 
