@@ -112,7 +112,7 @@ class AppendableLog(DurableLog):
             for header in headers[:done]:
                 producers.update(header)
         self._segments.roll(base_offset, self._wall_ms)
-        self._snapshots.write(base_offset, producers)
+        self._snapshots.write(base_offset, producers, self.log_start_offset)
 
     def _undo(self, before: tuple[Segment, int, int], error: OSError | ValueError) -> None:
         """Take back an append that failed in the middle, then raise what it means."""

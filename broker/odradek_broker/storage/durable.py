@@ -217,7 +217,7 @@ class DurableLog:
                     active = self._segments.active
                     active.drop_garbage()
                     active.seal()
-                    self._snapshots.write(self._end_offset, self.state.producers)
+                    self._snapshots.write(self._end_offset, self.state.producers, self.log_start_offset)
                     active.dirty = True
                     active.fsync_indexes()
                     self._flush_files()

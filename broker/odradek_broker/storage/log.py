@@ -179,7 +179,7 @@ class Log(AppendableLog):
         producers, end = self.state.producers, self._end_offset
         load_producers(producers, self._snapshots, self._segments, end)
         read_back(producers, self._segments)
-        self._snapshots.write(end, producers)
+        self._snapshots.write(end, producers, self.log_start_offset)
 
     def restart_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins at `offset` (R-231). Raises `LogDirectoryFailed`."""

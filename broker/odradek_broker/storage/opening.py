@@ -132,7 +132,7 @@ class _Opening:
             segments.restart(log_start, self._wall_ms)
             epochs.clear()
             end = log_start
-        self._load_producers(end)
+        self._load_producers(log_start, end)
         epochs.truncate_from_end(end)  # R-66
         epochs.truncate_from_start(log_start)
         self._write_epochs()
@@ -168,14 +168,14 @@ class _Opening:
         recoverer = Recoverer(segments, self._snapshots, self._epochs, self._producers, recovery_point)
         return recoverer.run(first)
 
-    def _load_producers(self, end: int) -> None:
+    def _load_producers(self, log_start: int, end: int) -> None:
         """Producer state at the end of the log, with a snapshot of it; only useful snapshots stay (R-246)."""
         producers, snapshots = self._producers, self._snapshots
         if producers.end_offset != end:
             load_producers(producers, snapshots, self._segments, end)
         read_back(producers, self._segments)
         if end not in snapshots.offsets:
-            snapshots.write(end, producers)
+            snapshots.write(end, producers, log_start)
         useful = {segment.base_offset for segment in self._segments.all} | {end}
         snapshots.drop(lambda offset: offset not in useful)
 

@@ -53,9 +53,12 @@ class Snapshots:
     def path(self, offset: int) -> str:
         return f"{self._directory}/{segment_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX)}"
 
-    def write(self, offset: int, producers: ProducerStates) -> None:
-        """Write what `producers` holds, which is valid below `offset`. Raises `OSError`."""
-        if not offset:
+    def write(self, offset: int, producers: ProducerStates, log_start_offset: int = 0) -> None:
+        """Write what `producers` holds, which is valid below `offset`; of nobody only above the log start, as Kafka.
+
+        Raises `OSError`.
+        """
+        if offset <= log_start_offset and not len(producers):
             return
         content = encode_producer_snapshot(_to_file(entry) for entry in producers.entries())
         file = self._files.open(self.path(offset), create=True)
