@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-slow test-all check format proto sim mutants bench clean
+.PHONY: help demo test test-slow test-all check format proto sim torture mutants bench clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,8 +43,12 @@ proto: $(STAMP)  ## generate code from the .proto files
 
 SEED ?= 7
 SIM_OPTIONS ?=
-sim: $(STAMP)  ## one seed of the simulated world: make sim SEED=7 SIM_OPTIONS="--faults-ms 5000"
-	@$(BIN)/python -m odradek_chaos.worlds.simulated $(SEED) $(SIM_OPTIONS)
+sim: $(STAMP)  ## one seed of the simulated world: make sim SEED=7 SIM_OPTIONS="--faults 5"
+	@$(BIN)/odradek chaos trace $(SEED) $(SIM_OPTIONS) > /dev/null
+
+HOURS ?= 2
+torture: $(STAMP)  ## what takes hours: long campaigns, each a row in docs/torture.md
+	@$(BIN)/python -m tests.simulation.torture --hours $(HOURS)
 
 mutants: $(STAMP)  ## break the protocol on purpose, 73 times by hand and 100 times by machine: which check notices?
 	@rm -f $(VENV)/reach.json

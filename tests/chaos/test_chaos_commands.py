@@ -13,12 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from odradek_chaos.cli.campaign_ledger import commit_here, core_digest, entry_of
 from odradek_chaos.cli.commands import Place, World, app
 from odradek_chaos.cli.interrupting import ENDS, terminable
-from odradek_chaos.worlds.simulated.campaign import campaign
-from odradek_chaos.worlds.simulated.campaign.campaign import Campaign
-from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_proto.command_line import USAGE, CommandFailed
 from typer.testing import CliRunner
 
@@ -49,28 +45,6 @@ def test_a_ledger_that_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
 def test_a_hint_names_the_cluster_that_was_struck(place: Place, arguments: str) -> None:
     """Without --data or --project the hint would act on another cluster."""
     assert place.arguments() == arguments
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_an_interrupted_campaign_says_that_the_ledger_has_no_line_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
-) -> None:
-    """Nobody looks for it there, and nobody adds it a second time; without --ledger there is nothing to say."""
-
-    def interrupted(_: object, options: Options, *, on_interrupt: Callable[[Campaign], None], **__: object) -> None:
-        on_interrupt(Campaign(options))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(campaign, "run_campaign", interrupted)
-    ledger = tmp_path / "campaigns.jsonl"
-    there = f"{entry_of(Campaign(Options()), '7', core_digest(), commit_here()).line()}\n" if exists else None
-    if there is not None:
-        ledger.write_text(there)
-    result = runner.invoke(app, ["run", "--seeds", "1..3", "--ledger", str(ledger)])
-    assert result.exit_code == 130
-    assert f"interrupted after 0 of 3 seeds\nno line was added to {ledger}: " in result.stderr
-    assert (ledger.read_text() if ledger.exists() else None) == there
-    assert "no line" not in runner.invoke(app, ["run", "--seeds", "1..3"]).stderr
 
 
 @pytest.fixture

@@ -121,7 +121,6 @@ def test_what_a_cluster_sets_for_each_broker_is_refused(
         "server run -c PATH",
         "produce orders -b 127.0.0.1:1 --file PATH",
         "topic reassign -b 127.0.0.1:1 --file PATH",
-        "chaos ledger PATH",
         "chaos trace 1 --script PATH",
         "cluster down --data PATH",
         "chaos restart --data PATH",

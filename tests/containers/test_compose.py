@@ -95,7 +95,7 @@ def until_healthy(world: ComposeWorld) -> None:
 
 
 def play(world: ComposeWorld, plan: Plan) -> Outcome:
-    outcome = asyncio.run(KillHarness(world, replace(plan, patience_s=PATIENCE_S), quiet=True).run())
+    outcome = asyncio.run(KillHarness(world, replace(plan, patience_s=PATIENCE_S)).run())
     print(f"\n{plan.fault}\n{report(outcome)}; ISR full after {[each.isr_full_ms for each in outcome.rounds]} ms")
     return outcome
 

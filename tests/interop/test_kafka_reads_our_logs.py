@@ -47,8 +47,9 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> list[Story]:
 def killed_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log directories of three real brokers that were killed while they were written to."""
     root = tmp_path_factory.mktemp("kills") / "cluster"
-    command = [sys.executable, "-m", "odradek_chaos.harness.kills", "--rounds", str(KILL_ROUNDS), "--data", str(root)]
-    subprocess.run([*command, "-X", f"internal.segment.bytes={SEGMENT_BYTES}"], check=True, timeout=600)
+    command = [sys.executable, "-m", "odradek.cli.main", "chaos", "rounds", "--rounds", str(KILL_ROUNDS)]
+    settings = ["-X", f"internal.segment.bytes={SEGMENT_BYTES}"]
+    subprocess.run([*command, "--data", str(root), *settings], check=True, timeout=600)
     return root
 
 

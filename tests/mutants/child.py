@@ -17,7 +17,7 @@ IGNORED = ("test_metrics_*", "test_quorum_over_grpc.py", "test_config*")
 
 def try_seeds(runs: Sequence[str], seeds: range, limit_s: float) -> Objection | None:
     """What the first finding of any seed says. The kinds of runs take turns, seed by seed. None: nothing objected."""
-    from odradek_chaos.worlds.simulated.__main__ import parse
+    from odradek_chaos.cli.simulation import parse
     from odradek_chaos.worlds.simulated.run.run import run_seed
 
     started, tried = time.monotonic(), 0
@@ -26,7 +26,7 @@ def try_seeds(runs: Sequence[str], seeds: range, limit_s: float) -> Objection | 
             if time.monotonic() - started > limit_s:
                 return None
             tried += 1
-            _, options = parse([str(seed), *shlex.split(words)])
+            options = parse(shlex.split(words))
             check = ""
             try:
                 result = run_seed(seed, options)

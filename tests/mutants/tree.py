@@ -26,7 +26,7 @@ class BadPatch(ValueError):
 class Patch:
     """One protocol mutant: a diff of one to five lines, what it breaks, and where it is most likely to show.
 
-    `options` are arguments of the simulated world (`python -m odradek_chaos.worlds.simulated`), one list for each kind
+    `options` are options of `odradek chaos run`, one list for each kind
     of run that is tried, in order.
     """
 

@@ -24,8 +24,8 @@ def _pages_with_commands() -> list[Path]:
 def log_directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three brokers' directories, with the clients' history, from a cluster whose leader was killed once."""
     place = tmp_path_factory.mktemp("stopped")
-    kills = ["-m", "odradek_chaos.harness.kills", "--rounds", "1", "--target", "leader", "--data", str(place / "data")]
-    subprocess.run([sys.executable, *kills], check=True, capture_output=True, timeout=900)
+    rounds = ["chaos", "rounds", "--rounds", "1", "--target", "leader", "--data", str(place / "data")]
+    subprocess.run([sys.executable, "-m", "odradek.cli.main", *rounds], check=True, capture_output=True, timeout=900)
     shutil.copy(place / "data" / "history.jsonl", place)
     for number in (1, 2, 3):
         shutil.copytree(place / "data" / f"broker-{number}", place / "copies" / f"b{number}")

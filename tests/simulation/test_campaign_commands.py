@@ -8,15 +8,13 @@ import os
 import pty
 import struct
 import termios
-from pathlib import Path
 
 import pytest
 from odradek.cli.main import main
-from odradek_chaos.cli.campaign_ledger import append
 from odradek_chaos.cli.campaign_progress import Progress
 from odradek_proto.command_line import USAGE
 
-from tests.simulation.test_campaign_ledger import entry, summary
+from tests.simulation.test_campaign_words import summary
 
 Capture = pytest.CaptureFixture[str]
 
@@ -73,27 +71,6 @@ def test_faults_and_checks_are_described_elsewhere(capsys: Capture) -> None:
     """Their names alone do not say what they do."""
     for option in ("--nemeses", "--checks"):
         assert refused(capsys, "run", option, "lots")[1] == "  try: docs/simulation.md describes them"
-
-
-@pytest.mark.parametrize("last", ["some notes", "{}", ""])
-def test_a_file_that_is_no_ledger_is_refused_at_the_start(capsys: Capture, tmp_path: Path, last: str) -> None:
-    """Not after all the work, and nothing is appended to it."""
-    file = tmp_path / "notes.txt"
-    append(file, entry("old"))
-    file.write_text(before := f"{file.read_text()}{last}\n")
-    sentence, hint = refused(capsys, "run", "--seeds", "1", "--faults", "0.1", "--ledger", str(file))
-    assert sentence.startswith(f"odradek: --ledger {file}: its last line is no campaign: ")
-    assert "name another file" in hint
-    assert file.read_text() == before
-
-
-@pytest.mark.parametrize("there", [b"", b"torn", b"whole\n"])
-def test_a_campaign_is_added_to_a_ledger(capsys: Capture, tmp_path: Path, there: bytes) -> None:
-    """Also to an empty one, and to one whose last line lacks its end."""
-    file = tmp_path / "campaigns.jsonl"
-    file.write_bytes(there and entry("old").line().encode() + there.removeprefix(b"torn").removeprefix(b"whole"))
-    assert main(["chaos", "run", "--seeds", "1", "-j", "1", "--faults", "0.1", "--ledger", str(file)]) == 0
-    assert len(file.read_bytes().splitlines()) == (2 if there else 1)
 
 
 def test_seeds_that_were_not_begun_in_time_are_told(capsys: Capture) -> None:

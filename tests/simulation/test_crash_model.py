@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from odradek_chaos.worlds.simulated.crash.command import explore
+from odradek_chaos.worlds.simulated.crash.explorer import explore
 from odradek_chaos.worlds.simulated.crash.model import (
     EMPTY,
     GARBAGE,

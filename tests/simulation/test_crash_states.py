@@ -13,8 +13,8 @@ from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.settings import LogSettings
-from odradek_chaos.worlds.simulated.crash.command import Exploration, explore
 from odradek_chaos.worlds.simulated.crash.drivers import BEFORE_ACK, SMALL
+from odradek_chaos.worlds.simulated.crash.explorer import Exploration, explore
 from odradek_chaos.worlds.simulated.crash.runs import record_seed
 from odradek_chaos.worlds.simulated.crash.stories import LOG_STORIES, QUORUM_STORIES, told
 from odradek_proto.transport.ports import Files

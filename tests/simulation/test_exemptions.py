@@ -1,4 +1,4 @@
-"""What a fault exemptions: that broker and those bytes, and nobody and nothing beside them."""
+"""What a fault exempts: that broker and those bytes, and nobody and nothing beside them."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def test_scripts_may_name_the_brokers_that_there_are() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("trace", "1", "--shrink"), ("run", "--seeds", "1..1000", "--shrink"), ("run", "--seeds", "1..1000", "--ledger")],
+    [("trace", "1", "--shrink"), ("run", "--seeds", "1..1000", "--shrink")],
 )
 def test_a_file_that_cannot_be_written_is_refused_at_the_start(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...]

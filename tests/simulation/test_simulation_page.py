@@ -37,7 +37,7 @@ def test_every_chance_point_and_every_branch_has_its_row() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.name)
 def test_an_invariant_says_on_the_page_what_it_says_in_the_code(kind: type[Invariant]) -> None:
-    """The rules, and the first paragraph of its docstring; what it exemptions may follow."""
+    """The rules, and the first paragraph of its docstring; what it exempts may follow."""
     row = re.search(rf"^\| `{kind.name}` \| (.*?) \| (.*?) \|$", PAGE, re.MULTILINE)
     assert row is not None
     first = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())

@@ -87,7 +87,7 @@ def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen:
     from odradek_chaos.cli.places import find, refuse_inside_another
     from odradek_chaos.cli.room import room_needed
 
-    extra = _checked(settings)
+    extra = checked_settings(settings)
     if data is None:
         return _temporary(brokers or 3, extra)
     directory = Path(data).absolute()
@@ -139,7 +139,7 @@ def _with_ports(cluster: LocalCluster, screen: Screen) -> LocalCluster:
     return cluster
 
 
-def _checked(settings: list[str]) -> dict[str, str]:
+def checked_settings(settings: list[str]) -> dict[str, str]:
     """Find wrong settings before three processes stumble over them."""
     from odradek_broker.config.settings import FIELD_BY_KEY
     from odradek_broker.config.sources import OTHER_NAMES, ConfigError, load
@@ -173,8 +173,7 @@ def down(
     """
     from odradek.cli.clusters.current import data_directory, forget
 
-    from odradek_chaos.cli.places import find
-    from odradek_chaos.cli.running_clusters import runs
+    from odradek_chaos.cli.places import find, runs
 
     screen = Screen(output, as_json, quiet)
     cluster = find(data_directory(data))

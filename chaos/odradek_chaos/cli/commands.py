@@ -21,9 +21,12 @@ from odradek.cli.terminal.screen import Screen
 from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
 
 from odradek_chaos.cli import campaigns as campaigns_cli
+from odradek_chaos.cli import crash_states as crash_states_cli
 from odradek_chaos.cli import determinism as pairs_cli
+from odradek_chaos.cli import rounds as rounds_cli
 from odradek_chaos.cli import trace as trace_cli
 from odradek_chaos.cli import write as writing_cli
+from odradek_chaos.cli.simulation import simulates
 
 if TYPE_CHECKING:
     from odradek_chaos.cli.selecting import Target
@@ -269,6 +272,7 @@ def _tell_down(world: RealWorld, screen: Screen, place: Place) -> None:
 
 app.command("write")(writing_cli.write)
 app.command("run")(campaigns_cli.run)
-app.command("ledger")(campaigns_cli.ledger)
 app.command("trace")(trace_cli.trace)
-app.command("pairs")(pairs_cli.pairs)
+app.command("crash-states")(simulates(crash_states_cli.crash_states))
+app.command("rounds")(simulates(rounds_cli.rounds))
+app.command("pairs")(simulates(pairs_cli.pairs, faults_s=pairs_cli.FAULTS_S))

@@ -10,31 +10,25 @@ import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek.cli.terminal.options import Json, Output, Quiet
 from odradek.cli.terminal.screen import Screen, table
-from odradek_proto.command_line import FAILED, FINE, OutputFormat
+from odradek_proto.command_line import FAILED, FINE
 from odradek_proto.words import noun
 
-from odradek_chaos.cli.campaign_options import (
-    MOST_JOBS,
-    FaultsSeconds,
-    Nemeses,
-    Seeds,
-    Truncation,
-    options_of,
-    range_of,
-)
 from odradek_chaos.cli.interrupting import terminable
+from odradek_chaos.cli.simulation import MOST_JOBS, Seeds, range_of
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign.determinism import Pair, Pairs
+    from odradek_chaos.worlds.simulated.plan.options import Options
 
 MOST_LOAD = 64
+FAULTS_S = 2.5  # of a pair, unless another length is given
 EVERY = 10  # pairs between two words about how far we are
 COLUMNS = ("SEED", "PYTHONHASHSEED", "TRACE HASH", "EVENTS", "VIRTUAL MS", "FINDINGS", "ERROR")
 
 
 def pairs(
+    *,
     seeds: Seeds = "1..20",
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, max=MOST_JOBS, help="Pairs at the same time.")] = 1,
     load: Annotated[
@@ -43,19 +37,14 @@ def pairs(
     minutes: Annotated[
         float | None, typer.Option("--minutes", min=0.01, help="Begin no more pairs after so long.")
     ] = None,
-    faults: FaultsSeconds = 2.5,
-    nemeses: Nemeses = None,
-    truncation: Truncation = "fetch",
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    options: Options,
+    screen: Screen,
 ) -> None:
     """Run each seed twice, in two processes with two of three hash seeds: their trace hashes must be equal."""
     from odradek_chaos.worlds.simulated.campaign.determinism import run_pairs
 
-    screen, options = Screen(output, as_json, quiet), options_of(faults, nemeses, truncation)
     first, last = range_of(seeds)
-    total, done, arguments = last - first + 1, 0, _arguments(faults, nemeses, truncation)
+    total, done, arguments = last - first + 1, 0, options.words()
 
     def on_pair(pair: Pair) -> None:
         nonlocal done
@@ -84,14 +73,6 @@ def pairs(
     not_begun = total - found.pairs
     screen.show(_data(found, arguments, not_begun), lambda: "\n".join(_lines(found, arguments, not_begun)))
     raise typer.Exit(FAILED if found.different else FINE)
-
-
-def _arguments(faults: float, nemeses: str | None, truncation: str) -> str:
-    """What makes a seed the same run, for every command of `odradek chaos`."""
-    words = [f"--faults {faults:g}"]
-    words += [f"--nemeses {nemeses}"] if nemeses else []
-    words += [f"--truncation {truncation}"] if truncation != "fetch" else []
-    return " ".join(words)
 
 
 def _again(pair: Pair, load: int, arguments: str) -> str:

@@ -91,3 +91,12 @@ def remove_unless_named(cluster: LocalCluster, said: Exception) -> Exception:
     removal = f"`odradek cluster down --data {shlex.quote(str(cluster.directory))} --remove` removes what it left"
     code = int(getattr(said, "exit_code", 1))
     return CommandFailed(str(said), hint=f"{hint}; {removal}" if hint else removal, exit_code=code)
+
+
+def runs(directory: Path) -> bool:
+    """Whether a cluster there still has a broker that runs; it may be gone, or hold none."""
+    try:
+        cluster = LocalCluster.load(directory)
+    except ClusterError:
+        return False
+    return any(cluster.running(node_id) for node_id in cluster.nodes)

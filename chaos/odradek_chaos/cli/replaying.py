@@ -15,23 +15,14 @@ import typer
 from odradek.cli.terminal.options import is_given
 from odradek_proto.command_line import USAGE, CommandFailed
 
+from odradek_chaos.cli.simulation import OPTIONS
+
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.plan.options import Options
     from odradek_chaos.worlds.simulated.plan.script import Script
 
-OVERRIDING = {  # parameters of the command, and the options of a run that they are
-    "truncation": "truncation_mode",
-    "fsync": "fsync",
-    "min_isr": "min_insync_replicas",
-    "acks": "acks",
-    "chance": "chance",
-    "core": "core",
-    "strict": "strict",
-    "checks": "checks",
-    "fast_restart": "fast_restart_keeps_isr",
-}
 REFUSED = {
-    "faults": ("--faults", "leave it out: the script says how long there are faults"),
+    "faults_ms": ("--faults", "leave it out: the script says how long there are faults"),
     "nemeses": ("--nemeses", "leave it out: the script says what strikes, and when"),
     "shrink": (
         "--shrink",
@@ -66,7 +57,7 @@ def replay_of(file: Path, seed: int, given: Options, context: typer.Context) -> 
             hint=f"`odradek chaos trace {script.seed} --script {shlex.quote(str(file))}`",
             exit_code=USAGE,
         )
-    names = [option for parameter, option in OVERRIDING.items() if is_given(context, parameter)]
+    names = [name for name in OPTIONS if is_given(context, name)]
     options = replace(own, **{name: getattr(given, name) for name in names})
     differing = {name: getattr(own, name) for name in names if getattr(own, name) != getattr(options, name)}
     return Replay(options, script, differing)

@@ -11,52 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from odradek.cli.terminal.options import Json, Output, Quiet
 from odradek.cli.terminal.screen import Screen
 from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
 
-from odradek_chaos.cli.campaign_options import (
-    FOUND,
-    Acks,
-    Chance,
-    Checks,
-    Core,
-    FastRestart,
-    FaultsSeconds,
-    Fsync,
-    MinIsr,
-    Nemeses,
-    ShrinkTo,
-    Strict,
-    Truncation,
-    options_of,
-)
 from odradek_chaos.cli.interrupting import terminable
 from odradek_chaos.cli.replaying import Replay, replay_of
 from odradek_chaos.cli.shrinking import shrink_to
+from odradek_chaos.cli.simulation import FOUND, ShrinkTo, simulates
 from odradek_chaos.cli.writable import must_be_writable
 
 if TYPE_CHECKING:
     from odradek_chaos.worlds.simulated.campaign.shrink import Shrunk
     from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
+    from odradek_chaos.worlds.simulated.plan.options import Options
     from odradek_chaos.worlds.simulated.run.result import SeedResult
     from odradek_chaos.worlds.simulated.world.findings import Finding
 
 
+@simulates
 def trace(
+    *,
     context: typer.Context,
     seed: Annotated[int, typer.Argument(help="The seed.")],
-    faults: FaultsSeconds = 8.0,
-    nemeses: Nemeses = None,
-    truncation: Truncation = "fetch",
-    fsync: Fsync = "never",
-    min_isr: MinIsr = 2,
-    acks: Acks = "all",
-    chance: Chance = "drawn",
-    core: Core = "drawn",
-    strict: Strict = False,
-    checks: Checks = None,
-    fast_restart: FastRestart = False,
+    options: Options,
     to_the_end: Annotated[bool, typer.Option("--to-the-end", help="Go on after a finding.")] = False,
     shrink: ShrinkTo = None,
     script: Annotated[
@@ -69,9 +46,7 @@ def trace(
             help="Replay what --shrink has left, with its own options where none are given here.",
         ),
     ] = None,
-    output: Output = OutputFormat.TABLE,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Run one seed and print every event of the brokers, every fault and every finding, in the order of time.
 
@@ -79,8 +54,6 @@ def trace(
     """
     from odradek_chaos.worlds.simulated.run.run import run_seed
 
-    screen = Screen(output, as_json, quiet)
-    options = options_of(faults, nemeses, truncation, fsync, min_isr, acks, chance, core, strict, checks, fast_restart)
     replay = Replay(options) if script is None else replay_of(script, seed, options, context)
     if shrink is not None:
         if to_the_end:
@@ -112,7 +85,7 @@ def _show(result: SeedResult, screen: Screen, script_says: Mapping[str, object])
             print(moment.line())
         from odradek_chaos.worlds.simulated.world.board import fitted
 
-        screen.say(f"\n{fitted(result.report(script_says), sys.stderr)}\ntrace hash: {result.trace_hash}")
+        screen.say(f"\n{fitted(result.report(script_says), sys.stderr)}\n{result.summary()}")
     elif screen.output is OutputFormat.JSON:
         screen.show({**_of_result(result, script_says), "events": [_of_moment(moment) for moment in moments]}, str)
     else:

@@ -17,9 +17,8 @@ from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, CommandFailed
 from odradek_proto.words import noun
 
 from odradek_chaos.cli.interrupting import terminable, uninterrupted
-from odradek_chaos.cli.places import remove_unless_named
+from odradek_chaos.cli.places import remove_unless_named, runs
 from odradek_chaos.cli.room import room_needed, without_room
-from odradek_chaos.cli.running_clusters import runs
 from odradek_chaos.harness.killing import kill_all
 
 WATCH_S = 0.2

@@ -6,30 +6,23 @@ active controller, or all brokers at once. Then acknowledgements must come again
 good and the cluster must become whole again. The longest silence of each partition in the round is the price that a
 user pays. After all rounds a reader compares all records with what the writers were told.
 
-    python -m odradek_chaos.harness.kills [--rounds 50] [--seed 1] [--acks all|1] [--target leader|follower|...]
-
-Exit code: 0 when every promise was kept, 3 when a record was lost, duplicated or reordered, 1 when the cluster did
-not recover in time.
+`odradek chaos rounds` runs it on a cluster of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import json
 import random
 import statistics
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek import Admin, Producer
 from odradek.administration.descriptions import NewTopic
 from odradek.shared.errors import OdradekError
-from odradek_broker.local.cluster import ClusterError, LocalCluster
+from odradek_broker.local.cluster import ClusterError
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.words import noun
 
@@ -38,7 +31,6 @@ from odradek_chaos.harness.reading_back import read_back
 from odradek_chaos.harness.topics import create_topic
 from odradek_chaos.harness.verify import ReadBack
 from odradek_chaos.harness.workload import Ledger, Writer
-from odradek_chaos.worlds.processes import ProcessesWorld
 from odradek_chaos.worlds.real import FAULTS, RealWorld
 
 TOPIC = "orders"
@@ -101,14 +93,21 @@ class Plan:
 class KillHarness:
     """Runs a plan on a cluster that it has been given; says what happens through `say`."""
 
-    def __init__(self, cluster: RealWorld, plan: Plan, *, history: Path | None = None, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: RealWorld,
+        plan: Plan,
+        *,
+        history: Path | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._cluster = cluster
         self._plan = plan
         self._fault = FAULTS[plan.fault]
         self._rng = random.Random(plan.seed)
         self._clock = LoopClock(random.Random(plan.seed))
         self._ledger = Ledger(self._clock, history)
-        self._quiet = quiet
+        self._say = say
         self._writers: list[Writer] = []
         self._last_error: OdradekError | None = None  # of a record that failed
 
@@ -307,10 +306,6 @@ class KillHarness:
         except ClusterError as error:
             raise NotRecovered(f"waited for all replicas to be the same: {error}") from error
 
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            print(text, file=sys.stderr, flush=True)
-
 
 def report(outcome: Outcome) -> str:
     """A few lines for people."""
@@ -331,46 +326,3 @@ def report(outcome: Outcome) -> str:
         lines += [f"  {sentence}" for sentence in found.examples[:5]]
     lines.append("verdict: every promise was kept" if outcome.read_back.sound else "verdict: promises were BROKEN")
     return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="odradek_chaos.harness.kills", description="Kill brokers while they are written to."
-    )
-    parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--acks", choices=("all", "1"), default="all")
-    parser.add_argument("--target", choices=(*TARGETS, "all", "any"), default="any")
-    parser.add_argument("--freeze", action="store_true", help="SIGSTOP instead of kill -9")
-    parser.add_argument("--stall-others", type=int, default=0, metavar="MS", help="SIGSTOP the others before the blow")
-    parser.add_argument("--data", type=Path, help="keep the cluster here")
-    parser.add_argument("-X", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(arguments)
-    targets = TARGETS if options.target == "any" else (options.target,)
-    plan = Plan(
-        options.rounds,
-        options.seed,
-        options.acks,
-        targets,
-        fault="pause" if options.freeze else "kill",
-        stall_others_ms=options.stall_others,
-    )
-    settings = dict(pair.split("=", 1) for pair in options.overrides)
-    with tempfile.TemporaryDirectory(prefix="odradek-kills-") as temporary:
-        directory = options.data or Path(temporary) / "cluster"
-        cluster = LocalCluster.create(directory, brokers=3, settings=settings)
-        try:
-            outcome = asyncio.run(KillHarness(ProcessesWorld(cluster), plan, history=directory / "history.jsonl").run())
-        except NotRecovered as error:
-            print(f"odradek: not recovered: {error}", file=sys.stderr)
-            return 1
-        finally:
-            cluster.stop_all()
-    print(json.dumps(asdict(outcome), indent=2) if options.json else report(outcome))
-    return 0 if outcome.read_back.sound else 3
-
-
-if __name__ == "__main__":
-    sys.exit(main())

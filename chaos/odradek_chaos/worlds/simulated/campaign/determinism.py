@@ -11,19 +11,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odradek_proto.words import noun
 
 from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.run import run_seed
 
 HASH_SEEDS = (0, 1, 4242)  # PYTHONHASHSEED; 0 means no randomization
+TELLS = f"import sys; from {__name__} import tell; tell(int(sys.argv[1]), sys.argv[2])"
 BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))"
 
 
@@ -135,8 +136,7 @@ async def _run_pair(seed: int, options: Options, load: int) -> Pair:
 
 
 async def _run(seed: int, options: Options, hash_seed: int) -> Outcome:
-    arguments = shlex.split(options.arguments())
-    program = ("-m", "odradek_chaos.worlds.simulated", str(seed), "--json", *arguments)
+    program = ("-c", TELLS, str(seed), json.dumps(asdict(options)))
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
     async with _process(*program, env=environment, stdout=asyncio.subprocess.PIPE) as process:
         said, complaint = await process.communicate()
@@ -146,6 +146,15 @@ async def _run(seed: int, options: Options, hash_seed: int) -> Outcome:
     except (ValueError, KeyError, TypeError):
         last = (complaint.decode(errors="replace").strip() or "no word").splitlines()[-1]
         return Outcome(hash_seed, error=f"ended with {process.returncode}: {last}")
+
+
+def tell(seed: int, options: str) -> None:
+    """In a process of its own: run a seed under options in JSON, and print what has to be the same in every process."""
+    said: dict[str, Any] = json.loads(options)
+    given: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in said.items()}
+    result = run_seed(seed, Options(**given))
+    told = {"trace_hash": result.trace_hash, "events": result.events, "virtual_ms": result.virtual_ms}
+    print(json.dumps({**told, "findings": [finding.check for finding in result.findings]}))
 
 
 @asynccontextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields, replace
 from random import Random
-from typing import Any
 
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.partition.messages import TruncationMode
@@ -27,7 +26,6 @@ CORE_SHARE = 0.25  # of the seeds
 SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
 SMALLEST_PACE_MS, LARGEST_PACE_MS = 400, 2_500  # mean time between two strikes of one nemesis
 OTHER_NAMES = {"truncation_mode": "--truncation", "min_insync_replicas": "--min-isr"}  # in `odradek chaos`
-NOT_IN_COMMANDS = {"partitions", "writers", "metadata_snapshots", "elr"}  # which the commands leave to the seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,32 +91,26 @@ class Options:
         loses = unflushed and (Owed.FLUSHED in kinds or (self.min_insync_replicas < 2 and Owed.QUIESCENT in kinds))
         return Expectations(keeps_records=not loses)
 
-    def arguments(self) -> str:
-        """What says the same to `python -m odradek_chaos.worlds.simulated`; what is as always is left out."""
-        return " ".join(words_of("--" + name.replace("_", "-"), value) for name, value in self._unusual().items())
+    def words(self) -> str:
+        """For any command of `odradek chaos`: how long there are faults, and what is not as usual."""
+        return " ".join([f"--faults {self.faults_ms / 1000:g}", *self._unusual()])
 
     def command(self, seed: int) -> str:
         """What runs the seed under these options."""
-        unusual = self._unusual()
-        if NOT_IN_COMMANDS & unusual.keys():
-            return f"python -m odradek_chaos.worlds.simulated {seed} {self.arguments()}"
-        words = [f"odradek chaos run --seeds {seed}"]
-        if "faults_ms" in unusual:
-            words.append(f"--faults {unusual.pop('faults_ms') / 1000:g}")
-        words += [words_of(OTHER_NAMES.get(name, "--" + name.replace("_", "-")), unusual[name]) for name in unusual]
-        return " ".join(words)
+        words = self.words() if self.faults_ms != Options().faults_ms else " ".join(self._unusual())
+        return f"odradek chaos run --seeds {seed} {words}".rstrip()
 
-    def _unusual(self) -> dict[str, Any]:
-        """By name, what is not as always."""
+    def _unusual(self) -> list[str]:
         given = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {item.name: given[item.name] for item in fields(self) if given[item.name] != item.default}
+        return [_words_of(i.name, given[i.name]) for i in fields(self)[1:] if given[i.name] != i.default]
 
 
-def words_of(name: str, value: object) -> str:
+def _words_of(name: str, value: object) -> str:
     """An option on a command line."""
+    option = OTHER_NAMES.get(name, "--" + name.replace("_", "-"))
     if isinstance(value, bool):
-        return name
-    return f"{name} {','.join(value) if isinstance(value, tuple) else value}"
+        return option
+    return f"{option} {','.join(value) if isinstance(value, tuple) else value}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,3 +74,15 @@ class SeedResult:
         lines.append(f"chance points = {', '.join(self.chances) or 'none'}")
         lines += ["", f"again: {self.command}"]
         return "\n".join(lines)
+
+    def summary(self) -> str:
+        """One line for people."""
+        faults = ", ".join(f"{count} {name}" for name, count in self.faults.items())
+        return (
+            f"seed {self.seed}: {self.virtual_ms / 1000:.1f} virtual seconds, "
+            f"{self.events} {noun(self.events, 'event')}, {faults or 'no fault'}; "
+            f"{self.acknowledged} {noun(self.acknowledged, 'record')} acknowledged, "
+            f"{self.failed} unknown, {self.read} read back, {self.compared} compared on the disks; "
+            f"well again after {self.recovered_ms} ms; trace {self.trace_hash}; "
+            f"{len(self.findings)} {noun(len(self.findings), 'finding')}"
+        )

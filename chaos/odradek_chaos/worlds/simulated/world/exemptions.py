@@ -1,4 +1,4 @@
-"""Whom a fault exemptions, and from what: no more than what the fault did to that one.
+"""Which findings a fault exempts, limited to the broker that it hit.
 
 A broker whose disk was tampered with may end by itself and may log errors; a broken assertion, or what else a mistake
 in the product raises, is excused by damaged bytes alone, or where no recovery is owed. One that was started on the

@@ -1,24 +1,21 @@
-"""`python -m odradek_chaos.worlds.simulated.crash.command SEED`: power losses at many moments of one broker's life.
+"""Power losses at many moments of one broker's life (`odradek chaos crash-states`).
 
 A seed of the simulated world is run with a recorder on one broker's disk; then the disks that a power loss could have
-left are built for moments of it, and each is opened and judged (`crash_checks.py`).
+left are built for moments of it, and each is opened and judged (`checks.py`).
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from odradek_chaos.worlds.simulated.crash.checks import LOOP, Bench, judge, open_everything, written_by_name
 from odradek_chaos.worlds.simulated.crash.durability import DurabilityModel, Owed
 from odradek_chaos.worlds.simulated.crash.model import DiskModel
 from odradek_chaos.worlds.simulated.crash.states import CrashState, crash_states
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
-from odradek_chaos.worlds.simulated.disk.recording import Change, Mark, Operation, Recorder, Write, load, save
+from odradek_chaos.worlds.simulated.disk.recording import Change, Mark, Operation, Recorder, Write
 
 FINDINGS_KEPT = 20
 INSIDE_PER_POINT = 8
@@ -152,36 +149,3 @@ def _describe(operation: Operation) -> str:
         steps = ", ".join(f"{step.name} -> {step.node}" for step in operation.steps)
         return f"directory {operation.directory}: {steps}"
     return repr(operation) if len(repr(operation)) < 100 else type(operation).__name__
-
-
-def main(arguments: list[str]) -> int:
-    from odradek_chaos.worlds.simulated.crash.runs import record_seed  # it starts whole clusters
-
-    parser = argparse.ArgumentParser(prog="python -m odradek_chaos.worlds.simulated.crash.command", description=__doc__)
-    parser.add_argument("seed", type=int)
-    parser.add_argument("--broker", type=int, default=1, help="whose disk is recorded")
-    parser.add_argument("--points", type=int, default=200, help="moments at which the power goes")
-    parser.add_argument("--per-point", type=int, default=30, help="disks of one moment, about")
-    parser.add_argument("--save", type=Path, help="write the recording to this file")
-    parser.add_argument("--load", type=Path, help="take the recording from this file, run nothing")
-    given = parser.parse_args(arguments)
-    if given.load:
-        operations, bench = load(given.load.read_bytes()), Bench(node_id=given.broker)
-    else:
-        operations, bench = record_seed(given.seed, broker_id=given.broker)
-    if given.save:
-        given.save.write_bytes(save(operations))
-    result = explore(
-        operations, bench, seed=given.seed, points=given.points, per_point=given.per_point, inside=INSIDE_SHARE
-    )
-    for finding in result.findings:
-        print(finding)
-    print(
-        f"seed {given.seed}: {len(operations)} operations on the disk of b{given.broker}; {result.states} crash states "
-        f"tried at {result.points} moments, {result.recoveries} recoveries interrupted; {len(result.findings)} findings"
-    )
-    return 3 if result.findings else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""`odradek chaos rounds`: brokers of a new cluster are killed again and again while they are written to.
+
+Exit codes: 0 every promise was kept, 3 a record was lost, duplicated or reordered, 1 the cluster did not recover in
+time, 2 usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from odradek.cli.terminal.options import Settings
+from odradek.cli.terminal.screen import Screen
+from odradek_proto.command_line import FAILED, FINE, CommandFailed
+
+from odradek_chaos.cli.cluster import checked_settings
+from odradek_chaos.cli.interrupting import terminable
+from odradek_chaos.cli.simulation import FOUND
+
+
+class Acks(StrEnum):
+    ALL = "all"
+    ONE = "1"
+
+
+class Whom(StrEnum):
+    """Who is struck; `any` takes leader, follower and controller equally often."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    CONTROLLER = "controller"
+    ALL = "all"
+    ANY = "any"
+
+
+def rounds(
+    *,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How many faults, one after the other.")] = 50,
+    seed: Annotated[int, typer.Option("--seed", help="What decides about targets and moments.")] = 1,
+    acks: Annotated[Acks, typer.Option("--acks", help="What the writers wait for.")] = Acks.ALL,
+    target: Annotated[Whom, typer.Option("--target", help="Who is struck.")] = Whom.ANY,
+    freeze: Annotated[bool, typer.Option("--freeze", help="SIGSTOP instead of kill -9.")] = False,
+    stall_others: Annotated[
+        int, typer.Option("--stall-others", metavar="MS", min=0, help="SIGSTOP the others for so long before.")
+    ] = 0,
+    data: Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Keep the cluster here.")] = None,
+    settings: Settings = None,
+    screen: Screen,
+) -> None:
+    """Start three brokers, kill one in each round while they are written to, and read everything back.
+
+    Each round waits until the cluster has recovered: acknowledgements on every partition, full ISRs.
+    """
+    from odradek_broker.local.cluster import LocalCluster
+
+    from odradek_chaos.harness.kills import TARGETS, KillHarness, NotRecovered, Plan, report
+    from odradek_chaos.worlds.processes import ProcessesWorld
+
+    fault, targets = "pause" if freeze else "kill", TARGETS if target is Whom.ANY else (target.value,)
+    plan = Plan(rounds, seed, acks.value, targets, fault=fault, stall_others_ms=stall_others)
+    with tempfile.TemporaryDirectory(prefix="odradek-rounds-") as temporary, terminable():
+        directory = data or Path(temporary) / "cluster"
+        cluster = LocalCluster.create(directory, brokers=3, settings=checked_settings(settings or []))
+        harness = KillHarness(ProcessesWorld(cluster), plan, history=directory / "history.jsonl", say=screen.say)
+        try:
+            outcome = asyncio.run(harness.run())
+        except NotRecovered as error:
+            raise CommandFailed(f"not recovered: {error}", exit_code=FAILED) from error
+        finally:
+            cluster.stop_all()
+    screen.show(asdict(outcome), lambda: report(outcome))
+    raise typer.Exit(FINE if outcome.read_back.sound else FOUND)
