@@ -9,8 +9,9 @@ from odradek_chaos.worlds.simulated.faults.links import Cut, both
 from odradek_chaos.worlds.simulated.faults.processes import Pause, QuorumLoss
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
-from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run import liveness as recovery
+from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.liveness import WAYS_TO_BREAK, break_one_for_ever
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world.quiescence import undecided

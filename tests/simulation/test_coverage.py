@@ -8,7 +8,8 @@ import pytest
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.coverage import BranchCoverage
-from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.world.world import World
 
 

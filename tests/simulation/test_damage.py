@@ -11,7 +11,8 @@ from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.disk.inodes import SECTOR
 from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
-from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 from odradek_proto.transport.ports import File
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from odradek_chaos.worlds.simulated.plan.kinds import SAFE_NEMESES
+from odradek_chaos.worlds.simulated.faults.catalogue import SAFE_NEMESES
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.run import run_seed
 
@@ -27,7 +27,7 @@ def test_a_seed_runs_twice_in_the_same_way(seed: int) -> None:
 def test_hash_seeds_leave_no_trace() -> None:
     """Three processes with three PYTHONHASHSEEDs and all nemeses at once give one trace hash, that of this process."""
     program = (
-        "from odradek_chaos.worlds.simulated.plan.kinds import SAFE_NEMESES\n"
+        "from odradek_chaos.worlds.simulated.faults.catalogue import SAFE_NEMESES\n"
         "from odradek_chaos.worlds.simulated.plan.options import Options\n"
         "from odradek_chaos.worlds.simulated.run.run import run_seed\n"
         f"print(run_seed(7, Options(faults_ms={EVERYTHING.faults_ms}, nemeses=SAFE_NEMESES)).trace_hash)"

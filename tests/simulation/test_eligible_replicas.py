@@ -5,8 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.run.run import run_seed
 

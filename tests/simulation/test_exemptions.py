@@ -14,9 +14,10 @@ from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
-from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Script, Strike
 from odradek_chaos.worlds.simulated.run import load as load_module
+from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import LogWatch, World

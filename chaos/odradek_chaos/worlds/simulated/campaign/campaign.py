@@ -19,8 +19,8 @@ from time import monotonic, process_time
 
 from odradek_proto.words import noun
 
+from odradek_chaos.worlds.simulated.faults.catalogue import SAFE_NEMESES
 from odradek_chaos.worlds.simulated.plan.buggify import BRANCHES, POINTS
-from odradek_chaos.worlds.simulated.plan.kinds import SAFE_NEMESES
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.run.result import SeedResult
 from odradek_chaos.worlds.simulated.run.run import run_seed

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from odradek_chaos.worlds.simulated.faults.choices import Cast, is_int, what_is_wrong
+from odradek_chaos.worlds.simulated.faults.catalogue import what_is_wrong
+from odradek_chaos.worlds.simulated.faults.choices import Cast, is_int
 from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Script, Send
 from odradek_chaos.worlds.simulated.run.evidence import REACH_END_MS
+from odradek_chaos.worlds.simulated.run.expansion import check
 from odradek_chaos.worlds.simulated.run.liveness import LIVENESS_MS
 
 LEAST = {"faults_ms": 1, "partitions": 1, "writers": 1, "min_insync_replicas": 1}  # of the options that are numbers
@@ -22,7 +24,7 @@ def read_script(text: str) -> tuple[Script, Options]:
     options = options_of_script(given)
     cast = Cast(options.partitions, options.writers)
     for number, strike in enumerate(script.strikes, 1):
-        wrong = what_is_wrong(strike.name, strike.choice, cast)
+        wrong = what_is_wrong(strike, cast)
         if wrong:
             raise ValueError(f"strike {number} of the script: {wrong}")
         if strike.at_us < 0:
@@ -62,7 +64,7 @@ def options_of_script(given: Mapping[str, Any]) -> Options:
         if name not in known:
             raise ValueError(f"options of the script: {name!r} is none; there are {', '.join(known)}")
         values[name] = _value(name, value, known[name])
-    return Options(**values)
+    return check(Options(**values))
 
 
 def _value(name: str, value: Any, usual: object) -> object:

@@ -93,3 +93,29 @@ def _rules() -> Iterator[tuple[str, str]]:
 def check_names() -> tuple[str, ...]:
     """Invariants in the order of their table, what is looked at around them, and the audit's checks of the disks."""
     return (*(kind.name for kind in CLASSES), *AROUND_THE_INVARIANTS, *(f"audit-{check}" for check in CHECKS))
+
+
+LOSSES = frozenset(  # checks that say that a record went; under faults that may cost records they are no findings
+    {
+        "acknowledged-below-high-watermark",
+        "audit-acknowledged-lost",
+        "audit-checkpoint-order",
+        "audit-delivered-lost",
+        "audit-failed-present",
+        "audit-reordered",
+        "candidate-completeness",
+        "committed-prefix-immutable",
+        "end-offsets-never-fall",
+        "high-watermark-on-every-isr-member",
+        "follower-high-watermark-bound",
+        "inconsistent-read",
+        "leader-completeness",
+        "lost",
+        "misplaced",
+        "read-below-high-watermark",
+        "reordered",
+        "skipped",
+        "strong-isr",
+        "truncate-safe",
+    }
+)

@@ -7,7 +7,8 @@ from odradek.shared.errors import OdradekError
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts, SimNode
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+from odradek_chaos.worlds.simulated.faults.choices import ORDER, PARTITION, arguments
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 
 CANCELS = 0.25  # of the orders
 FEWEST = 2  # replicas: with one alone a lost disk would cost records, and nobody promised otherwise
@@ -22,6 +23,10 @@ class Reassign(Nemesis):
     """
 
     name = "reassign"
+    owed = Owed.ALWAYS
+    does = "moves partitions to other replicas, cancels such moves"
+    copies = True
+    takes = arguments(partition=PARTITION, target=ORDER)
     _machine: SimNode | None = None
 
     def choose(self) -> Choice:

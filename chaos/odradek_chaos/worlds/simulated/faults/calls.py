@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+from odradek_chaos.worlds.simulated.faults.choices import BROKER, MACHINE, MS, SHARE, arguments
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 
 METADATA_FETCH = "/odradek.v1.Quorum/Fetch"
 
@@ -11,6 +12,9 @@ class Reset(Nemesis):
     """Break all streams between two machines."""
 
     name = "reset"
+    owed = Owed.ALWAYS
+    does = "breaks all streams between two machines; what was under way may be lost"
+    takes = arguments(one=MACHINE, other=MACHINE)
 
     def choose(self) -> Choice:
         one = self.machine(self.target())
@@ -25,6 +29,9 @@ class LoseCalls(Nemesis):
     """Lose unary calls between two machines, before or after they acted."""
 
     name = "lose-calls"
+    owed = Owed.ALWAYS
+    does = "loses unary calls, before or after they acted"
+    takes = arguments(source=MACHINE, target=MACHINE, before=SHARE, after=SHARE, ms=MS)
 
     def choose(self) -> Choice | None:
         target = self.machine(self.target())
@@ -49,6 +56,9 @@ class DuplicateCalls(Nemesis):
     """Deliver unary requests twice, as a client or a proxy that retries does; the second may come much later."""
 
     name = "duplicate-calls"
+    owed = Owed.ALWAYS
+    does = "delivers unary requests twice, the second time late"
+    takes = arguments(source=MACHINE, target=MACHINE, probability=SHARE, late_ms=MS, ms=MS)
 
     def choose(self) -> Choice:
         target = self.machine(self.target())
@@ -76,6 +86,9 @@ class StaleMetadata(Nemesis):
     """One broker reads no metadata for a while, and goes on with what it knows."""
 
     name = "stale-metadata"
+    owed = Owed.ALWAYS
+    does = "keeps one broker from reading the metadata log for a while"
+    takes = arguments(broker=BROKER, stale_ms=MS)
 
     def choose(self) -> Choice:
         return {"broker": self.target(), "stale_ms": self.a_while_ms(50, 5_000)}

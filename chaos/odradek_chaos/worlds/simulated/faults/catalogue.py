@@ -1,9 +1,10 @@
-"""Makes the nemeses of a run from their names."""
+"""All nemeses there are, and those of a run from their names."""
 
 from __future__ import annotations
 
 from odradek_chaos.worlds.simulated.faults.administration import Reassign
 from odradek_chaos.worlds.simulated.faults.calls import DuplicateCalls, LoseCalls, Reset, StaleMetadata
+from odradek_chaos.worlds.simulated.faults.choices import Cast
 from odradek_chaos.worlds.simulated.faults.clients import ClientCrash, ZombieClient
 from odradek_chaos.worlds.simulated.faults.clocks import Skew
 from odradek_chaos.worlds.simulated.faults.damage import (
@@ -17,7 +18,7 @@ from odradek_chaos.worlds.simulated.faults.damage import (
 )
 from odradek_chaos.worlds.simulated.faults.disks import DiskFull, IoError, SlowDisk, SwapDisks
 from odradek_chaos.worlds.simulated.faults.links import Bridge, Cut, Ring, Slow, SlowFollower, Stall, Swizzle
-from odradek_chaos.worlds.simulated.faults.nemesis import Nemesis
+from odradek_chaos.worlds.simulated.faults.nemesis import Nemesis, Owed
 from odradek_chaos.worlds.simulated.faults.power import Blackout, LyingFsync, Power, PowerOne
 from odradek_chaos.worlds.simulated.faults.processes import (
     ControllerBounce,
@@ -30,21 +31,81 @@ from odradek_chaos.worlds.simulated.faults.processes import (
     RollingHard,
     Stop,
 )
-from odradek_chaos.worlds.simulated.plan.kinds import KINDS
 from odradek_chaos.worlds.simulated.plan.script import Strike, by_name
 from odradek_chaos.worlds.simulated.world.world import World
 
-PROCESSES = (Kill, DoubleKill, Stop, Pause, Rolling, RollingHard, CrashAll, QuorumLoss, ControllerBounce)
-LINKS = (Cut, Bridge, Ring, Swizzle, Stall, Slow, SlowFollower)
-CALLS = (Reset, LoseCalls, DuplicateCalls, StaleMetadata)
-DISKS = (DiskFull, IoError, SlowDisk, SwapDisks)
-POWER = (PowerOne, Power, Blackout, LyingFsync)
-DAMAGE = (TornTail, StaleCheckpoint, FlipIndex, FlipLog, Wipe, FlipAny, NewDisk)
-CLASSES: dict[str, type[Nemesis]] = {
-    kind.name: kind
-    for kind in (*PROCESSES, *LINKS, *CALLS, Skew, *DISKS, ClientCrash, ZombieClient, *POWER, *DAMAGE, Reassign)
-}
-assert CLASSES.keys() == KINDS.keys(), CLASSES.keys() ^ KINDS.keys()
+TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
+    Kill,
+    DoubleKill,
+    Stop,
+    Pause,
+    Rolling,
+    RollingHard,
+    CrashAll,
+    QuorumLoss,
+    ControllerBounce,
+    Cut,
+    Bridge,
+    Ring,
+    Swizzle,
+    Stall,
+    Slow,
+    SlowFollower,
+    Reset,
+    LoseCalls,
+    DuplicateCalls,
+    StaleMetadata,
+    Skew,
+    DiskFull,
+    IoError,
+    SlowDisk,
+    SwapDisks,
+    ClientCrash,
+    ZombieClient,
+    PowerOne,
+    TornTail,
+    StaleCheckpoint,
+    FlipIndex,
+    FlipLog,
+    Wipe,
+    Reassign,
+    Power,
+    Blackout,
+    LyingFsync,
+    FlipAny,
+    NewDisk,
+)
+CLASSES: dict[str, type[Nemesis]] = {each.name: each for each in TABLE}
+SAFE_NEMESES = tuple(each.name for each in TABLE if each.owed in (Owed.ALWAYS, Owed.QUIESCENT))
+
+
+def family_of(kind: type[Nemesis]) -> str:
+    """The file that it stands in."""
+    return kind.__module__.rpartition(".")[2]
+
+
+def kind_of(name: str) -> type[Nemesis]:
+    """Raises `ValueError` for a name that there is not."""
+    if name not in CLASSES:
+        raise ValueError(f"no nemesis is called {name!r}; there are {', '.join(CLASSES)}")
+    return CLASSES[name]
+
+
+def what_is_wrong(strike: Strike, cast: Cast) -> str:
+    """Why a strike cannot be carried out; empty when it can."""
+    try:
+        takes = kind_of(strike.name).takes
+    except ValueError as error:
+        return str(error)
+    known = ", ".join(takes)
+    for unknown in sorted(strike.choice.keys() - takes.keys()):
+        return f"{strike.name} has no {unknown!r}; it takes {known}"
+    for name, argument in takes.items():
+        if name not in strike.choice:
+            return f"{strike.name} says no {name!r}; it takes {known}"
+        if not argument.fits(strike.choice[name], cast):
+            return f"{name} of {strike.name} must be {argument.says(cast)}, not {strike.choice[name]!r}"
+    return ""
 
 
 def nemesis(world: World, name: str) -> Nemesis:

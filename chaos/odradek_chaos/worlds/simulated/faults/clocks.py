@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+from odradek_chaos.worlds.simulated.faults.choices import BROKER, MS, SKEWS, arguments
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 
 
 class Skew(Nemesis):
     """A wall clock jumps, back or ahead, once or to and fro."""
 
     name = "skew"
+    owed = Owed.ALWAYS
+    does = "lets a wall clock jump by up to 50 minutes, once or to and fro"
+    takes = arguments(broker=BROKER, skews_ms=SKEWS, every_ms=MS)
 
     def choose(self) -> Choice:
         jumps = 1 if self.rng.random() < 0.7 else self.rng.randint(2, 8)

@@ -11,7 +11,8 @@ import asyncio
 from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.inodes import Directory
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+from odradek_chaos.worlds.simulated.faults.choices import DAMAGE, DOWN, MS, arguments
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 
 CHECKPOINTS = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
 EPOCHS = "leader-epoch-checkpoint"
@@ -60,6 +61,10 @@ class TornTail(Damage):
     """The last segment ends inside of a batch, as when a crash interrupts a write; only what was not flushed is cut."""
 
     name = "torn-tail"
+    owed = Owed.QUIESCENT
+    does = "kills a broker and cuts an unflushed tail inside of a batch"
+    deadly = True
+    takes = DAMAGE
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         last: dict[str, str] = {}
@@ -81,6 +86,10 @@ class StaleCheckpoint(Damage):
     """The checkpoints of a while ago come back, all of one moment."""
 
     name = "stale-checkpoint"
+    owed = Owed.QUIESCENT
+    does = "kills a broker and puts older checkpoints back"
+    deadly = True
+    takes = arguments(**DOWN, age_ms=MS)
 
     def choose(self) -> Choice:
         return {"broker": self.target(), "down_ms": self.a_while_ms(1, 1_500), "age_ms": self.a_while_ms(20, 1_500)}
@@ -112,6 +121,10 @@ class FlipIndex(Damage):
     """Whoever reads through a damaged index must notice; nobody looks for damage where he does not read."""
 
     name = "flip-index"
+    owed = Owed.QUIESCENT
+    does = "flips bits in indexes of a broker that is down"
+    deadly = True
+    takes = DAMAGE
 
     def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
         found = self.files(disk, ".index", ".timeindex", ".snapshot")
@@ -127,6 +140,11 @@ class FlipLog(Damage):
     """One copy of one partition is damaged under a running broker; later an operator replaces the copy."""
 
     name = "flip-log"
+    owed = Owed.QUIESCENT
+    does = "flips bits in one copy of a log; an operator replaces the copy later"
+    deadly = True
+    copies = True
+    takes = DAMAGE
 
     async def act(self, choice: Choice) -> None:
         broker_id, places = choice["broker"], choice["places"]
@@ -148,6 +166,11 @@ class Wipe(Damage):
     """
 
     name = "wipe"
+    owed = Owed.QUIESCENT
+    does = "deletes all partition directories of one broker while it is down"
+    deadly = True
+    copies = True
+    takes = DAMAGE
 
     @property
     def pace_ms(self) -> float:
@@ -167,6 +190,11 @@ class FlipAny(Damage):
     """A bit of any file. Whatever happens: no two leaders of an epoch, nothing damaged served or replicated."""
 
     name = "flip-any"
+    owed = Owed.SAFETY
+    does = "flips bits in any file of any broker, running or not"
+    deadly = True
+    copies = True
+    takes = DAMAGE
 
     async def act(self, choice: Choice) -> None:
         broker_id, places = choice["broker"], choice["places"]
@@ -202,6 +230,11 @@ class NewDisk(Damage):
     """
 
     name = "new-disk"
+    owed = Owed.SAFETY
+    does = "gives a broker an empty disk, votes and all, while the other voters have everything"
+    deadly = True
+    copies = True
+    takes = DAMAGE
 
     async def act(self, choice: Choice) -> None:
         others = [machine.disk for each, machine in self.cluster.machines.items() if each != choice["broker"]]

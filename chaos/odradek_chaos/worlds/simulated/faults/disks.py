@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+from odradek_chaos.worlds.simulated.faults.choices import BROKER, COUNT, MS, OPERATION, TEXT, TWO, arguments
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 
 
 class DiskFull(Nemesis):
     """Few bytes are left for a while. Appends fail and nothing of them counts; a broker that cannot go on stops."""
 
     name = "disk-full"
+    owed = Owed.ALWAYS
+    does = "leaves a disk a few hundred bytes for a while"
+    takes = arguments(broker=BROKER, left_bytes=COUNT, full_ms=MS)
 
     def choose(self) -> Choice:
         return {
@@ -40,6 +44,10 @@ class IoError(Nemesis):
     """
 
     name = "io-error"
+    owed = Owed.ALWAYS
+    does = "lets a read, a write or an fsync fail"
+    deadly = True
+    takes = arguments(broker=BROKER, operation=OPERATION, path=TEXT, times=COUNT, ms=MS)
 
     def choose(self) -> Choice:
         return {
@@ -69,6 +77,9 @@ class SlowDisk(Nemesis):
     """All that is done away from the event loop takes long: fsyncs, cold reads, recovery."""
 
     name = "slow-disk"
+    owed = Owed.ALWAYS
+    does = "makes fsyncs and cold reads slow for a while"
+    takes = arguments(broker=BROKER, delay_ms=MS, slow_ms=MS)
 
     def choose(self) -> Choice:
         return {"broker": self.target(), "delay_ms": self.a_while_ms(10, 600), "slow_ms": self.a_while_ms(100, 4_000)}
@@ -88,6 +99,10 @@ class SwapDisks(Nemesis):
     """Two machines come up with each other's disk. Both must refuse to run; then the disks are put right."""
 
     name = "swap-disks"
+    owed = Owed.ALWAYS
+    does = "starts two brokers on each other's disk, then puts them right"
+    deadly = True
+    takes = arguments(brokers=TWO, wrong_ms=MS, down_ms=MS)
 
     def choose(self) -> Choice:
         return {"brokers": list(self.two()), "wrong_ms": self.a_while_ms(20, 500), "down_ms": self.a_while_ms(1, 800)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+from odradek_chaos.worlds.simulated.faults.choices import CUT, MACHINE, MACHINES, MS, SLOW, arguments
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 from odradek_chaos.worlds.simulated.net.links import uniform
 
 Ways = Sequence[Sequence[str]]  # pairs (source, target)
@@ -40,6 +41,9 @@ class Cut(CutNemesis):
     """Cut links: of one machine to all others, of a pair, of one direction, or only from the controller to a broker."""
 
     name = "cut"
+    owed = Owed.ALWAYS
+    does = "cuts one machine off, a pair, one direction, or controller to broker only"
+    takes = CUT
 
     def choose(self) -> Choice:
         kind = self.rng.choice(("alone", "pair", "one-way", "controller-deaf"))
@@ -67,6 +71,9 @@ class Bridge(CutNemesis):
     """
 
     name = "bridge"
+    owed = Owed.ALWAYS
+    does = "two brokers hear nothing of each other, the third hears both"
+    takes = CUT
 
     def choose(self) -> Choice:
         left, right = (self.machine(each) for each in self.two())
@@ -80,6 +87,9 @@ class Ring(CutNemesis):
     """Each broker is heard by the next one only, so that each sees another majority."""
 
     name = "ring"
+    owed = Owed.ALWAYS
+    does = "each broker hears only one other: three majorities in a ring"
+    takes = CUT
 
     def choose(self) -> Choice:
         ring = self.names()
@@ -92,6 +102,9 @@ class Swizzle(CutNemesis):
     """Stop the links of a random subset one by one, and restore them in another order (FoundationDB's swizzle-clog)."""
 
     name = "swizzle"
+    owed = Owed.ALWAYS
+    does = "stops links one by one, heals them in another order"
+    takes = arguments(cut=MACHINES, heal=MACHINES, step_ms=MS, cut_ms=MS)
 
     def choose(self) -> Choice:
         names = [*self.names(), *(client.name for client in self.cluster.clients)]
@@ -126,6 +139,9 @@ class Stall(Nemesis):
     """Hold up one direction for a moment, as a full queue does."""
 
     name = "stall"
+    owed = Owed.ALWAYS
+    does = "holds one direction up for a moment"
+    takes = arguments(source=MACHINE, target=MACHINE, stall_ms=MS)
 
     def choose(self) -> Choice:
         source = self.machine(self.target())
@@ -141,6 +157,9 @@ class Slow(Nemesis):
     """Make one direction slow for a while."""
 
     name = "slow"
+    owed = Owed.ALWAYS
+    does = "makes one direction slow for a while"
+    takes = SLOW
 
     def choose(self) -> Choice:
         source = self.machine(self.target())
@@ -167,6 +186,9 @@ class SlowFollower(Slow):
     """One broker hears the others late: it falls out of the ISR, or holds the high watermark back."""
 
     name = "slow-follower"
+    owed = Owed.ALWAYS
+    does = "makes all that one broker hears from the others slow"
+    takes = SLOW
 
     def choose(self) -> Choice:
         me = self.machine(self.target())

@@ -9,11 +9,13 @@ has not ended when the faults stop is ended by `World.heal`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from enum import Enum
 from random import Random
 from typing import Any, ClassVar
 
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
-from odradek_chaos.worlds.simulated.plan.kinds import KINDS, Owed
+from odradek_chaos.worlds.simulated.faults.choices import Argument
 from odradek_chaos.worlds.simulated.plan.script import Strike
 from odradek_chaos.worlds.simulated.world.world import World
 
@@ -21,10 +23,25 @@ Choice = dict[str, Any]  # JSON values by name
 QUIESCENCE_LOOKS, QUIESCENCE_LOOK_S = 400, 0.02  # how long a fault that must be alone waits for its moment
 
 
+class Owed(Enum):
+    """What acks=all with min.insync.replicas=2 is owed under a kind of fault (docs/guarantees.md)."""
+
+    ALWAYS = "always"  # no loss, and all is well again in time
+    QUIESCENT = "quiescent"  # the same, since it strikes one machine alone while the others are well and in every ISR
+    FLUSHED = "flushed"  # the same only with odradek.fsync=before-ack
+    SAFETY = "safety"  # out of contract: replicas may lose records or stay away, and must not lie about it
+
+
 class Nemesis:
-    """Strikes at random times while the world is faulty."""
+    """Strikes at random times while the world is faulty. What it is stands in its attributes, and in the catalogue."""
 
     name: ClassVar[str]
+    owed: ClassVar[Owed]
+    does: ClassVar[str]  # in a few words, for people
+    takes: ClassVar[Mapping[str, Argument]]  # what a strike has to be told
+    deadly: ClassVar[bool] = False  # it ends processes, so it makes elections
+    heavy: ClassVar[bool] = False  # it has a slower pace of its own
+    copies: ClassVar[bool] = False  # whole logs are copied after it: batch by batch long runs would do little else
 
     def __init__(self, world: World, rng: Random, pace_ms: float) -> None:
         self.world = world
@@ -52,7 +69,7 @@ class Nemesis:
         quiescence = self.world.quiescence
         if quiescence.is_reserved:
             return
-        if self.needs_quiescence and not await self._wait_for_quiescence():
+        if self.owed is Owed.QUIESCENT and not await self._wait_for_quiescence():
             return
         choice = self.choose()
         if choice is None:
@@ -64,12 +81,6 @@ class Nemesis:
             await self.act(choice)
         finally:
             self.world.faults.pending -= 1
-
-    @property
-    def needs_quiescence(self) -> bool:
-        """Whether this strikes only while nothing else does."""
-        kind = KINDS.get(self.name)
-        return kind is not None and kind.owed is Owed.QUIESCENT
 
     async def _wait_for_quiescence(self) -> bool:
         """Keep the others from striking, and wait until what they did is over."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
+from odradek_chaos.worlds.simulated.faults.choices import ALL_MS, BROKER, DARK, MS, arguments
 from odradek_chaos.worlds.simulated.faults.damage import OF_ITS_QUORUM, OF_LOST_METADATA, OF_THE_VOTER
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 
 
 class Power(Nemesis):
     name = "power"
+    owed = Owed.FLUSHED
+    does = "cuts a machine's power: its disk forgets what was not flushed"
+    deadly = True
+    takes = DARK
 
     def choose(self) -> Choice:
         return {"broker": self.target(), "dark_ms": self.a_while_ms(50, 3_000)}
@@ -22,12 +27,20 @@ class PowerOne(Power):
     """The same, while all other machines are well and in every ISR: nothing may be lost, flushed or not."""
 
     name = "power-one"
+    owed = Owed.QUIESCENT
+    does = "cuts one machine's power while all others are well"
+    deadly = True
+    takes = DARK
 
 
 class Blackout(Nemesis):
     """All machines lose their power within 300 ms; who would lose it when the faults are over keeps it."""
 
     name = "blackout"
+    owed = Owed.FLUSHED
+    does = "cuts the power of all machines within 300 ms"
+    deadly = True
+    takes = arguments(off_ms=ALL_MS, on_ms=ALL_MS)
 
     def choose(self) -> Choice:
         dark_ms = self.a_while_ms(400, 2_000)
@@ -56,6 +69,10 @@ class LyingFsync(Nemesis):
     """
 
     name = "lying-fsync"
+    owed = Owed.SAFETY
+    does = "fsyncs that do nothing, then power losses"
+    deadly = True
+    takes = arguments(broker=BROKER, lies_ms=MS, dark_ms=MS)
 
     def choose(self) -> Choice:
         lies_ms = self.a_while_ms(100, 2_000)

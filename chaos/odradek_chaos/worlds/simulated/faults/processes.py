@@ -5,11 +5,25 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis
+from odradek_chaos.worlds.simulated.faults.choices import (
+    BROKER,
+    DOWN,
+    MS,
+    ORDER,
+    PARTITION,
+    ROLLING,
+    SOME_MS,
+    arguments,
+)
+from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 
 
 class Kill(Nemesis):
     name = "kill"
+    owed = Owed.ALWAYS
+    does = "kill -9 of a leader, follower, controller or anybody; up to 3 s down"
+    deadly = True
+    takes = DOWN
 
     def choose(self) -> Choice:
         return {"broker": self.target(), "down_ms": self.a_while_ms(1, 3_000)}
@@ -26,6 +40,10 @@ class DoubleKill(Nemesis):
     """
 
     name = "double-kill"
+    owed = Owed.ALWAYS
+    does = "kills a leader, and its successor as soon as it leads"
+    deadly = True
+    takes = arguments(**DOWN, partition=PARTITION, held_ms=MS, wait_ms=MS, second_down_ms=MS)
 
     def choose(self) -> Choice | None:
         tp = self.rng.choice(self.world.partitions)
@@ -66,6 +84,10 @@ class Stop(Nemesis):
     """A graceful shutdown (SIGTERM) and a restart."""
 
     name = "stop"
+    owed = Owed.ALWAYS
+    does = "asks a broker to shut down in peace, starts it again"
+    deadly = True
+    takes = DOWN
 
     def choose(self) -> Choice:
         return {"broker": self.target(), "down_ms": self.a_while_ms(1, 3_000)}
@@ -76,6 +98,9 @@ class Stop(Nemesis):
 
 class Pause(Nemesis):
     name = "pause"
+    owed = Owed.ALWAYS
+    does = "freezes a process for up to 6 s; its timers and messages pile up"
+    takes = arguments(broker=BROKER, pause_ms=MS)
 
     def choose(self) -> Choice:
         return {"broker": self.target(), "pause_ms": self.a_while_ms(20, 6_000)}
@@ -91,6 +116,11 @@ class Rolling(Nemesis):
     """All brokers one after the other, each when the one before is back."""
 
     name = "rolling"
+    owed = Owed.ALWAYS
+    does = "restarts all brokers one after the other, cleanly"
+    deadly = True
+    heavy = True
+    takes = ROLLING
 
     def choose(self) -> Choice:
         order = list(self.cluster.machines)
@@ -110,6 +140,11 @@ class Rolling(Nemesis):
 
 class RollingHard(Rolling):
     name = "rolling-hard"
+    owed = Owed.ALWAYS
+    does = "the same with kill -9"
+    deadly = True
+    heavy = True
+    takes = ROLLING
 
     def take_down(self, broker_id: int, down_ms: int) -> None:
         self.world.faults.kill(broker_id, down_ms, self.name)
@@ -119,6 +154,11 @@ class CrashAll(Nemesis):
     """Everything at once, and a cold start in any order."""
 
     name = "crash-all"
+    owed = Owed.ALWAYS
+    does = "kills everything, starts it again in any order"
+    deadly = True
+    heavy = True
+    takes = arguments(down_ms=SOME_MS)
 
     def choose(self) -> Choice:
         return {"down_ms": {str(broker_id): self.a_while_ms(1, 2_500) for broker_id in self.cluster.machines}}
@@ -132,6 +172,11 @@ class QuorumLoss(Nemesis):
     """A majority of the voters is away: leaders that stand go on, nothing about the metadata can change."""
 
     name = "quorum-loss"
+    owed = Owed.ALWAYS
+    does = "keeps a majority of the voters down for a while"
+    deadly = True
+    heavy = True
+    takes = arguments(brokers=ORDER, down_ms=MS)
 
     def choose(self) -> Choice:
         return {"brokers": list(self.two()), "down_ms": self.a_while_ms(200, 3_000)}
@@ -145,6 +190,10 @@ class ControllerBounce(Nemesis):
     """A broker dies, and the active controller while it deals with that."""
 
     name = "controller-bounce"
+    owed = Owed.ALWAYS
+    does = "kills a broker, and the controller while it handles that"
+    deadly = True
+    takes = arguments(**DOWN, wait_ms=MS, controller=BROKER, controller_down_ms=MS)
 
     def choose(self) -> Choice | None:
         controller = self.cluster.controller()

@@ -25,9 +25,10 @@ from odradek_chaos.worlds.simulated.faults.catalogue import nemeses_of, replayin
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_chaos.worlds.simulated.kernel.process import SimulationError
 from odradek_chaos.worlds.simulated.observe.tapped_network import observe
-from odradek_chaos.worlds.simulated.plan.options import Options, expand
+from odradek_chaos.worlds.simulated.plan.options import Options
 from odradek_chaos.worlds.simulated.plan.script import Script
 from odradek_chaos.worlds.simulated.run.evidence import gather_evidence
+from odradek_chaos.worlds.simulated.run.expansion import expand
 from odradek_chaos.worlds.simulated.run.liveness import (
     LIVENESS_MS,
     ElectionStorm,

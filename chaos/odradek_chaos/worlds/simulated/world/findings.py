@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from odradek_chaos.worlds.simulated.checks.names import LOSSES
 from odradek_chaos.worlds.simulated.cluster.timeline import Timeline
-from odradek_chaos.worlds.simulated.plan.kinds import LOSSES
-from odradek_chaos.worlds.simulated.plan.options import Options
+from odradek_chaos.worlds.simulated.plan.options import Plan
 from odradek_chaos.worlds.simulated.world.exemptions import Exemptions
 
 MOST_KEPT = 20
@@ -31,12 +31,12 @@ class Finding:
 class Findings:
     """Of one run. A run ends at its first finding unless `go_on`."""
 
-    def __init__(self, options: Options, exemptions: Exemptions, timeline: Timeline) -> None:
+    def __init__(self, plan: Plan, exemptions: Exemptions, timeline: Timeline) -> None:
         self.found: list[Finding] = []
         self.costs: Counter[str] = Counter()  # checks that found what is not owed, or that do not count here
         self.go_on = False
-        self._counted = options.checks
-        self._keeps_records = options.expectations.keeps_records
+        self._counted = plan.options.checks
+        self._keeps_records = plan.expectations.keeps_records
         self._exemptions = exemptions
         self._timeline = timeline
         self._reported: set[tuple[str, int, str]] = set()

@@ -31,7 +31,7 @@ class World:
     def __init__(self, loop: SimLoop, plan: Plan) -> None:
         self.loop = loop
         self.plan = plan
-        self.expectations = plan.options.expectations
+        self.expectations = plan.expectations
         self.partitions = [TopicPartition(TOPIC, number) for number in range(plan.options.partitions)]
         self.cluster = SimCluster(loop, settings=plan.settings)
         usual_delay = self.cluster.fabric.default_delay = uniform(*plan.link_ms)
@@ -39,7 +39,7 @@ class World:
         self.board = Board()
         self.buggify = Buggify(loop, plan.options.chance)
         self.exemptions = Exemptions(self.cluster, recovers=self.expectations.recovers)
-        self.findings = Findings(plan.options, self.exemptions, self.timeline)
+        self.findings = Findings(plan, self.exemptions, self.timeline)
         self.state = ClusterState(
             damaged=self.exemptions.damaged,
             min_isr=plan.settings.min_insync_replicas,
