@@ -1,8 +1,7 @@
 """One broker of a transcript: the broker's own `Replica` and `IsrChannel` above a disk in memory.
 
-It carries out the core's effects as the broker does, and says each of them in one line. What it plays itself is what
-`ReplicaManager` decides: whether new metadata begin a new term. How a request waits on its connection is played by
-`exchange`.
+It carries out the core's effects as the broker does, and says each of them in one line. How a request waits on its
+connection is played by `exchange`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from odradek_broker.core.partition.messages import (
     ReplicaLog,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
+from odradek_broker.core.partition.roles import Role, new_role, role_goes_on
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.log import Log
-from odradek_chaos.lessons.role import Role, goes_on, new_role
 from odradek_proto.transport.ports import Clock
 from odradek_proto.v1 import controller_pb2
 
@@ -188,19 +187,11 @@ class Node:
         if known is not None and registration.partition_epoch < known.partition_epoch:
             replica.update_registration(registration)
             replica.registration = known
-        elif known is not None and self._stays_in_role(known, registration):
+        elif known is not None and role_goes_on(known, registration, self.number):
             replica.update_registration(registration)
         else:
             replica.registration = registration
             replica.take_role(self._role_in(replica, registration))
-
-    def _stays_in_role(self, known: PartitionRegistration, registration: PartitionRegistration) -> bool:
-        """As the broker: the same epoch, or a leader that leads on in the very next one (tests/broker, leads_on)."""
-        if registration.leader_epoch == known.leader_epoch:
-            return True
-        changes = registration.partition_epoch - known.partition_epoch
-        leads_on = known.leader == self.number and goes_on(self.role, registration, self.number)
-        return leads_on and changes == 1
 
     def _role_in(self, replica: Replica, registration: PartitionRegistration) -> Role:
         return new_role(

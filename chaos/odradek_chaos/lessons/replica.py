@@ -32,6 +32,7 @@ from odradek_broker.core.partition.messages import (
     WriteEpochs,
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
+from odradek_broker.core.partition.roles import Role, new_role, role_goes_on
 from odradek_broker.core.purgatory import ProducePurgatory
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.log import Log
@@ -41,7 +42,6 @@ from odradek_proto.formats import REPLICATION_OFFSET_CHECKPOINT, decode_offset_c
 from odradek_proto.records import BatchHeader, decode_records, iter_batches
 from odradek_proto.topics import TopicPartition, partition_directory
 
-from odradek_chaos.lessons.role import Role, goes_on, new_role
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
 from odradek_chaos.worlds.simulated.disk.inodes import Inode
@@ -116,6 +116,7 @@ class Replica:
         self._files: SimFiles | None = None
         self._directory: LogDirectory | None = None
         self._log: Log | None = None
+        self._registration: PartitionRegistration | None = None  # that the role is of
         self._now_ms = 0
 
     # --- What it is ------------------------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ class Replica:
         """The process dies in this moment; with `power` the machine does."""
         assert self._files is not None, f"broker {self.number} is down"
         self._files.detach()
-        self.role = self._log = self._directory = None
+        self.role = self._registration = self._log = self._directory = None
         self.purgatory = ProducePurgatory()
         self.proposals = []
         if power:
@@ -185,13 +186,14 @@ class Replica:
     def close(self) -> None:
         """Stop in peace: logs flushed, checkpoints written."""
         self.directory.close(clean=True)
-        self.role = self._log = self._directory = None
+        self.role = self._registration = self._log = self._directory = None
 
     def take(self, registration: PartitionRegistration, brokers: BrokerView, now_ms: int) -> None:
         """Metadata came: the same role goes on, another one is a new object (R-100 to R-104)."""
         self._now_ms = now_ms
-        role = self.role
-        if role is not None and goes_on(role, registration, self.number):
+        role, known = self.role, self._registration
+        self._registration = registration
+        if role is not None and known is not None and role_goes_on(known, registration, self.number):
             self._carry_out(role.update(registration, now_ms))
             return
         self._answer(self.purgatory.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER))

@@ -18,10 +18,9 @@ from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.topic_settings import log_settings, partition_settings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration
-from odradek_broker.core.partition.follower import FollowerPartition
-from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.core.partition.roles import new_role, role_goes_on
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.fetcher import Fetcher
@@ -195,7 +194,7 @@ class ReplicaManager:
             return  # R-100
         if known is not None and registration.leader == self._broker_id:
             self._count_isr_change(known.isr, registration.isr)
-        if known is not None and replica.role is not None and self._stays_in_role(known, registration):
+        if known is not None and replica.role is not None and role_goes_on(known, registration, self._broker_id):
             replica.update_registration(registration)
             return
         self._enter_term(replica, registration)
@@ -204,21 +203,6 @@ class ReplicaManager:
         """Whoever leads afterwards counts, and whoever decided: so each change is counted once in the cluster."""
         self.counters.isr_shrinks += any(member not in after for member in before)
         self.counters.isr_expands += any(member not in before for member in after)
-
-    def _stays_in_role(self, known: PartitionRegistration, registration: PartitionRegistration) -> bool:
-        """The same epoch, or this broker leads on in the very next one, as when a replica was removed (R-56, R-42).
-
-        With a gap between the epochs, as a snapshot of the metadata makes one, somebody else may have led, or followers
-        were removed and came back with less: what is known of them is nothing.
-        """
-        if registration.leader_epoch == known.leader_epoch:
-            return True
-        is_next = (registration.leader_epoch, registration.partition_epoch) == (
-            known.leader_epoch + 1,
-            known.partition_epoch + 1,
-        )
-        leads_on = known.leader == registration.leader == self._broker_id
-        return leads_on and is_next and not registration.recovering
 
     def _host(self, tp: TopicPartition, topic_id: bytes) -> Replica | None:
         loaded = self._preloaded.get(tp)
@@ -255,34 +239,21 @@ class ReplicaManager:
         tp = replica.topic_partition
         for fetcher in self._fetchers.values():
             fetcher.remove(tp)
-        previous_leader = replica.role.held_leader if replica.role is not None else NO_LEADER
-        replica.registration = registration
-        now_ms = self.clock.now_ms()
-        settings = self.partition_settings(tp.topic)
-        if registration.leader == self._broker_id:
-            leader = LeaderPartition(
-                replica.state,
-                broker_id=self._broker_id,
-                registration=registration,
-                settings=settings,
-                policy=self._policy,
-                brokers=self,
-                now_ms=now_ms,
-            )
-            replica.take_role(leader)
-        else:
-            follower = FollowerPartition(
-                replica.state,
-                broker_id=self._broker_id,
-                registration=registration,
-                settings=settings,
-                policy=self._policy,
-                now_ms=now_ms,
-                previous_leader=previous_leader,
-            )
-            replica.take_role(follower)
-            if registration.leader >= 0 and replica.offline is None:
-                self._fetcher(registration.leader).add(replica)
+        before, replica.registration = replica.role, registration
+        role = new_role(
+            before,
+            replica.state,
+            registration,
+            broker_id=self._broker_id,
+            settings=self.partition_settings(tp.topic),
+            policy=self._policy,
+            brokers=self,
+            now_ms=self.clock.now_ms(),
+        )
+        replica.take_role(role)
+        follows = registration.leader not in (self._broker_id, NO_LEADER)
+        if follows and replica.offline is None:
+            self._fetcher(registration.leader).add(replica)
 
     def _fetcher(self, leader_id: int) -> Fetcher:
         fetcher = self._fetchers.get(leader_id)

@@ -1,8 +1,8 @@
-"""The role that a broker takes when metadata says that it leads a partition or follows (R-100 to R-104)."""
+"""Which role a broker has under a partition's metadata, and whether the one that it has goes on (R-100 to R-104)."""
 
 from __future__ import annotations
 
-from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import BrokerView, PartitionSettings, ReplicaLog
@@ -11,9 +11,20 @@ from odradek_broker.core.partition.policy import ReplicaPolicy
 Role = LeaderPartition | FollowerPartition
 
 
-def goes_on(role: Role | None, registration: PartitionRegistration, broker_id: int) -> bool:
-    """Whether a broker keeps the role that it has: the same one goes on, whatever else has changed."""
-    return role is not None and isinstance(role, LeaderPartition) == (registration.leader == broker_id)
+def role_goes_on(known: PartitionRegistration, registration: PartitionRegistration, broker_id: int) -> bool:
+    """The same epoch, or this broker leads on in the very next one, as when a replica was removed (R-56, R-42).
+
+    With a gap between the epochs, as a snapshot of the metadata makes one, somebody else may have led, or followers
+    were removed and came back with less: what is known of them is nothing.
+    """
+    if registration.leader_epoch == known.leader_epoch:
+        return True
+    is_next = (registration.leader_epoch, registration.partition_epoch) == (
+        known.leader_epoch + 1,
+        known.partition_epoch + 1,
+    )
+    leads_on = known.leader == registration.leader == broker_id
+    return leads_on and is_next and not registration.recovering
 
 
 def new_role(
@@ -45,5 +56,5 @@ def new_role(
         settings=settings,
         policy=policy,
         now_ms=now_ms,
-        previous_leader=-1 if before is None else before.held_leader,
+        previous_leader=NO_LEADER if before is None else before.held_leader,
     )
