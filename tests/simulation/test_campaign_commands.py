@@ -12,11 +12,31 @@ import termios
 import pytest
 from odradek.cli.main import main
 from odradek_chaos.cli.campaign_progress import Progress
+from odradek_chaos.worlds.simulated.campaign.campaign import SeedSummary
 from odradek_proto.command_line import USAGE
 
-from tests.simulation.test_campaign_words import summary
-
 Capture = pytest.CaptureFixture[str]
+
+
+def summary(seed: int) -> SeedSummary:
+    """One seed of half a virtual hour with two faults and ten records."""
+    return SeedSummary(
+        seed=seed,
+        trace_hash="",
+        virtual_ms=1_800_000,
+        cpu_s=90.0,
+        events=1_000,
+        faults={"kill": 2},
+        points={},
+        branches={},
+        acknowledged=10,
+        compared=30,
+        recovered_ms=500,
+        unavailable_ms={},
+        costs=(),
+        checks=(),
+        report="",
+    )
 
 
 def refused(capsys: Capture, *words: str) -> list[str]:
