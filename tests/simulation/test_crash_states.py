@@ -231,7 +231,7 @@ def flush_without_directory(log: DurableLog) -> None:
         (Segments, "_remove_newest", remove_without_fsync, "rewritten_ends", "was not written behind"),
         (Segments, "roll", roll_without_a_mark, "flushes_before_rolls", "the index says"),
         (DurableLog, "_flush_files", flush_without_directory, "appends_and_rolls", "was promised"),
-        (LogDirectory, "_lower_recovery_point", do_nothing, "truncations", "a segment begins at"),
+        (LogDirectory, "_lower_recovery_point", do_nothing, "truncations", "damage below the recovery point"),
         (LogDirectory, "_forget_checkpoints", do_nothing, "deletion", "was promised"),
         (MetadataSnapshots, "complete", complete_without_fsync, "metadata_snapshots", "neither old nor new"),
     ],
