@@ -19,7 +19,19 @@ from msgspec.structs import asdict
 from bench.report import Figure
 from bench.run import show
 
-BENCHES = ("append", "read", "codec", "transport", "replicated", "recovery", "start", "metrics", "audit", "simulated")
+BENCHES = (
+    "append",
+    "read",
+    "codec",
+    "transport",
+    "kafka",
+    "replicated",
+    "recovery",
+    "start",
+    "metrics",
+    "audit",
+    "simulated",
+)
 
 
 def measure(name: str, *, quick: bool) -> list[Figure]:
