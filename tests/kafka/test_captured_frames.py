@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from odradek_broker.kafka import fetch_codec, produce_codec
-from odradek_broker.kafka.codec import definition, reader_of, writer_of
-from odradek_broker.kafka.schemas import DEFINITIONS
-from odradek_broker.kafka.wire import Reader, Writer
+from odradek_broker.kafka.messages import fetch_codec, produce_codec
+from odradek_broker.kafka.messages.codec import definition, reader_of, writer_of
+from odradek_broker.kafka.messages.primitives import Reader, Writer
+from odradek_broker.kafka.messages.schemas import DEFINITIONS
 
 from tests.kafka import oracle
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from odradek_broker.kafka.codec import Field, definition, reader_of, writer_of
-from odradek_broker.kafka.schemas import DEFINITIONS
-from odradek_broker.kafka.wire import MALFORMED, Malformed, Reader, Writer
+from odradek_broker.kafka.messages.codec import Field, definition, reader_of, writer_of
+from odradek_broker.kafka.messages.primitives import MALFORMED, Malformed, Reader, Writer
+from odradek_broker.kafka.messages.schemas import DEFINITIONS
 
 from tests.kafka import oracle
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from odradek_broker.kafka.connection import MOST_UNANSWERED
 from odradek_broker.kafka.listener import STUCK_MS, SWEEP_MS, KafkaListener
-from odradek_broker.kafka.request import Api, Body, Done, HangUp, Request
+from odradek_broker.kafka.messages.request import Api, Body, Done, HangUp, Request
 from odradek_broker.kafka.shared import KafkaLimits
 from odradek_broker.runtime.counters import Counters
 from odradek_proto.transport.ports import Buffer, TimerHandle

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from odradek_broker.kafka.framing import ARRIVAL_BYTES, OWN_BUFFER_BYTES, FrameReader
-from odradek_broker.kafka.wire import Malformed
+from odradek_broker.kafka.messages.primitives import Malformed
 
 LARGEST = 1 << 20
 

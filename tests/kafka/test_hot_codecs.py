@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode as KioError
 from kio.static.primitive import Records
-from odradek_broker.kafka import fetch_codec, produce_codec
-from odradek_broker.kafka.endpoints import NodeEndpoint
-from odradek_broker.kafka.wire import MALFORMED, Reader
+from odradek_broker.kafka.messages import fetch_codec, produce_codec
+from odradek_broker.kafka.messages.endpoints import NodeEndpoint
+from odradek_broker.kafka.messages.primitives import MALFORMED, Reader
 from odradek_proto.transport.ports import Buffer
 
 from tests.kafka import oracle

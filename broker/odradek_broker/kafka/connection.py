@@ -19,9 +19,9 @@ from collections.abc import Callable
 from odradek_proto.transport.ports import Buffer, ByteConnection
 
 from odradek_broker.kafka.framing import FrameReader
-from odradek_broker.kafka.request import Api, Body, Client, HangUp, Request
+from odradek_broker.kafka.messages.primitives import MALFORMED, Malformed, Reader
+from odradek_broker.kafka.messages.request import Api, Body, Client, HangUp, Request
 from odradek_broker.kafka.shared import Shared
-from odradek_broker.kafka.wire import MALFORMED, Malformed, Reader
 from odradek_broker.requests.context import ANONYMOUS, RequestContext
 
 logger = logging.getLogger(__name__)

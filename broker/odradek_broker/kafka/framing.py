@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from odradek_broker.kafka.wire import Malformed
+from odradek_broker.kafka.messages.primitives import Malformed
 
 ARRIVAL_BYTES = 256 * 1024  # of the shared buffer: the most that one read takes
 OWN_BUFFER_BYTES = 64 * 1024

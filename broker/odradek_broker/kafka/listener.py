@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from odradek_proto.transport.ports import ByteConnection, ByteReceiver, Clock, TimerHandle
 
 from odradek_broker.kafka.connection import KafkaConnection
-from odradek_broker.kafka.request import Api
+from odradek_broker.kafka.messages.request import Api
 from odradek_broker.kafka.shared import KafkaLimits, Shared
 from odradek_broker.runtime.counters import Counters
 

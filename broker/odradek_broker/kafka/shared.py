@@ -10,7 +10,7 @@ from odradek_proto.transport.ports import Clock
 from odradek_proto.values import Value
 
 from odradek_broker.kafka.framing import ARRIVAL_BYTES
-from odradek_broker.kafka.request import Api, HangUp
+from odradek_broker.kafka.messages.request import Api, HangUp
 from odradek_broker.runtime.counters import Counters
 
 logger = logging.getLogger(__name__)

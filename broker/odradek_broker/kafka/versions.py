@@ -9,22 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from odradek_broker.kafka import api_versions, fetch_codec, produce_codec
-from odradek_broker.kafka.codec import definition
-from odradek_broker.kafka.coordinators import CoordinatorsApi
-from odradek_broker.kafka.endpoints import NodeEndpoint, split_address
-from odradek_broker.kafka.fetch import FetchApi
-from odradek_broker.kafka.metadata import MetadataApi
-from odradek_broker.kafka.offsets import OffsetsApi
-from odradek_broker.kafka.produce import ProduceApi
-from odradek_broker.kafka.producer_ids import ProducerIdsApi
-from odradek_broker.kafka.request import Api, Body, Request
+from odradek_proto.transport.ports import Clock
+
+from odradek_broker.kafka.apis import api_versions
+from odradek_broker.kafka.apis.admin import Admin
+from odradek_broker.kafka.apis.cluster import ClusterApi
+from odradek_broker.kafka.apis.configs import ConfigsApi
+from odradek_broker.kafka.apis.coordinators import CoordinatorsApi
+from odradek_broker.kafka.apis.fetch import FetchApi
+from odradek_broker.kafka.apis.metadata import MetadataApi
+from odradek_broker.kafka.apis.offsets import OffsetsApi
+from odradek_broker.kafka.apis.produce import ProduceApi
+from odradek_broker.kafka.apis.producer_ids import ProducerIdsApi
+from odradek_broker.kafka.apis.records import RecordsApi
+from odradek_broker.kafka.apis.topics import TopicsApi
+from odradek_broker.kafka.messages import fetch_codec, produce_codec
+from odradek_broker.kafka.messages.codec import definition
+from odradek_broker.kafka.messages.endpoints import NodeEndpoint, split_address
+from odradek_broker.kafka.messages.request import Api, Body, Request
 from odradek_broker.requests.layer import Requests
 
 PRODUCE, FETCH = 0, 1
 
 
-def served(requests: Requests) -> dict[int, Api]:
+def served(requests: Requests, *, clock: Clock, log_directory: str) -> dict[int, Api]:
     """Every API of a listener for Kafka's clients, by its key."""
     metadata = requests.metadata
 
@@ -39,6 +47,9 @@ def served(requests: Requests) -> dict[int, Api]:
     produce = ProduceApi(requests.produce, topic_name=metadata.topic_name, endpoints=endpoints)
     fetch = FetchApi(requests.fetch, topic_name=metadata.topic_name, endpoints=endpoints)
     offsets = OffsetsApi(requests.offsets)
+    admin = Admin(requests.admin)
+    topics, configs = TopicsApi(admin, metadata), ConfigsApi(admin)
+    cluster, records = ClusterApi(admin, metadata, clock), RecordsApi(requests.records, log_directory)
     apis: dict[int, Api] = {}
     rows = [
         Api(PRODUCE, "Produce", 0, 13, produce_codec.FLEXIBLE_FROM, start=produce.start, measures_itself=True),
@@ -47,8 +58,22 @@ def served(requests: Requests) -> dict[int, Api]:
         _row(3, MetadataApi(metadata).answer),
         _row(10, CoordinatorsApi().find_coordinator),
         _row(api_versions.KEY, api_versions.ApiVersionsApi(apis).answer, any_version=True),
+        _row(19, topics.create),
+        _row(20, topics.delete),
+        _row(21, records.delete),
         _row(22, ProducerIdsApi(requests.producer_ids).answer),
         _row(23, offsets.offsets_for_leader_epoch),
+        _row(32, configs.describe),
+        _row(33, configs.alter),
+        _row(35, records.describe_log_dirs),
+        _row(37, topics.create_partitions),
+        _row(43, cluster.elect_leaders),
+        _row(44, configs.alter_incrementally),
+        _row(45, cluster.alter_reassignments),
+        _row(46, cluster.list_reassignments),
+        _row(55, cluster.describe_quorum),
+        _row(60, cluster.describe),
+        _row(75, topics.describe),
     ]
     apis.update({row.key: row for row in rows})
     return apis

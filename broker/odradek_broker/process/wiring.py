@@ -105,4 +105,5 @@ def kafka_listener(
         max_connections_per_ip=settings.max_connections_per_ip,
         max_answer_bytes=settings.fetch_max_bytes,
     )
-    return KafkaListener(name, served(requests), clock=clock, limits=limits, counters=counters)
+    apis = served(requests, clock=clock, log_directory=settings.log_dirs.split(",")[0].strip())
+    return KafkaListener(name, apis, clock=clock, limits=limits, counters=counters)

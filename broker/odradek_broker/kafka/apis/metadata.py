@@ -7,9 +7,9 @@ from typing import Any
 
 from odradek_proto.errors import ErrorCode
 
-from odradek_broker.kafka.endpoints import split_address
-from odradek_broker.kafka.request import Body, Request
-from odradek_broker.kafka.wire import NO_UUID
+from odradek_broker.kafka.messages.endpoints import split_address
+from odradek_broker.kafka.messages.primitives import NO_UUID
+from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.metadata import (
     BrokerDescription,
     ClusterDescription,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
-from odradek_broker.kafka.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.offsets import EARLIEST, EpochQuery, ListedOffset, OffsetQuery, OffsetRequests
 
 READ_COMMITTED = 1

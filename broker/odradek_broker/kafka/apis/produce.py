@@ -13,8 +13,8 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import HEADER_SIZE
 from odradek_proto.topics import TopicPartition
 
-from odradek_broker.kafka.endpoints import NodeEndpoint
-from odradek_broker.kafka.produce_codec import (
+from odradek_broker.kafka.messages.endpoints import NodeEndpoint
+from odradek_broker.kafka.messages.produce_codec import (
     LEADERS_FROM,
     PartitionAnswer,
     ProducedPartition,
@@ -24,7 +24,7 @@ from odradek_broker.kafka.produce_codec import (
     read_request,
     write_answer,
 )
-from odradek_broker.kafka.request import Done, HangUp, Request
+from odradek_broker.kafka.messages.request import Done, HangUp, Request
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 
 FIRST_WITH_FORMAT_2 = 3  # older versions are advertised, since librdkafka wants them to be, and close the connection

@@ -19,8 +19,8 @@ from typing import Any
 
 from odradek_proto.values import Value
 
-from odradek_broker.kafka.schemas import DEFINITIONS
-from odradek_broker.kafka.wire import NO_UUID, Malformed, Reader, Writer
+from odradek_broker.kafka.messages.primitives import NO_UUID, Malformed, Reader, Writer
+from odradek_broker.kafka.messages.schemas import DEFINITIONS
 
 Message = dict[str, Any]
 Read = Callable[[Reader], Any]

@@ -10,7 +10,7 @@ import logging
 
 from odradek_proto.errors import ErrorCode
 
-from odradek_broker.kafka.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, Request
 
 logger = logging.getLogger(__name__)
 

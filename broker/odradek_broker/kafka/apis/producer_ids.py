@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_proto.errors import ErrorCode
 
-from odradek_broker.kafka.request import Body, Request
+from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.producer_ids import ProducerIdRequests
 
 

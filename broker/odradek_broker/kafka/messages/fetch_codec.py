@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from odradek_proto.transport.ports import Buffer
 from odradek_proto.values import Value
 
-from odradek_broker.kafka.endpoints import NodeEndpoint, write_leader, write_node_endpoints
-from odradek_broker.kafka.wire import Reader, Writer
+from odradek_broker.kafka.messages.endpoints import NodeEndpoint, write_leader, write_node_endpoints
+from odradek_broker.kafka.messages.primitives import Reader, Writer
 
 FLEXIBLE_FROM = 12
 IDS_FROM = 13

@@ -9,8 +9,8 @@ from typing import Any
 from odradek_proto.transport.ports import Buffer
 from odradek_proto.values import Value
 
-from odradek_broker.kafka.codec import REQUEST, RESPONSE, Message, reader_of, writer_of
-from odradek_broker.kafka.wire import Reader, Writer
+from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, Message, reader_of, writer_of
+from odradek_broker.kafka.messages.primitives import Reader, Writer
 from odradek_broker.requests.context import RequestContext
 
 

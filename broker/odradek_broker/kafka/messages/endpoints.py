@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from odradek_proto.values import Value
 
-from odradek_broker.kafka.wire import Writer
+from odradek_broker.kafka.messages.primitives import Writer
 
 
 class NodeEndpoint(Value, frozen=True):

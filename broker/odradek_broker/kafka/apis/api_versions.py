@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from odradek_proto.errors import ErrorCode
 
-from odradek_broker.kafka.request import Api, Body, Request
-from odradek_broker.kafka.wire import Writer
+from odradek_broker.kafka.messages.primitives import Writer
+from odradek_broker.kafka.messages.request import Api, Body, Request
 
 KEY = 18
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # KIP-511

@@ -12,9 +12,9 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.core.partition.messages import FetchDecision
-from odradek_broker.kafka import fetch_codec as codec
-from odradek_broker.kafka.produce import Endpoints
-from odradek_broker.kafka.request import Body, Request
+from odradek_broker.kafka.apis.produce import Endpoints
+from odradek_broker.kafka.messages import fetch_codec as codec
+from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchRequests
 
 logger = logging.getLogger(__name__)

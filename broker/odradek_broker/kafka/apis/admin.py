@@ -1,0 +1,42 @@
+"""What all of Kafka's admin APIs need: the way to the controller, and errors when there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek_proto.errors import ErrorCode
+
+from odradek_broker.kafka.messages.request import Request
+from odradek_broker.requests.admin import DEFAULT_TIMEOUT_MS, AdminRequests
+from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
+
+MOST_TIMEOUT_MS = 300_000  # five minutes bound what a caller may ask us to wait
+
+
+class NoController(Exception):
+    """No controller answered in time; what was asked for may have been done all the same."""
+
+    error = ErrorCode.REQUEST_TIMED_OUT
+
+    def told(self) -> dict[str, object]:
+        """As the error of each resource of a request."""
+        return failed(self.error, str(self))
+
+
+class Admin:
+    """Passes requests on to the controller."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
+    async def call(self, request: Request, method: str, message: Any, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Any:
+        """Raises `NoController`."""
+        try:
+            return await self._requests.call(request.context, method, message, max(1, min(timeout_ms, MOST_TIMEOUT_MS)))
+        except ControllerUnavailable as error:
+            raise NoController(f"no active controller: {error}") from None
+
+
+def failed(code: int, message: str) -> dict[str, object]:
+    """An error as a field of an answer; no message where there is none."""
+    return {"error_code": code, "error_message": message or None}

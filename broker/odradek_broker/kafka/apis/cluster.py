@@ -1,0 +1,145 @@
+"""DescribeCluster, DescribeQuorum, ElectLeaders, and reassignments (KIP-455)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.transport.ports import Clock
+from odradek_proto.v1 import admin_pb2
+
+from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.apis.metadata import any_live, broker_row, live_brokers
+from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.requests.metadata import MetadataRequests
+
+BROKERS = 1  # the endpoint type of DescribeCluster that brokers answer
+METADATA_TOPIC = "__cluster_metadata"
+ELECTION_TYPES = {0: "preferred", 1: "unclean"}
+
+
+class ClusterApi:
+    def __init__(self, admin: Admin, metadata: MetadataRequests, clock: Clock) -> None:
+        self._admin = admin
+        self._metadata = metadata
+        self._clock = clock
+
+    async def describe(self, request: Request) -> Body:
+        asked = request.read()
+        if asked.get("endpoint_type", BROKERS) != BROKERS:
+            message = "brokers answer for brokers: ask for endpoint type 1"
+            return request.answered({**failed(ErrorCode.MISMATCHED_ENDPOINT_TYPE, message), "cluster_id": ""})
+        listener = request.context.listener
+        cluster = await self._metadata.metadata(request.context, ())
+        live = live_brokers(cluster, listener)
+        fenced = [broker_row(broker, listener) for broker in cluster.brokers if broker.fenced]
+        shown = live + [{**broker, "is_fenced": True} for broker in fenced if asked.get("include_fenced_brokers")]
+        return request.answered(
+            {"cluster_id": cluster.cluster_id, "controller_id": any_live(cluster, live), "brokers": shown}
+        )
+
+    async def describe_quorum(self, request: Request) -> Body:
+        request.read()
+        try:
+            quorum = await self._admin.call(request, "DescribeQuorum", admin_pb2.DescribeQuorumRequest())
+        except NoController as nobody:
+            return request.answered(nobody.told())
+        wall_ms = self._clock.wall_ms()
+        partition = {
+            "partition_index": 0,
+            "error_code": quorum.error_code,
+            "leader_id": quorum.leader_id,
+            "leader_epoch": quorum.leader_epoch,
+            "high_watermark": quorum.high_watermark,
+            "current_voters": [_quorum_replica(each, wall_ms) for each in quorum.voters],
+            "observers": [_quorum_replica(each, wall_ms) for each in quorum.observers],
+        }
+        return request.answered({"topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}]})
+
+    async def elect_leaders(self, request: Request) -> Body:
+        asked = request.read()
+        kind = ELECTION_TYPES.get(asked.get("election_type", 0))
+        if kind is None:
+            return request.answered({"error_code": ErrorCode.INVALID_REQUEST})
+        wanted = admin_pb2.ElectLeadersRequest(election_type=kind)
+        for topic in asked["topic_partitions"] or ():
+            for partition in topic["partitions"]:
+                wanted.partitions.add(topic=topic["topic"], partition=partition)
+        if asked["topic_partitions"] is not None and not wanted.partitions:
+            return request.answered({})
+        try:
+            answer = await self._admin.call(request, "ElectLeaders", wanted, asked["timeout_ms"])
+        except NoController as nobody:
+            return request.answered({"error_code": nobody.error})
+        results = _by_topic(
+            (each.topic, {"partition_id": each.partition, **failed(each.error_code, each.error_message)})
+            for each in answer.partitions
+        )
+        rows = [{"topic": topic, "partition_result": partitions} for topic, partitions in results.items()]
+        return request.answered({"error_code": answer.error_code, "replica_election_results": rows})
+
+    async def alter_reassignments(self, request: Request) -> Body:
+        asked = request.read()
+        wanted = admin_pb2.AlterPartitionReassignmentsRequest(
+            timeout_ms=asked["timeout_ms"],
+            keep_replication_factor=not asked.get("allow_replication_factor_change", True),
+        )
+        for topic in asked["topics"]:
+            for each in topic["partitions"]:
+                wanted.partitions.add(
+                    topic=topic["name"], partition=each["partition_index"], replicas=each["replicas"] or ()
+                )
+        try:
+            answer = await self._admin.call(request, "AlterPartitionReassignments", wanted, asked["timeout_ms"])
+        except NoController as nobody:
+            return request.answered(nobody.told())
+        results = _by_topic(
+            (each.topic, {"partition_index": each.partition, **failed(each.error_code, each.error_message)})
+            for each in answer.partitions
+        )
+        rows = [{"name": topic, "partitions": partitions} for topic, partitions in results.items()]
+        return request.answered({**failed(answer.error_code, answer.error_message), "responses": rows})
+
+    async def list_reassignments(self, request: Request) -> Body:
+        asked = request.read()
+        wanted = admin_pb2.ListPartitionReassignmentsRequest()
+        for topic in asked["topics"] or ():
+            for partition in topic["partition_indexes"]:
+                wanted.partitions.add(topic=topic["name"], partition=partition)
+        if asked["topics"] is not None and not wanted.partitions:
+            return request.answered({})
+        try:
+            answer = await self._admin.call(request, "ListPartitionReassignments", wanted, asked["timeout_ms"])
+        except NoController as nobody:
+            return request.answered(nobody.told())
+        found = _by_topic(
+            (
+                each.topic,
+                {
+                    "partition_index": each.partition,
+                    "replicas": each.replicas,
+                    "adding_replicas": each.adding_replicas,
+                    "removing_replicas": each.removing_replicas,
+                },
+            )
+            for each in answer.partitions
+        )
+        rows = [{"name": topic, "partitions": partitions} for topic, partitions in found.items()]
+        return request.answered({**failed(answer.error_code, answer.error_message), "topics": rows})
+
+
+def _by_topic(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for topic, row in rows:
+        found.setdefault(topic, []).append(row)
+    return found
+
+
+def _quorum_replica(replica: admin_pb2.QuorumReplica, wall_ms: int) -> dict[str, int]:
+    return {
+        "replica_id": replica.node_id,
+        "log_end_offset": replica.log_end_offset,
+        "last_fetch_timestamp": wall_ms - replica.last_fetch_ms,
+        "last_caught_up_timestamp": wall_ms - replica.last_caught_up_ms,
+    }

@@ -1,0 +1,141 @@
+"""DescribeConfigs, IncrementalAlterConfigs, and AlterConfigs, which sets all of a resource's configs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.v1 import admin_pb2
+
+from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.messages.request import Body, Request
+
+RESOURCES = {2: "topic", 4: "broker", 8: "broker-logger"}  # Kafka's ConfigResource.Type
+SOURCES = {"topic": 1, "broker": 2, "cluster": 3, "node": 4, "default": 5, "broker-logger": 6}
+OF_RESOURCE = {"topic": ("topic",), "broker": ("broker", "cluster"), "broker-logger": ("broker-logger",)}
+TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+THROTTLES = frozenset(  # of reassignments, which are not throttled: there is never anything to take back
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
+)
+SET, DELETE = 0, 1  # of IncrementalAlterConfigs; 2 and 3 append to a list and subtract from it
+
+
+class ConfigsApi:
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    async def describe(self, request: Request) -> Body:
+        asked = request.read()
+        results = [await self._describe(request, resource, asked) for resource in asked["resources"]]
+        return request.answered({"results": results})
+
+    async def _describe(
+        self, request: Request, resource: Mapping[str, Any], asked: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        which = {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"]}
+        kind = RESOURCES.get(resource["resource_type"])
+        if kind is None:
+            return {**which, **_unknown_resource(resource), "configs": []}
+        try:
+            answer = await self._read(request, kind, resource["resource_name"])
+        except NoController as nobody:
+            return {**which, **nobody.told(), "configs": []}
+        keys = resource["configuration_keys"]
+        configs = [
+            _entry(entry, synonyms=asked["include_synonyms"])
+            for entry in answer.entries
+            if not keys or entry.name in keys
+        ]
+        return {**which, **failed(answer.error_code, answer.error_message), "configs": configs}
+
+    async def _read(self, request: Request, kind: str, name: str) -> admin_pb2.DescribeConfigsResponse:
+        wanted = admin_pb2.DescribeConfigsRequest(resource_type=kind, resource_name=name)
+        answer: admin_pb2.DescribeConfigsResponse = await self._admin.call(request, "DescribeConfigs", wanted)
+        return answer
+
+    async def alter_incrementally(self, request: Request) -> Body:
+        asked = request.read()
+        responses = []
+        for resource in asked["resources"]:
+            kinds = {config["config_operation"] for config in resource["configs"]}
+            if kinds - {SET, DELETE}:
+                told = failed(ErrorCode.INVALID_REQUEST, "APPEND and SUBTRACT are not there: set the whole list")
+            else:
+                wanted = {
+                    config["name"]: config["value"] if config["config_operation"] == SET else None
+                    for config in resource["configs"]
+                }
+                told = await self._alter(request, resource, wanted, validate_only=asked["validate_only"])
+            responses.append(_told(resource, told))
+        return request.answered({"responses": responses})
+
+    async def alter(self, request: Request) -> Body:
+        """What the request does not name goes back to its default."""
+        asked = request.read()
+        responses = []
+        for resource in asked["resources"]:
+            wanted: dict[str, str | None] = {config["name"]: config["value"] for config in resource["configs"]}
+            kind = RESOURCES.get(resource["resource_type"], "")
+            try:
+                present = await self._read(request, kind, resource["resource_name"]) if kind else None
+            except NoController as nobody:
+                responses.append(_told(resource, nobody.told()))
+                continue
+            mine = ("cluster",) if kind == "broker" and not resource["resource_name"] else OF_RESOURCE.get(kind, ())[:1]
+            for entry in () if present is None else present.entries:
+                if entry.source in mine:
+                    wanted.setdefault(entry.name, None)
+            told = await self._alter(request, resource, wanted, validate_only=asked["validate_only"])
+            responses.append(_told(resource, told))
+        return request.answered({"responses": responses})
+
+    async def _alter(
+        self, request: Request, resource: Mapping[str, Any], wanted: Mapping[str, str | None], *, validate_only: bool
+    ) -> dict[str, object]:
+        """None unsets."""
+        kind = RESOURCES.get(resource["resource_type"])
+        if kind is None:
+            return _unknown_resource(resource)
+        change = admin_pb2.AlterConfigsRequest(
+            resource_type=kind,
+            resource_name=resource["resource_name"],
+            set={name: value for name, value in wanted.items() if value is not None},
+            unset=[name for name, value in wanted.items() if value is None and name not in THROTTLES],
+            validate_only=validate_only,
+        )
+        try:
+            answer = await self._admin.call(request, "AlterConfigs", change)
+        except NoController as nobody:
+            return nobody.told()
+        return failed(answer.error_code, answer.error_message)
+
+
+def _unknown_resource(resource: Mapping[str, Any]) -> dict[str, object]:
+    kind = resource["resource_type"]
+    return failed(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configs here: topics and brokers do")
+
+
+def _told(resource: Mapping[str, Any], told: Mapping[str, object]) -> dict[str, object]:
+    return {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"], **told}
+
+
+def _entry(entry: admin_pb2.ConfigEntry, *, synonyms: bool) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": None if entry.sensitive else entry.value,
+        "read_only": entry.read_only,
+        "config_source": SOURCES.get(entry.source, 0),
+        "is_sensitive": entry.sensitive,
+        "synonyms": [
+            {"name": each.name, "value": each.value, "source": SOURCES.get(each.source, 0)}
+            for each in (entry.synonyms if synonyms else ())
+        ],
+        "config_type": TYPES.get(entry.type, 0),
+    }

@@ -1,0 +1,65 @@
+"""DeleteRecords, and DescribeLogDirs: what this broker's replicas hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek_proto.topics import TopicPartition
+
+from odradek_broker.kafka.apis.admin import MOST_TIMEOUT_MS
+from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.requests.records import DeleteRecords, RecordRequests
+
+
+class RecordsApi:
+    """`log_directory` is the broker's one."""
+
+    def __init__(self, requests: RecordRequests, log_directory: str) -> None:
+        self._requests = requests
+        self._log_directory = log_directory
+
+    async def delete(self, request: Request) -> Body:
+        asked = request.read()
+        wanted = [
+            DeleteRecords(TopicPartition(topic["name"], each["partition_index"]), each["offset"])
+            for topic in asked["topics"]
+            for each in topic["partitions"]
+        ]
+        timeout_ms = min(asked["timeout_ms"], MOST_TIMEOUT_MS)
+        deleted = iter(await self._requests.delete_records(request.context, wanted, timeout_ms))
+        topics = [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {
+                        "partition_index": each["partition_index"],
+                        "low_watermark": told.low_watermark,
+                        "error_code": told.error,
+                    }
+                    for each in topic["partitions"]
+                    for told in (next(deleted),)
+                ],
+            }
+            for topic in asked["topics"]
+        ]
+        return request.answered({"topics": topics})
+
+    async def describe_log_dirs(self, request: Request) -> Body:
+        """Of all replicas here, or of those that are named."""
+        asked = request.read()
+        wanted = None
+        if asked["topics"] is not None:
+            wanted = {(topic["topic"], index) for topic in asked["topics"] for index in topic["partitions"]}
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for replica in self._requests.describe_replicas(request.context).replicas:
+            tp = replica.topic_partition
+            if wanted is None or (tp.topic, tp.partition) in wanted:
+                lag = 0 if replica.role == "leader" else max(0, replica.high_watermark - replica.log_end_offset)
+                topics.setdefault(tp.topic, []).append(
+                    {"partition_index": tp.partition, "partition_size": replica.size_bytes, "offset_lag": lag}
+                )
+        result = {
+            "log_dir": self._log_directory,
+            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
+        }
+        return request.answered({"results": [result]})

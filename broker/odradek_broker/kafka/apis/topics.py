@@ -1,0 +1,142 @@
+"""CreateTopics, DeleteTopics, CreatePartitions, and DescribeTopicPartitions (KIP-966)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.v1 import admin_pb2
+
+from odradek_broker.kafka.apis.admin import Admin, NoController, failed
+from odradek_broker.kafka.messages.primitives import NO_UUID
+from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.requests.metadata import MetadataRequests, TopicDescription
+
+NAMES_AND_IDS_FROM = 6  # of DeleteTopics
+MOST_PARTITIONS = 2_000  # max.request.partition.size.limit, of one DescribeTopicPartitions
+
+
+class TopicsApi:
+    def __init__(self, admin: Admin, metadata: MetadataRequests) -> None:
+        self._admin = admin
+        self._metadata = metadata
+
+    async def create(self, request: Request) -> Body:
+        asked = request.read()
+        wanted = admin_pb2.CreateTopicsRequest(timeout_ms=asked["timeout_ms"], validate_only=asked["validate_only"])
+        for topic in asked["topics"]:
+            wanted.topics.add(
+                name=topic["name"],
+                partitions=topic["num_partitions"],
+                replication_factor=topic["replication_factor"],
+                configs={config["name"]: config["value"] or "" for config in topic["configs"]},
+                assignments=[
+                    admin_pb2.ReplicaAssignment(partition=each["partition_index"], broker_ids=each["broker_ids"])
+                    for each in topic["assignments"]
+                ],
+            )
+        try:
+            answer = await self._admin.call(request, "CreateTopics", wanted, asked["timeout_ms"])
+        except NoController as nobody:
+            return request.answered(
+                {"topics": [{"name": topic["name"], "configs": [], **nobody.told()} for topic in asked["topics"]]}
+            )
+        topics = [
+            {
+                "name": topic.name,
+                "topic_id": topic.topic_id or NO_UUID,
+                "num_partitions": topic.partitions or -1,
+                "replication_factor": topic.replication_factor or -1,
+                "configs": [],
+                **failed(topic.error_code, topic.error_message),
+            }
+            for topic in answer.topics
+        ]
+        return request.answered({"topics": topics})
+
+    async def delete(self, request: Request) -> Body:
+        asked = request.read()
+        if request.version < NAMES_AND_IDS_FROM:
+            topics: list[dict[str, Any]] = [{"name": name, "topic_id": NO_UUID} for name in asked["topic_names"]]
+        else:
+            topics = asked["topics"]
+        names = [topic["name"] or self._metadata.topic_name(topic["topic_id"]) for topic in topics]
+        wanted = admin_pb2.DeleteTopicsRequest(
+            topics=[name for name in names if name is not None], timeout_ms=asked["timeout_ms"]
+        )
+        try:
+            answer = await self._admin.call(request, "DeleteTopics", wanted, asked["timeout_ms"])
+            results = iter([failed(topic.error_code, topic.error_message) for topic in answer.topics])
+        except NoController as nobody:
+            results = iter([nobody.told()] * len(wanted.topics))
+        unknown = failed(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        responses = [
+            {"name": name, "topic_id": topic["topic_id"], **(unknown if name is None else next(results))}
+            for topic, name in zip(topics, names, strict=True)
+        ]
+        return request.answered({"responses": responses})
+
+    async def create_partitions(self, request: Request) -> Body:
+        asked = request.read()
+        results = [{"name": topic["name"], **await self._grow(request, topic, asked)} for topic in asked["topics"]]
+        return request.answered({"results": results})
+
+    async def _grow(self, request: Request, topic: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, object]:
+        if asked["validate_only"]:
+            return failed(ErrorCode.INVALID_REQUEST, "CreatePartitions cannot only be validated")
+        if topic["assignments"] is not None:
+            return failed(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the controller places new partitions: name no brokers")
+        wanted = admin_pb2.CreatePartitionsRequest(
+            topic=topic["name"], count=topic["count"], timeout_ms=asked["timeout_ms"]
+        )
+        try:
+            answer = await self._admin.call(request, "CreatePartitions", wanted, asked["timeout_ms"])
+        except NoController as nobody:
+            return nobody.told()
+        return failed(answer.error_code, answer.error_message)
+
+    async def describe(self, request: Request) -> Body:
+        """Pages of partitions, by topic name; the cursor is where the next page begins."""
+        asked = request.read()
+        names = sorted({topic["name"] for topic in asked["topics"]})
+        cluster = await self._metadata.metadata(request.context, names or None)
+        limit = max(1, min(asked["response_partition_limit"], MOST_PARTITIONS))
+        cursor = asked["cursor"] or {"topic_name": "", "partition_index": 0}
+        topics: list[dict[str, Any]] = []
+        for topic in sorted(cluster.topics, key=lambda each: each.name):
+            if topic.name < cursor["topic_name"]:
+                continue
+            first = cursor["partition_index"] if topic.name == cursor["topic_name"] else 0
+            wanted = [each for each in topic.partitions if each.partition >= first]
+            if (topics and limit <= 0) or len(wanted) > limit:
+                following = {"topic_name": topic.name, "partition_index": wanted[limit].partition if wanted else 0}
+                if limit > 0:
+                    topics.append(_described(topic, wanted[:limit]))
+                return request.answered({"topics": topics, "next_cursor": following})
+            topics.append(_described(topic, wanted))
+            limit -= len(wanted)
+        return request.answered({"topics": topics})
+
+
+def _described(topic: TopicDescription, partitions: Sequence[Any]) -> dict[str, Any]:
+    return {
+        "error_code": topic.error,
+        "name": topic.name,
+        "topic_id": topic.topic_id or NO_UUID,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            {
+                "error_code": each.error,
+                "partition_index": each.partition,
+                "leader_id": each.leader_id,
+                "leader_epoch": each.leader_epoch,
+                "replica_nodes": each.replicas,
+                "isr_nodes": each.isr,
+                "eligible_leader_replicas": each.eligible,
+                "last_known_elr": each.last_known_eligible,
+                "offline_replicas": each.offline_replicas,
+            }
+            for each in partitions
+        ],
+    }

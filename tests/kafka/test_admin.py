@@ -1,0 +1,170 @@
+"""Kafka's admin APIs, most of them through librdkafka: topics, configs, records, elections, reassignments."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from odradek.sync import Producer
+from odradek_broker.kafka.messages.codec import reader_of, writer_of
+from odradek_broker.kafka.messages.primitives import Reader, Writer
+from odradek_broker.testing import Cluster
+
+from tests.kafka.raw import Raw, header
+
+PATIENCE_S = 60
+TOPIC = ConfigResource.Type.TOPIC
+
+
+@pytest.fixture
+def admin(kafka_bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka_bootstrap})
+
+
+def done(futures: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: future.result(PATIENCE_S) for key, future in futures.items()}
+
+
+def error_of(futures: dict[Any, Any]) -> str:
+    """The name of the one error that comes."""
+    with pytest.raises(KafkaException) as failed:
+        done(futures)
+    return str(failed.value.args[0].name())
+
+
+@pytest.fixture
+def topic(odradek_topic: str) -> str:
+    """A name that is not taken yet."""
+    return f"{odradek_topic}-new"
+
+
+def configs_of(admin: AdminClient, topic: str) -> dict[str, ConfigEntry]:
+    (found,) = done(admin.describe_configs([ConfigResource(TOPIC, topic)])).values()
+    return dict(found)
+
+
+def source(entry: ConfigEntry) -> ConfigSource:
+    """Which the client keeps as a number."""
+    return ConfigSource(entry.source)
+
+
+def test_topics_are_created_grown_described_and_deleted(admin: AdminClient, topic: str) -> None:
+    """With the errors that Kafka has for each."""
+    done(admin.create_topics([NewTopic(topic, 2, 3, config={"retention.ms": "100000"})]))
+    assert error_of(admin.create_topics([NewTopic(topic, 2, 3)])) == "TOPIC_ALREADY_EXISTS"
+    assert error_of(admin.create_topics([NewTopic(f"{topic}-wide", 1, 9)])) == "INVALID_REPLICATION_FACTOR"
+    done(admin.create_partitions([NewPartitions(topic, 4)]))
+    assert error_of(admin.create_partitions([NewPartitions(topic, 3)])) == "INVALID_PARTITIONS"
+    described = done(admin.describe_topics(TopicCollection([topic])))[topic]
+    assert [(each.id, len(each.replicas), len(each.isr)) for each in described.partitions] == [
+        (index, 3, 3) for index in range(4)
+    ]
+    done(admin.delete_topics([topic]))
+    assert error_of(admin.delete_topics([topic])) == "UNKNOWN_TOPIC_OR_PART"
+
+
+def test_configs_are_told_with_their_source_and_changed(admin: AdminClient, odradek_topic: str) -> None:
+    """One by one, or all at once by the old call, which sets the others back to their defaults."""
+    resource = ConfigResource(
+        TOPIC,
+        odradek_topic,
+        incremental_configs=[ConfigEntry("retention.ms", "200000", incremental_operation=AlterConfigOpType.SET)],
+    )
+    done(admin.incremental_alter_configs([resource]))
+    found = configs_of(admin, odradek_topic)
+    assert (found["retention.ms"].value, source(found["retention.ms"])) == ("200000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    assert source(found["segment.bytes"]) is ConfigSource.DEFAULT_CONFIG
+    with pytest.warns(DeprecationWarning, match="alter_configs"):
+        done(admin.alter_configs([ConfigResource(TOPIC, odradek_topic, set_config={"segment.bytes": "2000000"})]))
+    found = configs_of(admin, odradek_topic)
+    assert (found["segment.bytes"].value, source(found["retention.ms"])) == ("2000000", ConfigSource.DEFAULT_CONFIG)
+    wrong = ConfigResource(
+        TOPIC,
+        odradek_topic,
+        incremental_configs=[ConfigEntry("retention.ms", "soon", incremental_operation=AlterConfigOpType.SET)],
+    )
+    assert error_of(admin.incremental_alter_configs([wrong])) == "INVALID_CONFIG"
+    (of_broker,) = done(admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")])).values()
+    assert of_broker["node.id"].value == "1"
+
+
+def test_records_are_deleted_up_to_an_offset(
+    admin: AdminClient, odradek_cluster: Cluster, odradek_bootstrap: str, odradek_topic: str
+) -> None:
+    """The answer says where the log begins now, when all replicas have moved."""
+    with Producer(odradek_bootstrap) as producer:
+        for number in range(10):
+            producer.send(odradek_topic, b"%d" % number)
+    (deleted,) = done(admin.delete_records([TopicPartition(odradek_topic, 0, 4)])).values()
+    assert deleted.low_watermark == 4
+    assert error_of(admin.delete_records([TopicPartition(odradek_topic, 0, 99)])) == "OFFSET_OUT_OF_RANGE"
+
+
+def test_the_cluster_and_its_quorum_are_described(
+    admin: AdminClient, odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str
+) -> None:
+    """Brokers by the addresses of this listener; the quorum's leader is the controller; sizes of replicas."""
+    cluster = admin.describe_cluster().result(PATIENCE_S)
+    assert {node.id: f"{node.host}:{node.port}" for node in cluster.nodes} == odradek_cluster.kafka_addresses
+    address = kafka_bootstrap.partition(",")[0]
+    quorum = ask(address, 55, 2, {"topics": [{"topic_name": "__cluster_metadata", "partitions": []}]})
+    (partition,) = quorum["topics"][0]["partitions"]
+    assert partition["leader_id"] == odradek_cluster.controller()
+    assert sorted(voter["replica_id"] for voter in partition["current_voters"]) == [1, 2, 3]
+    (directory,) = ask(address, 35, 4, {"topics": None})["results"]
+    assert odradek_topic in [topic["name"] for topic in directory["topics"]]
+    assert ask(address, 60, 2, {"endpoint_type": 2})["error_code"] == 114  # MISMATCHED_ENDPOINT_TYPE
+
+
+def test_leaders_are_elected_and_partitions_reassigned(
+    odradek_cluster: Cluster, kafka_bootstrap: str, topic: str
+) -> None:
+    """Kafka's tool asks to take back throttles, too, that nobody has set."""
+    odradek_cluster.create_topic(topic, replication_factor=2)
+    address = kafka_bootstrap.partition(",")[0]
+    partitions = [{"topic": topic, "partitions": [0]}]
+    elected = ask(address, 43, 2, {"election_type": 0, "topic_partitions": partitions})
+    assert elected["replica_election_results"][0]["partition_result"][0]["error_code"] == 84  # ELECTION_NOT_NEEDED
+    target = [broker for broker in (3, 2, 1) if broker != odradek_cluster.leader_of(topic)]
+    asked = {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "replicas": target}]}]}
+    assert ask(address, 45, 1, asked)["responses"][0]["partitions"][0]["error_code"] == 0
+    odradek_cluster.wait_until_reassigned(topic)
+    assert sorted(odradek_cluster.isr_of(topic)) == sorted(target)
+    assert ask(address, 46, 0, {"topics": None})["topics"] == []
+    throttle = {"name": "leader.replication.throttled.rate", "config_operation": 1, "value": None}
+    resource = {"resource_type": 4, "resource_name": "1", "configs": [throttle]}
+    assert ask(address, 44, 1, {"resources": [resource]})["responses"][0]["error_code"] == 0
+
+
+def test_topics_are_described_in_pages(odradek_cluster: Cluster, kafka_bootstrap: str, topic: str) -> None:
+    """The cursor of one page is the beginning of the next; nothing is told twice or left out."""
+    names = [f"{topic}-{letter}" for letter in "abc"]
+    for name in names:
+        odradek_cluster.create_topic(name, partitions=3)
+    address, cursor, found, pages = kafka_bootstrap.partition(",")[0], None, [], 0
+    while True:
+        asked = {"topics": [{"name": name} for name in names], "response_partition_limit": 2, "cursor": cursor}
+        answer = ask(address, 75, 0, asked)
+        found += [(each["name"], part["partition_index"]) for each in answer["topics"] for part in each["partitions"]]
+        pages += 1
+        cursor = answer["next_cursor"]
+        if cursor is None:
+            break
+    assert found == [(name, index) for name in names for index in range(3)]
+    assert pages == 5
+
+
+def ask(address: str, key: int, version: int, message: dict[str, Any]) -> dict[str, Any]:
+    """One request by our own codec, for what librdkafka does not ask."""
+    writer = Writer()
+    writer_of(key, "request", version)(writer, message)
+    with Raw(address) as raw:
+        answer = raw.ask(header(key, version, 7, flexible=True) + bytes(writer.out))
+    assert answer is not None
+    assert struct.unpack_from(">ib", answer) == (7, 0)
+    return reader_of(key, "response", version)(Reader(memoryview(answer), 5))
