@@ -323,6 +323,14 @@ LOG_MATCHING = Check(
     cause=_cause_of_difference,
     headline=_headline_of_difference,
 )
+COMPACTION_MISMATCH = Check(
+    "compaction-mismatch",
+    Kind.AGREEMENT,
+    Severity.CRITICAL,
+    "replicas of a compacted log hold other records, or other newest values of a key",
+    ("B1", "K-89"),
+    cause="a copy was changed after it was written, or its cleaner took what it must keep",
+)
 EPOCH_FORK = Check(
     "epoch-fork",
     Kind.AGREEMENT,
@@ -561,6 +569,7 @@ CHECKS: dict[str, Check] = {
         ACKNOWLEDGED_LOST,
         DELIVERED_LOST,
         LOG_MATCHING,
+        COMPACTION_MISMATCH,
         EPOCH_FORK,
         CRC_MISMATCH,
         BATCH_UNREADABLE,

@@ -46,6 +46,8 @@ class Loss:
     records: int
     first_offset: int
     end_offset: int
+    story: str = ""
+    """Which broker cut them, to follow whom, as the brokers wrote it down."""
 
 
 @dataclass

@@ -158,6 +158,8 @@ events = st.builds(
     acks=st.sampled_from([ACKS_ALL, 1, 0]),
     client=st.text(max_size=5),
     time_ms=st.integers(0, 2**40),
+    key=st.none() | st.binary(max_size=9),
+    tombstone=st.just(False),
 )
 
 

@@ -35,11 +35,15 @@ def lost(write_cluster: WriteCluster, *events: dict[str, Any]) -> Report:
 
 
 def test_cut_that_covers_the_offset_is_told(write_cluster: WriteCluster) -> None:
-    """Broker, offsets, epoch and rule, behind the cause that the logs suggest; an unclean election too."""
-    report = lost(write_cluster, CUT, UNCLEAN)
-    cause = report.findings[0].cause
-    assert "; broker 2 wrote down that it cut its log from 2 to 1 in leader epoch 4 (R-79)" in cause
-    assert "; broker 2 was elected from outside of the ISR for leader epoch 4" in cause
+    """Broker, offsets, epoch, rule, time and election, and who had acknowledged the record: no guess beside it."""
+    before = UNCLEAN | {"leader": 1, "leader_epoch": 3, "unclean": False}
+    when = {"wall_ms": 1_795_264_699_273, "last_epoch": 3}
+    report = lost(write_cluster, before, UNCLEAN, CUT | when)
+    assert report.findings[0].cause == (
+        "broker 2 wrote down that it cut its log from 2 to 1 in leader epoch 4 (R-79) at 2026-11-21 12:38:19.273 UTC, "
+        "to follow broker 2, which was elected from outside of the ISR for leader epoch 4; "
+        "broker 1, the leader of epoch 3, had acknowledged what was cut"
+    )
     assert "Replica 1 has not a file of the broker&#x27;s events" in page(report)
 
 
@@ -74,3 +78,35 @@ def test_hostile_event_files_are_passed_over(tmp_path: Path) -> None:
     assert events is not None
     assert (events.lines, events.missing, len(events.truncations)) == (6, 0, 1)
     assert read_broker_events(LocalDisk(), str(tmp_path / "absent")) is None
+
+
+def test_a_loss_that_broke_no_promise_has_its_story_too(write_cluster: WriteCluster) -> None:
+    """Acknowledged with acks=1, cut at a clean election: no finding, and the page says who cut it, and when."""
+    log = SampleLog().append([b"a"], epoch=4)
+    replicas = write_cluster(log, log)
+    election = UNCLEAN | {"unclean": False, "wall_ms": 1_795_264_699_000}
+    lines = [election, CUT | {"wall_ms": 1_795_264_699_273, "from": 3}]
+    (replicas["1"] / EVENTS_FILE).write_text("".join(json.dumps(event) + "\n" for event in lines))
+    told = [Event(SEND, "t", 0, b"a"), *(Event(ACK, "t", 0, b"%d" % at, at, acks=1) for at in (1, 2, 40))]
+    report = audit(replicas, history=History(told))
+    assert report.findings == []
+    assert [(loss.records, loss.first_offset, loss.end_offset) for loss in report.losses] == [(2, 1, 3), (1, 40, 41)]
+    first, second = report.losses
+    assert "broker 1 wrote down that it cut its log from 3 to 1" in first.story
+    assert "to follow broker 2, which was elected from the ISR for leader epoch 4" in first.story
+    assert second.story == ""
+    assert "How records were lost" in page(report)
+
+
+def test_offsets_that_are_given_again_are_told_with_the_loss(write_cluster: WriteCluster) -> None:
+    """What a client sent later stands where its lost record stood: a consequence, and no second damage."""
+    log = SampleLog().append([b"a"], epoch=4).append([b"d"], epoch=5)
+    told = []
+    for value, offset in ((b"a", 0), (b"b", 1), (b"c", 2), (b"d", 1)):
+        told += [Event(SEND, "t", 0, value, client="w"), Event(ACK, "t", 0, value, offset, client="w")]
+    report = audit(write_cluster(log, log), history=History(told))
+    assert [(finding.check, finding.offset) for finding in report.findings] == [
+        ("acknowledged-lost", 1),
+        ("acknowledged-lost", 2),
+    ]
+    assert report.findings[0].evidence["reordered"] == 1

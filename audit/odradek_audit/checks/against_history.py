@@ -10,7 +10,7 @@ it twice.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from odradek_audit.catalogue import (
@@ -25,13 +25,21 @@ from odradek_audit.checks.decoding import report_undecodable
 from odradek_audit.checks.losses import losses_of
 from odradek_audit.checks.unread import NOT_COMPARED
 from odradek_audit.findings import FindingSink
-from odradek_audit.inputs.facts import NO_PRODUCER, BatchTable, PartitionInputs, SegmentReader, log_end_offset
+from odradek_audit.inputs.facts import (
+    CLEANED_EVERYWHERE,
+    NO_PRODUCER,
+    BatchTable,
+    PartitionInputs,
+    SegmentReader,
+    log_end_offset,
+)
 from odradek_audit.inputs.history import PartitionHistory, value_digest
 from odradek_audit.inputs.records import iter_decoded, record_at
 from odradek_audit.results import Loss
 from odradek_audit.words import plural
 
 HOLDERS_LOOKED_UP = 20
+NO_VALUE = value_digest(None)
 """Lost records for which the other replicas are asked whether they have it; the rest is reported without."""
 
 
@@ -48,8 +56,52 @@ class _Log:
         self.by_offset: dict[int, bytes] = {}
         self.first_place: dict[bytes, _Place] = {}
         self.places: dict[bytes, int] = {}
+        self.newest: dict[bytes, int] = {}
+        """The last offset of each key, where the history has keys."""
         self.records = 0
         self.undecodable: set[int] = set()
+
+
+class _Cleaned:
+    """What the cleaner may have taken out of the reference replica's log: below where it has been, all of a key but its
+    newest record, and in time tombstones, too (K-87)."""
+
+    def __init__(
+        self, partition: PartitionInputs, reference_replica: str, log: _Log, history: PartitionHistory
+    ) -> None:
+        self.end = CLEANED_EVERYWHERE if partition.compacted else partition.replicas[reference_replica].cleaned_to
+        self.replica = reference_replica
+        self.log = log
+        self.history = history
+        self.unjudged = 0
+        self.deleted: dict[bytes, int] = {}  # the last tombstone of each key that a client was told of
+        told = (*history.acknowledged, *history.delivered) if self.end else ()
+        for offset, digest, *_ in told:
+            if digest == NO_VALUE and offset in history.keys:
+                key = history.keys[offset]
+                self.deleted[key] = max(offset, self.deleted.get(key, -1))
+
+    def may_lack(self, offset: int, digest: bytes) -> bool:
+        """Whether nothing is wrong although the log does not have this record. Another one in its place is wrong."""
+        if offset >= self.end or offset in self.log.by_offset:
+            return False
+        if digest == NO_VALUE:
+            return True
+        key = self.history.keys.get(offset)
+        if key is None:
+            self.unjudged += 1
+            return True
+        return max(self.log.newest.get(key, -1), self.deleted.get(key, -1)) > offset
+
+    def note_unjudged(self, sink: FindingSink) -> None:
+        if self.unjudged:
+            sink.note(
+                "compacted-without-keys",
+                self.replica,
+                f"{plural(self.unjudged, 'acknowledged record')} below where the cleaner of replica {self.replica} has "
+                f"been {'is' if self.unjudged == 1 else 'are'} not in its log; the history has no keys, so nobody "
+                "knows whether a newer one took the place",
+            )
 
 
 def check_history(
@@ -70,11 +122,11 @@ def check_history(
     table = tables[reference_replica]
     log = _read_log(partition, table, reference_replica, history, sent, reader, sink)
     missed = FindingSink(partition.topic, partition.partition) if partition.unread else sink
-    checked = _check_acknowledged(partition, tables, reference_replica, log, history, reader, missed)
+    checked, lost = _check_acknowledged(partition, tables, reference_replica, log, history, reader, missed)
     _check_delivered(partition, table, reference_replica, log, history, missed)
     if missed is not sink:
         _note_missed(partition, reference_replica, len(missed.findings) + sum(missed.suppressed.values()), sink)
-    _check_order(partition, reference_replica, history, sink)
+    _check_order(reference_replica, history, lost, sink, missed)
     gone = losses_of(given, tables, history, log.by_offset, reader, by_value=_searched_by_value(log))
     if gone.unknown:
         sink.note(
@@ -128,11 +180,15 @@ def _read_log(
                 continue
             log.records += 1
             digest = value_digest(record.value)
+            if history.keys and record.key is not None:
+                log.newest[value_digest(record.key)] = record.offset
             if record.offset in wanted:
                 log.by_offset[record.offset] = digest
             if not sent:
                 continue
             place = _Place(record.offset, batch.row)
+            if digest not in sent and record.value is None and not history.keys:
+                continue  # a history without keys may come from somebody who cannot write down tombstones
             if digest not in sent:
                 _report_phantom(table, reference_replica, place, record.value, sink)
                 continue
@@ -223,19 +279,20 @@ def _check_acknowledged(
     history: PartitionHistory,
     reader: SegmentReader,
     sink: FindingSink,
-) -> int:
+) -> tuple[int, list[int]]:
+    """How many records were looked for, and the offsets of those that are lost, rising."""
     table, inputs = tables[reference_replica], partition.replicas[reference_replica]
-    checked = lost = 0
+    cleaned = _Cleaned(partition, reference_replica, log, history)
+    checked, lost = 0, list[int]()
     for offset, digest, client, line in history.acknowledged:
         if offset < inputs.log_start or _in_undecodable(table, log, offset):
             continue
         checked += 1
-        if log.by_offset.get(offset) == digest:
+        if log.by_offset.get(offset) == digest or cleaned.may_lack(offset, digest):
             continue
-        lost += 1
-        holders = (
-            _holders(partition, tables, reference_replica, offset, digest, reader) if lost <= HOLDERS_LOOKED_UP else []
-        )
+        lost.append(offset)
+        asked = len(lost) <= HOLDERS_LOOKED_UP
+        holders = _holders(partition, tables, reference_replica, offset, digest, reader) if asked else []
         found = log.first_place.get(digest)
         what = _what_stands_there(inputs.replica, log, offset, log_end_offset(inputs, table))
         where = f"; replica {', '.join(holders)} still has it" if holders else ""
@@ -254,7 +311,8 @@ def _check_acknowledged(
             line=line,
             held_by=holders,
         )
-    if inputs.log_start == 0 and _searched_by_value(log):
+    cleaned.note_unjudged(sink)
+    if inputs.log_start == 0 and not cleaned.end and _searched_by_value(log):
         for digest, client, line in history.acknowledged_anywhere:
             checked += 1
             if digest not in log.places:
@@ -267,7 +325,7 @@ def _check_acknowledged(
                     client=client,
                     line=line,
                 )
-    return checked
+    return checked, sorted(lost)
 
 
 def _searched_by_value(log: _Log) -> bool:
@@ -313,11 +371,12 @@ def _check_delivered(
 ) -> None:
     inputs = partition.replicas[reference_replica]
     log_end = log_end_offset(inputs, table)
+    cleaned = _Cleaned(partition, reference_replica, log, history)
     reported: set[tuple[int, bytes]] = set()
     for offset, digest, client, line in history.delivered:
         if offset < inputs.log_start or log.by_offset.get(offset) == digest or (offset, digest) in reported:
             continue
-        if _in_undecodable(table, log, offset):
+        if _in_undecodable(table, log, offset) or cleaned.may_lack(offset, digest):
             continue
         reported.add((offset, digest))
         sink.report(
@@ -335,9 +394,14 @@ def _check_delivered(
 
 
 def _check_order(
-    partition: PartitionInputs, reference_replica: str, history: PartitionHistory, sink: FindingSink
+    reference_replica: str, history: PartitionHistory, lost: Sequence[int], sink: FindingSink, missed: FindingSink
 ) -> None:
-    """S-5: what a client sent after an acknowledgement has a larger offset than what was acknowledged."""
+    """S-5: what a client sent after an acknowledgement has a larger offset than what was acknowledged.
+
+    In the place of lost records later ones get smaller offsets: that is told with the loss.
+    """
+    given_again = range(lost[0], lost[-1]) if lost else range(0)
+    consequences = 0
     by_client: dict[str, list[tuple[int, int, int]]] = {}
     for client, offset, sent_line, ack_line in history.order:
         by_client.setdefault(client, []).append((sent_line, ack_line, offset))
@@ -349,7 +413,9 @@ def _check_order(
             while done < len(acks) and acks[done][0] < sent_line:
                 highest = max(highest, acks[done][1])
                 done += 1
-            if offset < highest:
+            if offset < highest and offset in given_again:
+                consequences += 1
+            elif offset < highest:
                 sink.report(
                     REORDERED,
                     reference_replica,
@@ -361,6 +427,10 @@ def _check_order(
                     client=client,
                     line=ack_line,
                 )
+
+    loss = next((each for each in missed.findings if each.check == ACKNOWLEDGED_LOST.name), None)
+    if loss is not None and consequences:
+        loss.evidence["reordered"] = consequences
 
 
 def _epoch_at(table: BatchTable, offset: int) -> int:

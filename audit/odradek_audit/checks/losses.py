@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from odradek_audit.inputs.facts import BatchFacts, BatchTable, FileProblem, PartitionInputs, SegmentReader
@@ -22,6 +23,8 @@ from odradek_audit.inputs.records import READ_BYTES, iter_decoded
 from odradek_audit.results import Loss
 
 NO_OFFSET = -1
+NEAR, MOST_PLACES = 16, 20
+"""Losses with so few offsets between them are one, and a partition has no more than these."""
 ANY_OFFSET = (0, 1 << 62)
 Span = tuple[int, int]
 """Offsets from the first to the second, exclusive."""
@@ -81,14 +84,27 @@ def losses_of(
 
 
 def summed(topic: str, partition: int, gone: Iterable[Told]) -> list[Loss]:
-    """A `Loss` for each kind of acknowledgement, those without an offset by themselves."""
+    """A `Loss` for each kind of acknowledgement and each place, those without an offset by themselves."""
     kinds: dict[tuple[str, bool], list[int]] = {}
     for told in gone:
         kinds.setdefault((told.acks, told.offset == NO_OFFSET), []).append(told.offset)
     return [
-        Loss(topic, partition, acks, len(offsets), min(offsets), -1 if unnamed else max(offsets) + 1)
-        for (acks, unnamed), offsets in sorted(kinds.items(), key=lambda kind: (kind[0][0] != ACKS_ALL, kind[0][1]))
+        Loss(topic, partition, acks, len(offsets), offsets[0], -1 if unnamed else offsets[-1] + 1)
+        for (acks, unnamed), every in sorted(kinds.items(), key=lambda kind: (kind[0][0] != ACKS_ALL, kind[0][1]))
+        for offsets in _in_places(sorted(every))
     ]
+
+
+def _in_places(offsets: list[int]) -> list[list[int]]:
+    """Rising offsets in runs, parted where most of others lie between; at most `MOST_PLACES`."""
+    gaps = sorted(pairwise(offsets), key=lambda pair: pair[0] - pair[1])
+    parted = {first for first, following in gaps[: MOST_PLACES - 1] if following - first > NEAR}
+    places: list[list[int]] = [[]]
+    for offset in offsets:
+        places[-1].append(offset)
+        if offset in parted:
+            places.append([])
+    return places
 
 
 def all_acknowledged(history: PartitionHistory) -> set[Told]:

@@ -340,6 +340,9 @@ def _print_table(report: Report, out: Path | None) -> None:
     console = Console(highlight=False)
     for sentence in loss_sentences(report.losses, len(report.replicas)):
         console.print(f"[bold red]LOST[/]: {escape(sentence)}", soft_wrap=True)
+    for loss in report.losses[:SHOWN_FINDINGS]:
+        if loss.story:
+            console.print(f"  {escape(loss.topic)}-{loss.partition}, from {loss.first_offset}: {escape(loss.story)}")
     table = Table(box=None, pad_edge=False)
     for title in ("partition", "replica", "log start", "HW", "LEO", "epoch", "batches", "records"):
         table.add_column(title, justify="left" if title in ("partition", "replica") else "right", no_wrap=True)

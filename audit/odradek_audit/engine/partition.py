@@ -10,6 +10,7 @@ from odradek_audit.catalogue import CHECKS
 from odradek_audit.checks.against_history import check_history
 from odradek_audit.checks.agreement import check_agreement
 from odradek_audit.checks.checkpoints import check_checkpoints, check_ends, check_files, check_identity, check_log_start
+from odradek_audit.checks.compaction import check_compaction
 from odradek_audit.checks.decoding import check_decoding
 from odradek_audit.checks.epochs import check_epoch_cache, epochs_of_log
 from odradek_audit.checks.groups import CONSUMER_OFFSETS, committed_offsets
@@ -79,6 +80,7 @@ def check_partition(
     bounds = Bounds(history.events.acknowledged_end, history.events.delivered_end) if history else Bounds()
     bound = bound_of(partition, bounds)
     compared = check_agreement(partition, tables, reference_replica, bound, reader, sink, settled=settled)
+    check_compaction(partition, tables, reference_replica, bound, reader, sink)
     if partition.topic != METADATA_TOPIC:
         check_ends(partition, tables, bound, sink, settled=settled)
     checked: dict[str, int] = {}

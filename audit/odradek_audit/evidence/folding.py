@@ -130,7 +130,7 @@ def _of_own_log(cause: Finding, finding: Finding) -> bool:
 
 def _of_agreement(cause: Finding, finding: Finding) -> bool:
     """A difference between two replicas where one of them has a damaged batch, and nothing else differs."""
-    if finding.check not in ("log-matching", "epoch-fork"):
+    if CHECKS[finding.check].kind is not Kind.AGREEMENT:
         return False
     if cause.replica not in (finding.replica, finding.other_replica):
         return False

@@ -1,6 +1,6 @@
 """What brokers wrote down about themselves, as far as it explains a finding: `odradek-events.jsonl` (docs/events.md).
 
-Rules of this module. An event makes no finding and takes none away; it adds to a suspected cause. A line that cannot
+Rules of this module. An event makes no finding and takes none away; `evidence.story` tells them. A line that cannot
 be read is passed over. What a broker could not write is counted, and then said, so that nobody takes silence for an
 answer. Kafka's directories have no such file.
 """
@@ -9,40 +9,42 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from odradek_audit.findings import Finding
 from odradek_audit.inputs.disk import Disk, join
-from odradek_audit.words import plural
 
 EVENTS_FILE = "odradek-events.jsonl"
 OLDER_EVENTS_FILE = EVENTS_FILE + ".1"
 LARGEST_READ = 16 * 1024 * 1024
 """The end of a longer file is read; what comes before it, and before an older file, counts as not read."""
 KEPT = 1000
-TOLD = 3
-EXPLAINED = frozenset({"acknowledged-lost", "delivered-lost", "log-matching", "epoch-fork", "offset-gap", "duplicated"})
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """A replica was about to cut the offsets [start, end) from its log."""
+    """A replica was about to cut the offsets [start, end) from its log: to follow `leader` in `epoch`. The last record
+    was of `last_epoch`; -1 where the event does not say. `wall_ms` is the broker's own time."""
 
     partition: str
     start: int
     end: int
     epoch: int
     rule: str
+    leader: int = -1
+    last_epoch: int = -1
+    wall_ms: int = -1
 
 
 @dataclass(frozen=True)
-class UncleanElection:
-    """A leader was chosen from outside of the ISR."""
+class Election:
+    """A controller chose a leader of a partition, from outside of the ISR if `unclean`."""
 
     partition: str
     leader: int
     epoch: int
+    unclean: bool = False
+    wall_ms: int = -1
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class BrokerEvents:
     missing: int = 0
     cut: bool = False
     truncations: tuple[Truncation, ...] = ()
-    unclean: tuple[UncleanElection, ...] = ()
+    elections: tuple[Election, ...] = ()
 
 
 def read_broker_events(disk: Disk, directory: str) -> BrokerEvents | None:
@@ -81,10 +83,10 @@ def _end_of(disk: Disk, path: str, length: int) -> tuple[bytes, bool]:
 def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
     count = missing = 0
     truncations: list[Truncation] = []
-    unclean: list[UncleanElection] = []
+    elections: list[Election] = []
     for line in lines:
         count += bool(line)
-        if b"truncated" not in line and b"unclean" not in line and b"events_missing_before" not in line:
+        if b"truncated" not in line and b"leader_chosen" not in line and b"events_missing_before" not in line:
             continue
         try:
             event = json.loads(line)
@@ -96,44 +98,15 @@ def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
         if event.get("event") == "truncated":
             partition, rule = str(event.get("partition", ""))[:300], str(event.get("rule", ""))[:20]
             start, end, epoch = (_number(event, key) for key in ("to", "from", "leader_epoch"))
-            truncations.append(Truncation(partition, start, end, epoch, rule))
-        elif event.get("event") == "leader_chosen" and event.get("unclean") is True:
+            more = (_number(event, key) for key in ("leader", "last_epoch", "wall_ms"))
+            truncations.append(Truncation(partition, start, end, epoch, rule, *more))
+        elif event.get("event") == "leader_chosen":
             partition = f"{str(event.get('topic', ''))[:300]}-{_number(event, 'partition')}"
-            unclean.append(UncleanElection(partition, _number(event, "leader"), _number(event, "leader_epoch")))
-    return BrokerEvents(count, missing, cut, tuple(truncations[-KEPT:]), tuple(unclean[-KEPT:]))
+            leader, epoch, wall_ms = (_number(event, key) for key in ("leader", "leader_epoch", "wall_ms"))
+            elections.append(Election(partition, leader, epoch, event.get("unclean") is True, wall_ms))
+    return BrokerEvents(count, missing, cut, tuple(truncations[-KEPT:]), tuple(elections[-KEPT:]))
 
 
 def _number(event: Mapping[str, Any], key: str, otherwise: int = -1) -> int:
     value = event.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
-
-
-def explain(findings: Iterable[Finding], events: Mapping[str, BrokerEvents]) -> list[Finding]:
-    """The findings with what the brokers wrote down about these offsets added to their causes."""
-    missing = sum(each.missing for each in events.values())
-    return [_explained(finding, events, missing) for finding in findings]
-
-
-def _explained(finding: Finding, events: Mapping[str, BrokerEvents], missing: int) -> Finding:
-    if not events or finding.check not in EXPLAINED or finding.offset < 0:
-        return finding
-    partition = f"{finding.topic}-{finding.partition}"
-    told = [
-        f"broker {broker} wrote down that it cut its log from {cut.end} to {cut.start} in leader epoch {cut.epoch}"
-        + (f" ({cut.rule})" if cut.rule else "")
-        for broker in sorted(events)
-        for cut in events[broker].truncations
-        if cut.partition == partition and cut.start <= finding.offset < cut.end
-    ]
-    told += sorted(
-        {
-            f"broker {chosen.leader} was elected from outside of the ISR for leader epoch {chosen.epoch}"
-            for each in events.values()
-            for chosen in each.unclean
-            if chosen.partition == partition
-        }
-    )
-    said = [finding.cause, *told[:TOLD]]
-    if missing:
-        said.append(f"{plural(missing, 'event is', 'events are')} missing, so this may not be all")
-    return replace(finding, cause="; ".join(filter(None, said)))

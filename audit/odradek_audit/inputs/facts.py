@@ -21,6 +21,8 @@ METADATA_TOPIC = "__cluster_metadata"
 NO_EPOCH = -1
 _PACKED = struct.Struct("<QQ")
 NO_PRODUCER = -1
+CLEANED_EVERYWHERE = 1 << 62
+"""Where the cleaner may have been in topics of Kafka's own, or when its checkpoint may not be read."""
 BLOCK_OFFSETS = 1024
 """Offsets that are proven together: they share one hash, and one of their batches is decoded."""
 

@@ -8,14 +8,15 @@
     {"type": "deliver", "topic": "orders", "partition": 0, "value": "w1-17", "client": "r1", "time_ms": 31,
      "offset": 42}
 
-Rules of the format. A producer writes `send` before the record leaves it, then `ack` or `error`; a line that is
-missing at the end of the file was not yet known, and a half-written last line is ignored. Values are unique in
-their topic. A value that is no UTF-8 stands in `value_b64` instead of `value`. `partition` may be left out, or
-null, in a `send` whose partition was not chosen yet. An `ack` whose offset is not known has none, or -1. `acks` is
-"all" or -1, 1, or 0, as a number or as text; "all" when absent. `definite` says that the record was certainly not
-written; when it is false or absent nobody knows. Fields that are not named here are kept by nobody and harm nobody:
-`key`, `epoch`, causes, settings. A value that a field cannot have is refused and never read as another one: an unknown
-`acks` taken for 0 would hide what was lost.
+Rules of the format. A producer writes `send` before the record leaves it, then `ack` or `error`; a line that is missing
+at the end of the file was not yet known, and a half-written last line is ignored. Values are unique in their topic,
+tombstones (`"value": null`) aside. A value that is no UTF-8 stands in `value_b64` instead of `value`, a key in
+`key_b64` instead of `key`; of a compacted topic a history without keys says nothing below where the cleaner has been.
+`partition` may be left out, or null, in a `send` whose partition was not chosen yet. An `ack` whose offset is not known
+has none, or -1. `acks` is "all" or -1, 1, or 0, as a number or as text; "all" when absent. `definite` says that the
+record was certainly not written; when it is false or absent nobody knows. Fields that are not named here are kept by
+nobody and harm nobody: `epoch`, causes, settings. A value that a field cannot have is refused and never read as another
+one: an unknown `acks` taken for 0 would hide what was lost.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ from typing import Any, NamedTuple
 SEND, ACK, ERROR, DELIVER = "send", "ack", "error", "deliver"
 TYPES = (SEND, ACK, ERROR, DELIVER)
 TYPE, TOPIC, PARTITION, OFFSET, EPOCH = "type", "topic", "partition", "offset", "epoch"
-VALUE, VALUE_B64, KEY, ACKS, TIME_MS, CLIENT, DEFINITE = (
+VALUE, VALUE_B64, KEY, KEY_B64, ACKS, TIME_MS, CLIENT, DEFINITE = (
     "value",
     "value_b64",
     "key",
+    "key_b64",
     "acks",
     "time_ms",
     "client",
@@ -77,6 +79,14 @@ class Event(NamedTuple):
     time_ms: int = 0
     definite: bool = False
     line: int = 0
+    key: bytes | None = None
+    tombstone: bool = False
+    """The record has no value (null), and `value` is empty."""
+
+    @property
+    def content(self) -> bytes | None:
+        """The record's value."""
+        return None if self.tombstone else self.value
 
 
 def encode_event(event: Event) -> str:
@@ -84,10 +94,9 @@ def encode_event(event: Event) -> str:
     raw: dict[str, Any] = {TYPE: event.type, TOPIC: event.topic}
     if event.partition != NO_PARTITION:
         raw[PARTITION] = event.partition
-    try:
-        raw[VALUE] = event.value.decode()
-    except UnicodeDecodeError:
-        raw[VALUE_B64] = base64.b64encode(event.value).decode("ascii")
+    if event.key is not None:
+        raw |= _as_text(event.key, KEY, KEY_B64)
+    raw |= {VALUE: None} if event.tombstone else _as_text(event.value, VALUE, VALUE_B64)
     raw |= {CLIENT: event.client, TIME_MS: event.time_ms}
     if event.type in (SEND, ACK):
         raw[ACKS] = event.acks
@@ -96,6 +105,13 @@ def encode_event(event: Event) -> str:
     if event.type == ERROR:
         raw[DEFINITE] = event.definite
     return json.dumps(raw, ensure_ascii=False)
+
+
+def _as_text(content: bytes, name: str, encoded: str) -> dict[str, str]:
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {encoded: base64.b64encode(content).decode("ascii")}
 
 
 def decode_event(text: str, line: int) -> Event:
@@ -116,13 +132,15 @@ def decode_event(text: str, line: int) -> Event:
         raw[TYPE],
         _text_of(raw, TOPIC, line),
         partition,
-        _value_of(raw, line),
+        _bytes_of(raw, VALUE, VALUE_B64, line) or b"",
         offset,
         _acks_of(raw, line),
         _text_of(raw, CLIENT, line),
         _time_of(raw, line),
         raw.get(DEFINITE) is True,
         line,
+        _bytes_of(raw, KEY, KEY_B64, line),
+        _is_tombstone(raw, line),
     )
 
 
@@ -161,16 +179,24 @@ def _time_of(raw: dict[str, Any], line: int) -> int:
     return int(time)
 
 
-def _value_of(raw: dict[str, Any], line: int) -> bytes:
-    value, encoded = raw.get(VALUE), raw.get(VALUE_B64)
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
+def _bytes_of(raw: dict[str, Any], name: str, encoded_name: str, line: int) -> bytes | None:
+    text, encoded = raw.get(name), raw.get(encoded_name)
+    if isinstance(text, str):
+        return text.encode("utf-8", "surrogatepass")
     if isinstance(encoded, str):
         try:
             return base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise CorruptHistory(f"value_b64: {error}", line) from error
-    raise CorruptHistory("an event needs a value or value_b64", line)
+            raise CorruptHistory(f"{encoded_name}: {error}", line) from error
+    return None
+
+
+def _is_tombstone(raw: dict[str, Any], line: int) -> bool:
+    if isinstance(raw.get(VALUE), str) or isinstance(raw.get(VALUE_B64), str):
+        return False
+    if VALUE not in raw or raw[VALUE] is not None:
+        raise CorruptHistory("an event needs a value (null for a tombstone) or value_b64", line)
+    return True
 
 
 def read_events(path: str | Path) -> Iterator[Event]:
@@ -226,6 +252,8 @@ class PartitionHistory:
     order: list[tuple[str, int, int, int]] = field(default_factory=list)
     """(client, offset, line of the send, line of the ack) of every acks=all acknowledgement with an offset, in the
     order of the sends. A new leader may give the place of an acks=1 record again to a later one."""
+    keys: dict[int, bytes] = field(default_factory=dict)
+    """Digests of the keys of acknowledged and delivered records, by offset, where the history has keys."""
     labels: dict[bytes, str] = field(default_factory=dict)
     """The first characters of acknowledged and delivered values, for sentences."""
 
@@ -273,7 +301,7 @@ class History:
         return counts
 
     def add(self, event: Event) -> None:
-        digest = value_digest(event.value)
+        digest = value_digest(event.content)
         self.count += 1
         line = event.line or self.count
         if event.type == SEND and event.partition == NO_PARTITION:
@@ -287,6 +315,8 @@ class History:
             return
         key = (event.topic, event.partition)
         partition = self.partitions.setdefault(key, PartitionHistory(*key))
+        if event.key is not None and event.offset >= 0:
+            partition.keys[event.offset] = value_digest(event.key)
         if event.type == SEND:
             partition.sent[digest] = partition.sent.get(digest, 0) + 1
             self._send_lines[event.topic, digest] = line
@@ -294,12 +324,12 @@ class History:
             partition.failed[digest] = line
         elif event.type == DELIVER:
             partition.delivered.append((event.offset, digest, event.client, line))
-            partition.labels[digest] = _label(event.value)
+            partition.labels[digest] = _label(event.content)
         elif event.type == ACK:
             self._acknowledge(partition, event, digest, line)
 
     def _acknowledge(self, partition: PartitionHistory, event: Event, digest: bytes, line: int) -> None:
-        partition.labels[digest] = _label(event.value)
+        partition.labels[digest] = _label(event.content)
         if event.acks not in (ACKS_ALL, ACKS_LEADER):
             return
         owed = event.acks == ACKS_ALL
@@ -314,5 +344,5 @@ class History:
             unnamed.append((digest, event.client, line))
 
 
-def _label(value: bytes) -> str:
-    return value[:40].decode("utf-8", "replace")
+def _label(value: bytes | None) -> str:
+    return "null" if value is None else value[:40].decode("utf-8", "replace")

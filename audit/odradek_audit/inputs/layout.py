@@ -41,7 +41,14 @@ from odradek_proto.topics import (
 
 from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.events import EVENTS_FILE, BrokerEvents, read_broker_events
-from odradek_audit.inputs.facts import EpochEntry, FileProblem, PartitionInputs, ReplicaInputs, SegmentFile
+from odradek_audit.inputs.facts import (
+    CLEANED_EVERYWHERE,
+    EpochEntry,
+    FileProblem,
+    PartitionInputs,
+    ReplicaInputs,
+    SegmentFile,
+)
 
 T = TypeVar("T")
 
@@ -57,8 +64,6 @@ _SET_ASIDE = re.compile(rf"(.+)\.[0-9a-f]{{32}}(?:{'|'.join(SET_ASIDE_SUFFIXES)}
 _LOG_FILE = re.compile(r"([0-9]{20})\.log", re.ASCII)
 _OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _LARGEST_OFFSET = (1 << 62) - 1
-CLEANED_EVERYWHERE = 1 << 62
-"""Where the cleaner may have been when its checkpoint may not be read."""
 LOST_AND_FOUND = "lost+found"  # what a file system keeps for itself at its top, often for root alone
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.results import Loss
 from odradek_audit.words import count, plain, plural
 
+SHOWN_STORIES = 40
 NAMED_LOSSES = 3
 """Losses told one by one; the others are one number."""
 
@@ -55,3 +57,20 @@ def _where(loss: Loss) -> str:
     if loss.records < loss.end_offset - loss.first_offset:
         return f", between offsets {loss.first_offset} and {last}"
     return f", from offset {loss.first_offset} to {last}"
+
+
+def losses_html(losses: Sequence[Loss]) -> Safe:
+    """Every loss with its story, the largest first."""
+    told = [loss for loss in sorted(losses, key=lambda loss: -loss.records) if loss.story][:SHOWN_STORIES]
+    if not told:
+        return Safe("")
+    rows = [
+        tag(
+            "li",
+            tag("b", name(loss.topic), f"-{loss.partition}{_where(loss)}: "),
+            f"acks={loss.acks}. ",
+            shown(f"{loss.story}."),
+        )
+        for loss in told
+    ]
+    return join([tag("h2", "How records were lost", id="losses"), tag("ul", *rows)])

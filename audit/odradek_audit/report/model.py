@@ -25,8 +25,9 @@ from odradek_audit.checks.directories import (
 from odradek_audit.checks.groups import check_groups
 from odradek_audit.checks.losses import all_acknowledged, summed
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
+from odradek_audit.evidence.story import Story
 from odradek_audit.findings import Finding, Note, sorted_findings
-from odradek_audit.inputs.events import BrokerEvents, explain
+from odradek_audit.inputs.events import BrokerEvents
 from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.inputs.history import History, PartitionHistory
 from odradek_audit.inputs.layout import CLEANER_CHECKPOINT, Layout
@@ -160,7 +161,9 @@ def finish(
     report.findings = [
         finding if finding.cause else CHECKS[finding.check].explained(finding) for finding in report.findings
     ]
-    report.findings = explain(report.findings, report.events)
+    story = Story(report.events)
+    report.findings = story.explain(report.findings)
+    report.losses = story.of_losses(report.losses)
     report.inconclusive = _reasons(report, layout, history)
     return report
 

@@ -26,8 +26,9 @@ from odradek_proto.formats import (
     encode_leader_epochs,
     encode_producer_snapshot,
 )
+from odradek_proto.records import decode_records, encode_batch
 
-from tests.audit.corruption.in_batches import COUNT_FIELD, PRODUCER_FIELDS, stale_tail
+from tests.audit.corruption.in_batches import PRODUCER_FIELDS, stale_tail
 from tests.audit.corruption.places import (
     CRC_FIELD,
     CRC_START,
@@ -47,6 +48,7 @@ from tests.audit.corruption.places import (
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 NEWER = 5
+DELTA_FIELD = slice(23, 27)
 NOISE = bytes(range(256)) * 2
 
 
@@ -121,14 +123,28 @@ def cleaned_batch(directory: Path) -> None:
 def cleaned_records(directory: Path) -> None:
     """Kafka's cleaner has removed a record out of a batch below its checkpoint."""
     place = first_of(
-        (place for place in places_of(directory) if place.header.record_count > 1),
+        (place for place in places_of(directory) if place.header.record_count > 1 and not place.header.is_control),
         f"{directory.name} has no batch of two records",
     )
 
-    def change(batch: bytearray) -> None:
-        batch[COUNT_FIELD] = (place.header.record_count - 1).to_bytes(4, "big")
-
-    rewrite_batch(place, change)
+    header, records = place.header, decode_records(place.data, place.header)
+    kept = bytearray(
+        encode_batch(
+            [(record.timestamp, record.key, record.value, record.headers) for record in records[:-1]],
+            base_offset=header.base_offset,
+            leader_epoch=header.leader_epoch,
+            codec=header.codec,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+        )
+    )
+    kept[DELTA_FIELD] = place.data[DELTA_FIELD]
+    kept[CRC_FIELD] = crc32c(bytes(kept[CRC_START:])).to_bytes(4, "big")
+    whole = place.segment.read_bytes()
+    place.segment.write_bytes(whole[: place.position] + kept + whole[place.end :])
+    drop_indexes(place.segment)
     set_checkpoint(directory, CLEANER_CHECKPOINT, place.header.next_offset)
 
 

@@ -1,0 +1,106 @@
+"""The story of a loss or a difference, as the brokers wrote it down: who cut its log, to follow whom, and why.
+
+The event files say it exactly, so for what was lost they take the place of a suspicion; for other findings they stand
+behind it. What a broker could not write down is counted and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from odradek_audit.catalogue import CHECKS, DUPLICATED, OFFSET_GAP
+from odradek_audit.findings import Finding, Kind
+from odradek_audit.inputs.events import BrokerEvents, Election, Truncation
+from odradek_audit.results import Loss
+from odradek_audit.words import plural
+
+TOLD = 3
+"""Truncations and unclean elections that one story names."""
+EXPLAINED = frozenset({OFFSET_GAP.name, DUPLICATED.name})
+
+
+class Story:
+    """What all brokers wrote down, asked for places."""
+
+    def __init__(self, events: Mapping[str, BrokerEvents]) -> None:
+        self._events = events
+        self._missing = sum(each.missing for each in events.values())
+        self._elections: dict[tuple[str, int], Election] = {}
+        for broker in sorted(events):
+            for each in events[broker].elections:
+                self._elections.setdefault((each.partition, each.epoch), each)
+
+    def explain(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings with causes as the brokers tell them."""
+        return [self._explained(finding) for finding in findings]
+
+    def of_losses(self, losses: Iterable[Loss]) -> list[Loss]:
+        """The losses, each with its story where there is one."""
+        return [
+            replace(
+                loss, story="; ".join(self._told(f"{loss.topic}-{loss.partition}", loss.first_offset, loss.end_offset))
+            )
+            if self._events and loss.first_offset >= 0
+            else loss
+            for loss in losses
+        ]
+
+    def _explained(self, finding: Finding) -> Finding:
+        kind = CHECKS[finding.check].kind
+        told_of = kind in (Kind.LOST, Kind.AGREEMENT) or finding.check in EXPLAINED
+        if not self._events or not told_of or finding.offset < 0:
+            return finding
+        partition = f"{finding.topic}-{finding.partition}"
+        told = list(self._told(partition, finding.offset, finding.offset + 1))
+        certain = kind is Kind.LOST and any(self._cuts(partition, finding.offset, finding.offset + 1))
+        return replace(finding, cause="; ".join(filter(None, [*([] if certain else [finding.cause]), *told])))
+
+    def _told(self, partition: str, first: int, end: int) -> Iterator[str]:
+        cuts = sorted(self._cuts(partition, first, end), key=lambda each: (each[1].wall_ms, each[0]))
+        epochs = {cut.epoch for _, cut in cuts}
+        yield from (self._cut(broker, cut) for broker, cut in cuts[:TOLD])
+        if len(cuts) > TOLD:
+            yield f"and {plural(len(cuts) - TOLD, 'more truncation')}"
+        for epoch in sorted({cut.last_epoch for _, cut in cuts if cut.last_epoch >= 0}):
+            if (leader := self._elections.get((partition, epoch))) is not None:
+                yield f"broker {leader.leader}, the leader of epoch {epoch}, had acknowledged what was cut"
+        unclean = [each for (of, _), each in sorted(self._elections.items()) if of == partition and each.unclean]
+        for each in [each for each in unclean if each.epoch not in epochs][:TOLD]:
+            yield f"{_chosen(each)}"
+        if self._missing:
+            yield f"{plural(self._missing, 'event is', 'events are')} missing, so this may not be all"
+
+    def _cuts(self, partition: str, first: int, end: int) -> Iterator[tuple[str, Truncation]]:
+        for broker in sorted(self._events):
+            for cut in self._events[broker].truncations:
+                if cut.partition == partition and cut.start < end and first < cut.end:
+                    yield broker, cut
+
+    def _cut(self, broker: str, cut: Truncation) -> str:
+        rule = f" ({cut.rule})" if cut.rule else ""
+        said = (
+            f"broker {broker} wrote down that it cut its log from {cut.end} to {cut.start} in leader epoch {cut.epoch}"
+        )
+        election = self._elections.get((cut.partition, cut.epoch))
+        if election is not None:
+            return f"{said}{rule}{_at(cut.wall_ms)}, to follow {_chosen(election)}"
+        return f"{said}{rule}{_at(cut.wall_ms)}" + (f", to follow broker {cut.leader}" if cut.leader >= 0 else "")
+
+
+def _chosen(election: Election) -> str:
+    how = "was elected from outside of the ISR" if election.unclean else "was elected from the ISR"
+    return f"broker {election.leader}, which {how} for leader epoch {election.epoch}{_at(election.wall_ms)}"
+
+
+def _at(wall_ms: int) -> str:
+    """A broker's wall time; empty where there is none, or none that a calendar has."""
+    try:
+        return (
+            f" at {datetime.fromtimestamp(wall_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{wall_ms % 1000:03} UTC"
+            if wall_ms > 0
+            else ""
+        )
+    except (OverflowError, ValueError, OSError):
+        return ""
