@@ -25,7 +25,9 @@ from odradek_chaos.worlds.simulated.world.world import LogWatch, World
 SOUND, FULL = 1, 2
 DISK_FULL = {"broker": FULL, "left_bytes": 0, "full_ms": 100}
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
-BROKEN = AssertionError("a broken assertion")
+BROKEN, PLANTED = AssertionError("a broken assertion"), ValueError("no disk raises this")
+FAILED = RuntimeError("the log directory failed")
+FAILED.__cause__ = NO_ROOM
 
 
 def new_world() -> World:
@@ -36,6 +38,12 @@ def new_world() -> World:
 def checks_of(world: World) -> list[str]:
     world.loop.close()
     return [finding.check for finding in world.findings.found]
+
+
+async def room_again(world: World) -> None:
+    """A disk was full for a while."""
+    await nemesis(world, "disk-full").act(DISK_FULL)
+    await virtual_sleep(1)
 
 
 @pytest.mark.parametrize(("broker_id", "found"), [(SOUND, ["unexpected-error"]), (FULL, [])])
@@ -80,14 +88,26 @@ def test_a_disk_in_the_wrong_machine_excuses_its_owner_too() -> None:
         (Crash(FULL, 1, 0, NO_ROOM), []),
         (Crash(SOUND, 1, 0, NO_ROOM), ["no-crash"]),
         (Crash(FULL, 1, 0, BROKEN), ["no-crash"]),
+        (Crash(FULL, 1, 0, PLANTED), ["no-crash"]),
+        (Crash(FULL, 1, 0, FAILED), []),
+        (Crash(FULL, 2, 0, NO_ROOM), ["no-crash"]),
         (Crash(FULL, 1, 0, ExceptionGroup("tasks", [NO_ROOM, BROKEN])), ["no-crash"]),
     ],
-    ids=["full", "another broker", "a mistake", "a mistake among others"],
+    ids=[
+        "full",
+        "another broker",
+        "a mistake",
+        "another mistake",
+        "from it",
+        "started since",
+        "a mistake among others",
+    ],
 )
 def test_a_full_disk_excuses_the_end_that_it_makes(crash: Crash, found: list[str]) -> None:
-    """No disk breaks an assertion: such an end would have come without the fault, too."""
+    """No disk breaks an assertion: such an end would have come without the fault, too. Nor does one that is mended."""
     world = new_world()
-    world.loop.run(nemesis(world, "disk-full").act(DISK_FULL))
+    world.cluster.machines[FULL].incarnation = 1
+    world.loop.run(room_again(world))
     world.cluster.crashes.append(crash)
     world.look_for_crashes()
     assert checks_of(world) == found

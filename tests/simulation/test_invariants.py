@@ -10,7 +10,7 @@ import pytest
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.producers import CachedBatch, ProducerEntry, ProducerStates
 from odradek_chaos.worlds.simulated.checks import catalogue, isr, leaders, logs, quorum, requests, watermarks
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndTold
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndTold, PartitionAltered
 from odradek_chaos.worlds.simulated.checks.history import Batch
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violation
 from odradek_chaos.worlds.simulated.checks.state import METADATA, RemoteState
@@ -279,6 +279,15 @@ def stale_sender(broken: bool) -> list[Violation]:
     for fine in (from_now, replace(from_now, sender_epoch=-1), replace(from_now, sender_epoch=12)):
         assert not list(invariant.on_answered(now, fine))
     return list(invariant.on_answered(now, replace(from_now, sender_epoch=10, is_refused=not broken)))
+
+
+@case(requests.IsrChangedFromTheEpochNamed)
+def isr_of_an_older_epoch(broken: bool) -> list[Violation]:
+    """Whoever changes nothing answers with the epoch that it was asked for, and who does with the next one."""
+    invariant, now = requests.IsrChangedFromTheEpochNamed(), everything()
+    for altered in (7, 8):
+        assert not list(invariant.on_partition_altered(now, PartitionAltered(1, T, 7, altered)))
+    return list(invariant.on_partition_altered(now, PartitionAltered(1, T, 6 if broken else 7, 8)))
 
 
 @case(requests.EndOffsetsNeverFall)

@@ -279,7 +279,9 @@ class Broker:
 
     def _on_directory_failed(self, error: Exception) -> None:
         """The one log directory failed: a broker without a disk stops, as Kafka's does."""
-        self._on_failed(RuntimeError(f"the log directory {self._directory.path} failed: {error}"))
+        failure = RuntimeError(f"the log directory {self._directory.path} failed: {error}")
+        failure.__cause__ = error
+        self._on_failed(failure)
 
     # --- Stop -------------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from odradek_chaos.worlds.simulated.checks.quorum import (
 )
 from odradek_chaos.worlds.simulated.checks.requests import (
     EndOffsetsNeverFall,
+    IsrChangedFromTheEpochNamed,
     OtherEpochsRefused,
     StaleIncarnationRefused,
 )
@@ -76,6 +77,7 @@ CLASSES: tuple[type[Invariant], ...] = (
     SnapshotAtLogStart,
     OtherEpochsRefused,
     StaleIncarnationRefused,
+    IsrChangedFromTheEpochNamed,
     EndOffsetsNeverFall,
 )
 

@@ -47,6 +47,15 @@ class EndHeard(Value, frozen=True):
     by_fetch: bool
 
 
+class PartitionAltered(Value, frozen=True):
+    """A controller accepted a proposed ISR: the partition epoch that the proposal named, and the one of the answer."""
+
+    broker_id: int
+    partition: str
+    asked: int
+    altered: int
+
+
 class VoteGranted(Value, frozen=True):
     """A voter says that a candidate has its vote. Pre-votes are none."""
 

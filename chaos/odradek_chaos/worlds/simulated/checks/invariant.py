@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from odradek_broker.core.metadata.image import MetadataImage
 
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, PartitionAltered, VoteGranted
 from odradek_chaos.worlds.simulated.checks.state import ClusterState, QuorumNodeState, ReplicaState
 from odradek_chaos.worlds.simulated.cluster.timeline import TimelineEvent
 
@@ -103,6 +103,10 @@ class Invariant:
 
     def on_answered(self, now: ClusterState, answered: Answered) -> Violations:
         """A broker answered a request that named an epoch or came from an incarnation of a broker."""
+        yield from ()
+
+    def on_partition_altered(self, now: ClusterState, altered: PartitionAltered) -> Violations:
+        """A controller says that a proposed ISR was taken."""
         yield from ()
 
     def on_vote_granted(self, now: ClusterState, granted: VoteGranted) -> Violations:

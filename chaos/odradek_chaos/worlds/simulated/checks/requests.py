@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, PartitionAltered
 from odradek_chaos.worlds.simulated.checks.invariant import Invariant, Violations
 from odradek_chaos.worlds.simulated.checks.state import ClusterState
 
@@ -25,6 +25,19 @@ class OtherEpochsRefused(Invariant):
         elif asked > answered.known_then:
             sentence = f"accepted a {answered.request} of epoch {asked}, and knew only epoch {answered.known_then}"
             yield answered.broker_id, answered.partition, sentence
+
+
+class IsrChangedFromTheEpochNamed(Invariant):
+    """An accepted AlterPartition changes the very state that it was made from: the partition epoch of the answer is the
+    one that the proposal named, where it changes nothing, or the next one."""
+
+    name = "isr-changed-from-the-epoch-named"
+    rules = "R-54, R-55, KIP-497"
+
+    def on_partition_altered(self, now: ClusterState, altered: PartitionAltered) -> Violations:
+        if altered.altered not in (altered.asked, altered.asked + 1):
+            sentence = f"took an ISR proposed for partition epoch {altered.asked}, and answered {altered.altered}"
+            yield altered.broker_id, altered.partition, sentence
 
 
 class StaleIncarnationRefused(Invariant):

@@ -33,6 +33,7 @@ class DiskFull(Nemesis):
 
         def empty() -> None:
             disk.quota = None
+            self.world.exemptions.mended(broker_id)
 
         self.world.faults.mend(choice["full_ms"], empty)
 
@@ -70,7 +71,12 @@ class IoError(Nemesis):
         self.world.faults.take_back(self.name)
         count = partial(self.world.faults.count, self.name)
         disk.inject(choice["operation"], choice["path"], choice["times"], on_first=count)
-        self.world.faults.mend(choice["ms"], disk.injections.clear)
+
+        def end() -> None:
+            disk.injections.clear()
+            self.world.exemptions.mended(broker_id)
+
+        self.world.faults.mend(choice["ms"], end)
 
 
 class SlowDisk(Nemesis):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.follower import FollowerPartition
@@ -18,7 +18,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import split_frame
 from odradek_proto.v1 import broker_pb2, controller_pb2, quorum_pb2
 
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, PartitionAltered, VoteGranted
 from odradek_chaos.worlds.simulated.checks.state import METADATA
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.observe.watcher import Watcher
@@ -218,6 +218,15 @@ class VoteTap(QuorumTap):
             taps.watcher.vote_granted(VoteGranted(taps.broker_id, vote.candidate_epoch, vote.candidate_id))
 
 
+class _Proposal(NamedTuple):
+    """Of an ISR: for a partition, under a leader epoch, the one that the controller knew, and a partition epoch."""
+
+    partition: str
+    asked: int
+    known: int
+    partition_epoch: int
+
+
 class ControllerTap:
     """What brokers want of the controller: changes of ISRs, producer ids, and to be seen as alive (a stream).
 
@@ -227,11 +236,11 @@ class ControllerTap:
     def __init__(self, taps: BrokerTaps, request: str) -> None:
         self._taps = taps
         self._request = request
-        self._waiting: deque[tuple[Any, int, dict[tuple[bytes, int], tuple[str, int, int]]]] = deque()
+        self._waiting: deque[tuple[Any, int, dict[tuple[bytes, int], _Proposal]]] = deque()
 
     def asked(self, message: bytes) -> None:
         request = _OF_THE_CONTROLLER[self._request][0].FromString(message)
-        items: dict[tuple[bytes, int], tuple[str, int, int]] = {}
+        items: dict[tuple[bytes, int], _Proposal] = {}
         if self._request == "AlterPartition":
             topics = {topic.topic_id: topic for topic in self._taps.image.topics.values()}
             for item in request.partitions:
@@ -239,7 +248,10 @@ class ControllerTap:
                 found = None if topic is None else topic.partitions.get(item.partition)
                 if topic is not None and found is not None:
                     name = f"{topic.name}-{item.partition}"
-                    items[item.topic_id, item.partition] = (name, item.leader_epoch, found.leader_epoch)
+                    known = found.leader_epoch
+                    items[item.topic_id, item.partition] = _Proposal(
+                        name, item.leader_epoch, known, item.partition_epoch
+                    )
         self._waiting.append((request, self._taps.newest_epoch_of(request.broker_id), items))
 
     def answered(self, message: bytes) -> None:
@@ -249,8 +261,10 @@ class ControllerTap:
         told = taps.watcher.answered
         told(Answered(taps.broker_id, METADATA, self._request, NONE, NONE, NONE, is_refused, sender, epoch, newest))
         for item in answer.partitions if items else ():
-            name, asked, known = items.get((item.topic_id, item.partition), ("", NONE, NONE))
+            name, asked, known, epoch = items.get((item.topic_id, item.partition), _Proposal("", NONE, NONE, NONE))
             told(Answered(taps.broker_id, name, self._request, asked, known, asked, bool(item.error_code)))
+            if name and not item.error_code:
+                taps.watcher.partition_altered(PartitionAltered(taps.broker_id, name, epoch, item.partition_epoch))
 
 
 _OF_THE_CONTROLLER: dict[str, tuple[Any, Any]] = {

@@ -18,7 +18,7 @@ from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.formats import CLEAN_SHUTDOWN
 
 from odradek_chaos.worlds.simulated.checks.catalogue import all_invariants
-from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, VoteGranted
+from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, PartitionAltered, VoteGranted
 from odradek_chaos.worlds.simulated.checks.invariant import Change, Invariant, Violation, changes_of
 from odradek_chaos.worlds.simulated.checks.state import (
     METADATA,
@@ -105,6 +105,7 @@ class Watcher:
         self._on_delivered = _overriding(self.invariants, "on_delivered")
         self._on_answered = _overriding(self.invariants, "on_answered")
         self._on_vote_granted = _overriding(self.invariants, "on_vote_granted")
+        self._on_partition_altered = _overriding(self.invariants, "on_partition_altered")
         self._on_end_told = _overriding(self.invariants, "on_end_told")
         self._on_end_heard = _overriding(self.invariants, "on_end_heard")
 
@@ -299,6 +300,11 @@ class Watcher:
     def vote_granted(self, granted: VoteGranted) -> None:
         for invariant in self._on_vote_granted:
             for violation in invariant.on_vote_granted(self.now, granted):
+                self._report(invariant, violation)
+
+    def partition_altered(self, altered: PartitionAltered) -> None:
+        for invariant in self._on_partition_altered:
+            for violation in invariant.on_partition_altered(self.now, altered):
                 self._report(invariant, violation)
 
     def end_told(self, told: EndTold) -> None:

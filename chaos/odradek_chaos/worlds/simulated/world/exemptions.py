@@ -1,15 +1,19 @@
-"""Which findings a fault exempts, limited to the broker that it hit.
+"""Which findings a fault exempts, limited to the broker that it hit, to what a disk can raise, and to a time.
 
-A broker whose disk was tampered with may end by itself and may log errors; a broken assertion, or what else a mistake
-in the product raises, is excused by damaged bytes alone, or where no recovery is owed. One that was started on the
-wrong disk is excused for that life. Nobody is excused for what was done to another one.
+A broker whose disk fails may end by itself and may log errors, by what a disk raises and nothing else: from the fault
+until the first start after it is over. A mistake of the product is exempt under damaged bytes alone, or where no
+recovery is owed. One that was started on the wrong disk is exempt for that incarnation.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
+from odradek_broker.storage.errors import StorageError
+
 from odradek_chaos.worlds.simulated.cluster.cluster import Crash, SimCluster
 
-MISTAKES = (AssertionError, ArithmeticError, AttributeError, LookupError, NameError, TypeError)  # no disk raises these
+FROM_A_DISK = (OSError, StorageError)
 ANYBODY = 0
 
 
@@ -24,15 +28,25 @@ class Exemptions:
         self.bytes_were_damaged = False
         self._cluster = cluster
         self._recovers = recovers
-        self._disks: dict[int, None] = {}  # brokers whose disk was tampered with
-        self._lives: dict[tuple[int, int], None] = {}  # (broker, incarnation) on the disk of somebody else
+        self._failing: Counter[int] = Counter()  # faults of a broker's disk that are not over
+        self._exempt: dict[int, int] = {}  # brokers whose disk failed once, and the last incarnation that it concerned
+        self._foreign: dict[tuple[int, int], None] = {}  # (broker, incarnation) on the disk of somebody else
         self._owners: dict[int, int] = {}  # of disks that stand in the machine of another broker now, by that broker
 
     def tampered_with(self, broker_id: int) -> None:
-        """The disk in this broker's machine was tampered with; if it is another's, he has it back later."""
-        self._disks[broker_id] = None
-        if broker_id in self._owners:
-            self._disks[self._owners[broker_id]] = None
+        """The disk in this broker's machine fails until `mended`; if it is another's, that one has it back later."""
+        for each in self._concerned(broker_id):
+            self._failing[each] += 1
+            self._exempt.setdefault(each, 0)
+
+    def mended(self, broker_id: int) -> None:
+        """That fault is over. What it left in a process goes with that process."""
+        for each in self._concerned(broker_id):
+            self._failing[each] -= 1
+            self._exempt[each] = self._cluster.machines[each].incarnation
+
+    def _concerned(self, broker_id: int) -> set[int]:
+        return {broker_id, self._owners.get(broker_id, broker_id)}
 
     def swapped(self, one: int, other: int) -> None:
         """The disks of two machines change places, or go back to their own."""
@@ -41,7 +55,7 @@ class Exemptions:
 
     def foreign_disk(self, broker_id: int) -> None:
         """The incarnation that was started just now runs on the disk of another broker."""
-        self._lives[broker_id, self._cluster.machines[broker_id].incarnation] = None
+        self._foreign[broker_id, self._cluster.machines[broker_id].incarnation] = None
 
     def damaged_bytes(self, broker_id: int, partition: str) -> None:
         """Bytes of this copy were changed behind its broker's back."""
@@ -52,10 +66,11 @@ class Exemptions:
     def tolerate(self, check: str, broker_id: int = ANYBODY) -> None:
         self.tolerated[check, broker_id] = None
 
-    # --- what is excused
+    # --- what is exempt
 
     def has_disk(self, broker_id: int) -> bool:
-        return broker_id in self._disks
+        """Whether its disk was ever tampered with."""
+        return broker_id in self._exempt
 
     def is_finding_exempt(self, check: str, broker_id: int, partition: str) -> bool:
         if (broker_id, partition) in self.damaged:
@@ -64,22 +79,27 @@ class Exemptions:
 
     def is_crash_exempt(self, crash: Crash) -> bool:
         """Whether a broker that ended by itself did so because of its disk."""
-        if (crash.broker_id, crash.incarnation) not in self._lives and not self.has_disk(crash.broker_id):
-            return False
-        is_damaged = any(broker_id == crash.broker_id for broker_id, _ in self.damaged)
-        return is_damaged or not self._recovers or not _is_mistake(crash.error)
+        return self._may_raise(crash.broker_id, crash.incarnation, crash.error)
 
-    def is_log_exempt(self) -> bool:
-        """Whether the process whose callback runs now may log errors: its disk failed it."""
+    def is_log_exempt(self, error: BaseException | None) -> bool:
+        """Whether the process whose callback runs now may log an error, by its words alone when there is no `error`."""
         speaker = self._cluster.loop.current_process().name
         for broker_id, machine in self._cluster.machines.items():
             if speaker.rpartition(".")[0] == machine.name:
-                life = int(speaker.rpartition(".")[2])
-                return self.has_disk(broker_id) or (broker_id, life) in self._lives
+                return self._may_raise(broker_id, int(speaker.rpartition(".")[2]), error)
         return False
 
+    def _may_raise(self, broker_id: int, incarnation: int, error: BaseException | None) -> bool:
+        is_foreign = (broker_id, incarnation) in self._foreign
+        is_failing = self._failing[broker_id] > 0 or incarnation <= self._exempt.get(broker_id, 0)
+        if not is_foreign and not is_failing:
+            return False
+        is_damaged = any(damaged == broker_id for damaged, _ in self.damaged)
+        return is_damaged or not self._recovers or error is None or _is_from_a_disk(error)
 
-def _is_mistake(error: BaseException) -> bool:
+
+def _is_from_a_disk(error: BaseException) -> bool:
+    """Whether it is what a disk makes a broker raise, or was raised from that, with all that a group holds."""
     if isinstance(error, BaseExceptionGroup):
-        return error.split(MISTAKES)[0] is not None
-    return isinstance(error, MISTAKES)
+        return all(map(_is_from_a_disk, error.exceptions))
+    return isinstance(error, FROM_A_DISK) or (error.__cause__ is not None and _is_from_a_disk(error.__cause__))

@@ -99,8 +99,8 @@ class LogWatch(logging.Handler):
         self._findings = findings
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._exemptions.is_log_exempt():
-            return  # it says that its disk failed, and it did
         error = record.exc_info[1] if record.exc_info else None
+        if self._exemptions.is_log_exempt(error):
+            return  # it says that its disk failed, and it did
         text = record.getMessage() + (f": {error!r}" if error is not None else "")
         self._findings.report("unexpected-error", text, partition=record.name)
