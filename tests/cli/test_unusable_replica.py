@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from odradek import Consumer, OdradekError, Producer
 from odradek.cli.clusters.health import problems_of
 from odradek.cli.clusters.status import PartitionStatus
 from odradek_broker.testing import Cluster
@@ -56,3 +59,54 @@ def test_followers_of_a_leader_that_cannot_use_its_replica_are_not_blamed() -> N
     assert problems_of(led_by_2, [1])[-1] == "orders/1 is under-replicated: not in sync: [3]"
     leaderless = PartitionStatus("orders", 1, -1, 5, isr=[2], assigned=[2, 1, 3])
     assert problems_of(leaderless, []) == ["orders/1 has no leader; last in sync: [2]"]
+
+
+async def read_until_refused(bootstrap: str) -> None:
+    """As a consumer from the beginning on, to where it is told of the damage or can go no further."""
+    async with Consumer(bootstrap, "orders", auto_offset_reset="earliest") as consumer:
+        with contextlib.suppress(OdradekError, TimeoutError):
+            async with asyncio.timeout(1):
+                async for _ in consumer.records(until="end"):
+                    pass
+
+
+async def write(bootstrap: str) -> None:
+    async with Producer(bootstrap) as producer:
+        for number in range(30):
+            await producer.send("orders", b"record %d" % number)
+
+
+def test_the_broker_with_the_damaged_copy_is_named_and_not_its_victims(odradek: Run, tmp_path: Path) -> None:
+    """A bit of a flushed record turns over while its broker is down; it leads again, and a consumer stops there."""
+    with Cluster(3, directory=tmp_path / "cluster", settings={"auto.leader.rebalance.enable": False}) as cluster:
+        cluster.create_topic("orders", replication_factor=3)
+        leader = cluster.leader_of("orders")
+        asyncio.run(write(cluster.bootstrap))
+        cluster.wait_until_in_sync("orders")
+        cluster.stop(leader)
+        log = Path(cluster.replicas()[str(leader)]) / "orders-0" / "00000000000000000000.log"
+        content = bytearray(log.read_bytes())
+        content[content.index(b"record 15")] ^= 1
+        log.write_bytes(content)
+        cluster.start(leader)
+        cluster.wait_until_in_sync("orders")
+        assert odradek("topic", "elect", "orders/0", "-b", cluster.bootstrap).code == 0
+        assert until(lambda: cluster.leader_of("orders"), lambda found: found == leader) == leader
+
+        def health() -> Any:
+            asyncio.run(read_until_refused(cluster.bootstrap))
+            return odradek("cluster", "health", "-b", cluster.bootstrap, "--json")
+
+        sick = until(health, lambda found: "damaged" in found.out)
+        assert sick.code == 3
+        (problem,) = json.loads(sick.out)["problems"]
+        assert problem.startswith(f"the copy of orders-0 on broker {leader} is damaged; it leads there")
+        assert str(log) in problem
+        found = json.loads(odradek("doctor", "--json", "-b", cluster.bootstrap).out)["findings"]
+        assert ("replica-damaged", f"orders-0, broker {leader}") in [(each["check"], each["about"]) for each in found]
+
+
+def test_who_waits_for_a_damaged_leader_is_not_blamed() -> None:
+    """Nobody can catch up with it."""
+    led_by_2 = PartitionStatus("orders", 1, 2, 5, isr=[2], assigned=[2, 1, 3])
+    assert problems_of(led_by_2, [], leads_damaged=True) == []

@@ -170,7 +170,7 @@ def test_a_node_says_what_it_runs_with(networks: TwoNetworks) -> None:
     """Which source set what, what is no setting, and once that others can reach it."""
     said = networks.said(1)
     assert "settings from the environment: " in said
-    assert "warning: variables that are no settings: KAFKA_HEAP_OPTS" in said
+    assert "WARN broker 1 odradek.server: variables that are no settings: KAFKA_HEAP_OPTS" in said
     assert said.count("without TLS or authentication") == 1
     assert "GRPC_HOST://0.0.0.0" in said
 

@@ -46,6 +46,7 @@ class ReplicaDescription(Value, frozen=True):
     isr: Sequence[int]
     epochs: Sequence[EpochEntry]  # with their start offsets
     remote_replicas: Sequence[RemoteReplicaStatus] = ()
+    damage: Sequence[str] = ()  # batches that failed their check since the start, a sentence each
 
 
 class BrokerReplicas(Value, frozen=True):
@@ -133,4 +134,5 @@ def _describe(replica: Replica, now_ms: int) -> ReplicaDescription:
         isr=registration.isr if registration is not None else (),
         epochs=state.epochs.entries,
         remote_replicas=leader.remote_replicas(now_ms) if leader is not None else (),
+        damage=replica.trouble.damage,
     )

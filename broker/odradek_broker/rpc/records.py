@@ -48,6 +48,7 @@ def _describe(described: pb.ReplicaDescription, replica: ReplicaDescription) -> 
     described.high_watermark = replica.high_watermark
     described.size_bytes = replica.size_bytes
     described.isr.extend(replica.isr)
+    described.damage.extend(replica.damage)
     for entry in replica.epochs:
         described.epochs.add(epoch=entry.epoch, start_offset=entry.offset)
     for remote in replica.remote_replicas:

@@ -1069,6 +1069,7 @@ class ReplicaDescription(_message.Message):
     ISR_FIELD_NUMBER: _builtins.int
     REMOTE_REPLICAS_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
+    DAMAGE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     partition: _builtins.int
     role: _builtins.str
@@ -1088,6 +1089,10 @@ class ReplicaDescription(_message.Message):
 
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochStart]: ...
+    @_builtins.property
+    def damage(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """batches that failed their check since the broker's start, a sentence each"""
+
     def __init__(
         self,
         *,
@@ -1104,10 +1109,11 @@ class ReplicaDescription(_message.Message):
         isr: _abc.Iterable[_builtins.int] | None = ...,
         remote_replicas: _abc.Iterable[Global___RemoteReplica] | None = ...,
         epochs: _abc.Iterable[Global___EpochStart] | None = ...,
+        damage: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "high_watermark", b"high_watermark", "isr", b"isr", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "partition_epoch", b"partition_epoch", "remote_replicas", b"remote_replicas", "role", b"role", "size_bytes", b"size_bytes", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "epochs", b"epochs", "high_watermark", b"high_watermark", "isr", b"isr", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "partition_epoch", b"partition_epoch", "remote_replicas", b"remote_replicas", "role", b"role", "size_bytes", b"size_bytes", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,11 @@ class StorageErrorReporter:
         self._services = services
         self._damage: dict[str, None] = {}  # what was found damaged
 
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What was found damaged since the start, a sentence for each place."""
+        return tuple(self._damage)
+
     def corrupted(self, error: LogCorrupted) -> None:
         """A batch failed its check while it was read; it was not served (G7)."""
         if str(error) in self._damage:

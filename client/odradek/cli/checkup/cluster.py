@@ -36,13 +36,14 @@ NO_EFFECT = frozenset(
 class ClusterFacts:
     """`quorum` is None when no controller answered; `configs` holds the entries of the topics that were asked for.
 
-    `unusable` names the brokers that run and cannot use their replica of a partition.
+    `unusable` names the brokers that run and cannot use their replica of a partition, `damaged` those whose copy is.
     """
 
     metadata: pb.MetadataResponse
     quorum: admin_pb2.DescribeQuorumResponse | None
     configs: Mapping[str, Sequence[admin_pb2.ConfigEntry]] = field(default_factory=dict)
     unusable: replicas.Unusable = field(default_factory=dict)
+    damaged: replicas.Damaged = field(default_factory=dict)
 
 
 async def ask_cluster(network: Network, address: str, metadata: pb.MetadataResponse, timeout_ms: float) -> ClusterFacts:
@@ -50,21 +51,23 @@ async def ask_cluster(network: Network, address: str, metadata: pb.MetadataRespo
 
     Every broker is asked for its replicas meanwhile.
     """
-    quorum, unusable = await asyncio.gather(
+    quorum, (unusable, damaged) = await asyncio.gather(
         _describe_quorum(network, address, timeout_ms), _ask_for_replicas(network, metadata, timeout_ms)
     )
     if quorum is None:
-        return ClusterFacts(metadata, None, unusable=unusable)
+        return ClusterFacts(metadata, None, unusable=unusable, damaged=damaged)
     names = [topic.topic for topic in metadata.topics][:MAX_TOPICS_ASKED]
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             found = await asyncio.gather(*(_describe_configs(network, address, name, timeout_ms) for name in names))
     except TimeoutError:
         found = []
-    return ClusterFacts(metadata, quorum, dict(zip(names, found, strict=False)), unusable)
+    return ClusterFacts(metadata, quorum, dict(zip(names, found, strict=False)), unusable, damaged)
 
 
-async def _ask_for_replicas(network: Network, metadata: pb.MetadataResponse, timeout_ms: float) -> replicas.Unusable:
+async def _ask_for_replicas(
+    network: Network, metadata: pb.MetadataResponse, timeout_ms: float
+) -> tuple[replicas.Unusable, replicas.Damaged]:
     addresses = {
         broker.broker_id: broker.endpoints.get(metadata.listener) or next(iter(broker.endpoints.values()), "")
         for broker in metadata.brokers
@@ -75,7 +78,10 @@ async def _ask_for_replicas(network: Network, metadata: pb.MetadataResponse, tim
         for topic in metadata.topics
         for each in topic.partitions
     }
-    return await replicas.ask_for_unusable(network, addresses, assigned, timeout_ms)
+    return await asyncio.gather(
+        replicas.ask_for_unusable(network, addresses, assigned, timeout_ms),
+        replicas.ask_for_damage(network, addresses, timeout_ms),
+    )
 
 
 async def _describe_quorum(
@@ -105,8 +111,9 @@ def judge(facts: ClusterFacts) -> list[Finding]:
     findings = _judge_quorum(facts)
     for topic in facts.metadata.topics:
         if topic.error_code == ErrorCode.NONE:
+            findings += _judge_damage(topic, facts.damaged)
             findings += _judge_unusable(topic, facts.unusable)
-            findings += _judge_topic(topic, facts.configs.get(topic.topic, ()), facts.unusable)
+            findings += _judge_topic(topic, facts.configs.get(topic.topic, ()), _holding_up(topic, facts))
     return findings
 
 
@@ -139,6 +146,29 @@ def _judge_quorum(facts: ClusterFacts) -> list[Finding]:
             )
         )  # fmt: skip
     return findings
+
+
+def _judge_damage(topic: pb.TopicMetadata, damaged: replicas.Damaged) -> list[Finding]:
+    """Copies with a batch that failed its check; none of the others is to blame for what waits for it."""
+    leaders = {TopicPartition(topic.topic, each.partition): each.leader_id for each in topic.partitions}
+    return [
+        problem(
+            "replica-damaged", f"{partition}, broker {broker}",
+            replicas.says_damaged(broker, partition, where, leads=broker == leader), replicas.DAMAGE_REMEDY,
+        )
+        for partition, leader in leaders.items()
+        for broker, where in sorted(damaged.get(partition, {}).items())
+    ]  # fmt: skip
+
+
+def _holding_up(topic: pb.TopicMetadata, facts: ClusterFacts) -> replicas.Unusable:
+    """The brokers that cannot use their replica, and leaders whose copy is damaged: nobody catches up with these."""
+    held = dict(facts.unusable)
+    for each in topic.partitions:
+        partition = TopicPartition(topic.topic, each.partition)
+        if each.leader_id in facts.damaged.get(partition, {}):
+            held[partition] = [*held.get(partition, ()), each.leader_id]
+    return held
 
 
 def _judge_unusable(topic: pb.TopicMetadata, unusable: replicas.Unusable) -> list[Finding]:

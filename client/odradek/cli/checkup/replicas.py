@@ -1,4 +1,4 @@
-"""Which brokers run, answer, and cannot use a replica of theirs: its directory could not be opened, or its disk failed.
+"""Which brokers run, answer, and cannot use a replica of theirs, or hold a damaged one.
 
 Metadata do not tell it: such a broker may be in sync, and may lead. It says so itself when it is asked for the replica.
 """
@@ -15,6 +15,7 @@ from odradek_proto.transport.ports import Network, NetworkError
 from odradek_proto.v1 import broker_pb2 as pb
 
 LIST_OFFSETS = "/odradek.v1.Broker/ListOffsets"
+DESCRIBE_REPLICAS = "/odradek.v1.Broker/DescribeReplicas"
 EARLIEST = -2  # known without a look at the disk
 MAX_ASKED = 5_000  # replicas of one broker: one call
 REMEDY = (
@@ -22,7 +23,14 @@ REMEDY = (
     "replica leads; mend or remove the partition's directory before it starts again"
 )
 
+DAMAGE_REMEDY = (
+    "while it leads, readers and new followers stop there: stop that broker, and another in-sync replica leads; remove "
+    "the partition's directory before it starts again, and it fetches the partition anew"
+)
+
 Unusable = Mapping[TopicPartition, Sequence[int]]
+Damaged = Mapping[TopicPartition, Mapping[int, str]]
+"""By partition the brokers whose copy is damaged, and where."""
 
 
 async def ask_for_unusable(
@@ -42,6 +50,33 @@ async def ask_for_unusable(
         for partition in partitions:
             found.setdefault(partition, []).append(broker)
     return found
+
+
+async def ask_for_damage(
+    network: Network, addresses: Mapping[int, str], timeout_ms: float
+) -> dict[TopicPartition, dict[int, str]]:
+    """What brokers found damaged on their disks since their start. Those that do not answer in time say nothing."""
+
+    async def ask(address: str) -> pb.DescribeReplicasResponse:
+        try:
+            raw = await network.call(address, DESCRIBE_REPLICAS, b"", timeout_ms)
+            return pb.DescribeReplicasResponse.FromString(raw)
+        except (NetworkError, DecodeError):
+            return pb.DescribeReplicasResponse()
+
+    found: dict[TopicPartition, dict[int, str]] = {}
+    for answer in await asyncio.gather(*map(ask, addresses.values())):
+        for replica in answer.replicas:
+            if replica.damage:
+                where = found.setdefault(TopicPartition(replica.topic, replica.partition), {})
+                where[answer.broker_id] = replica.damage[0]
+    return found
+
+
+def says_damaged(broker: int, partition: TopicPartition, where: str, *, leads: bool) -> str:
+    """The finding in a sentence."""
+    consequence = "; it leads there: readers and new followers stop at it" if leads else ""
+    return f"the copy of {partition} on broker {broker} is damaged{consequence}: {where}"
 
 
 async def _ask(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek import Admin, BrokerDescription, OdradekError, TopicPartition
-from odradek.cli.checkup.replicas import Unusable, ask_for_unusable, says
+from odradek.cli.checkup.replicas import Unusable, ask_for_damage, ask_for_unusable, says, says_damaged
 from odradek.cli.clusters.status import PartitionStatus, partitions_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ async def check_health(admin: Admin) -> dict[str, Any]:
     network = GrpcNetwork()
     try:
         brokers = await asyncio.gather(*(_probe(broker, network) for broker in described))
-        unusable = await _unusable(brokers, partitions, network)
+        answering = {each["broker"]: each["address"] for each in brokers if each["state"] != "unreachable"}
+        unusable, damaged = await asyncio.gather(
+            _unusable(answering, partitions, network), ask_for_damage(network, answering, PROBE_TIMEOUT_MS)
+        )
     finally:
         await network.close()
     problems = []
@@ -40,7 +43,13 @@ async def check_health(admin: Admin) -> dict[str, Any]:
         if broker["state"] != "up":
             problems.append(f"broker {broker['broker']} ({broker['address']}) is {broker['state']}")
     for partition in partitions:
-        problems += problems_of(partition, unusable.get(TopicPartition(partition.topic, partition.partition), ()))
+        tp = TopicPartition(partition.topic, partition.partition)
+        problems += [
+            says_damaged(broker, tp, where, leads=broker == partition.leader_id)
+            for broker, where in sorted(damaged.get(tp, {}).items())
+        ]
+        leads_damaged = partition.leader_id in damaged.get(tp, {})
+        problems += problems_of(partition, unusable.get(tp, ()), leads_damaged=leads_damaged)
     return {
         "healthy": not problems,
         "problems": problems,
@@ -50,8 +59,9 @@ async def check_health(admin: Admin) -> dict[str, Any]:
     }
 
 
-def problems_of(partition: PartitionStatus, unusable: Sequence[int]) -> list[str]:
-    """Sentences about one partition. `unusable`: brokers that run and cannot use their replica of it."""
+def problems_of(partition: PartitionStatus, unusable: Sequence[int], *, leads_damaged: bool = False) -> list[str]:
+    """Sentences about one partition. `unusable`: brokers that run and cannot use their replica of it. Where what the
+    leader has is damaged, nobody can catch up, and none of the others is to blame."""
     found = [says(broker, partition.name, leads=broker == partition.leader_id) for broker in unusable]
     missing = sorted(set(partition.assigned).difference(partition.isr, unusable))
     if partition.leaderless:
@@ -59,16 +69,13 @@ def problems_of(partition: PartitionStatus, unusable: Sequence[int]) -> list[str
         if not partition.isr and not partition.awaited:  # whoever led last has lost its disk (R-140)
             awaited = "nobody is waited for: only an unclean election (`odradek topic elect --unclean`) can give it one"
         found.append(f"{partition.name} has no leader; {awaited}")
-    elif missing and partition.leader_id not in unusable:  # else nobody can catch up
+    elif missing and partition.leader_id not in unusable and not leads_damaged:  # else nobody can catch up
         found.append(f"{partition.name} is under-replicated: not in sync: {missing}")
     return found
 
 
-async def _unusable(
-    brokers: Sequence[Mapping[str, Any]], partitions: Sequence[PartitionStatus], network: Network
-) -> Unusable:
+async def _unusable(addresses: Mapping[int, str], partitions: Sequence[PartitionStatus], network: Network) -> Unusable:
     """Of the brokers that answer."""
-    addresses = {each["broker"]: each["address"] for each in brokers if each["state"] != "unreachable"}
     assigned = {TopicPartition(each.topic, each.partition): each.assigned for each in partitions}
     return await ask_for_unusable(network, addresses, assigned, PROBE_TIMEOUT_MS)
 
