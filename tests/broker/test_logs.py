@@ -71,6 +71,13 @@ def test_a_line_has_its_time_level_broker_and_logger(tmp_path: Path) -> None:
     assert second.endswith(" WARN broker 3 odradek.server: look at this")
 
 
+def test_a_partition_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the error's own words begin with it."""
+    set_levels({ROOT: "INFO"}, [REPLICA])
+    log_event(REPLICA, "disk_full", ME, {"rule": "R-86", "partition": "t-2", "reason": "t-2: no room for an append"})
+    assert caplog.messages == ["t-2: no room for an append"]
+
+
 def test_json_has_the_event_and_its_facts(tmp_path: Path) -> None:
     """For whoever collects logs; a traceback is one of its texts."""
     file = tmp_path / "broker.log"

@@ -137,6 +137,8 @@ def log_event(logger_name: str, event: str, broker_id: int, facts: Facts) -> Non
     if logger.isEnabledFor(level):
         noun = "node" if logger_name == QUORUM else "broker"
         words = _Words((name, _worded(name, value, noun)) for name, value in facts.items())
+        if "reason" in words:  # an error may name the partition by itself
+            words["reason"] = str(words["reason"]).removeprefix(f"{facts.get('partition')}: ")
         said = {"broker": broker_id, "event": event, "facts": dict(facts)}
         logger.log(level, line.sentence, words, extra=said)
 
