@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.storage.cache import RecentBatches
-from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
@@ -77,7 +76,7 @@ class LogBench:
         )
         return self.log
 
-    def _lower(self, log: DurableLog, offset: int) -> None:
+    def _lower(self, log: Log, offset: int) -> None:
         self.checkpoint = min(self.checkpoint, offset)
 
     def append(self, *batches: bytes) -> None:

@@ -189,9 +189,9 @@ def test_a_line_names_only_facts_that_its_event_has(caplog: pytest.LogCaptureFix
         ("recovery-point-offset-checkpoint", "is bad and ignored"),
         ("log-start-offset-checkpoint", "is bad and ignored"),
         (".kafka_cleanshutdown", "is bad and ignored"),
-        ("orders-0/leader-epoch-checkpoint", "is bad and made anew from the log"),
-        ("orders-0/00000000000000000000.index", "is bad and made anew from the log"),
-        ("orders-0/00000000000000000000.timeindex", "is bad and made anew from the log"),
+        ("orders-0/leader-epoch-checkpoint", "is bad and rebuilt from the log"),
+        ("orders-0/00000000000000000000.index", "is bad and rebuilt from the log"),
+        ("orders-0/00000000000000000000.timeindex", "is bad and rebuilt from the log"),
         ("orders-0/00000000000000000003.snapshot", "is bad and ignored"),
     ],
 )

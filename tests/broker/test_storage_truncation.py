@@ -6,8 +6,8 @@ import errno
 
 import pytest
 from odradek_broker.core.partition.producers import ProducerStates
-from odradek_broker.storage.durable import DurableLog
 from odradek_broker.storage.errors import LogDirectoryFailed
+from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_chaos.worlds.simulated.disk.inodes import Inode
 from odradek_proto.errors import ErrorCode
@@ -178,7 +178,7 @@ def test_the_recovery_point_is_lowered_before_the_cut(bench: LogBench) -> None:
     lower = bench.log.on_recovery_point_lowered
     assert lower is not None
 
-    def watch(log: DurableLog, offset: int) -> None:
+    def watch(log: Log, offset: int) -> None:
         seen.append((offset, log.end_offset))
         lower(log, offset)
 

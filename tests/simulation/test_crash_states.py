@@ -8,7 +8,7 @@ import pytest
 from odradek_broker.core.quorum.messages import SnapshotId
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, replace_file
 from odradek_broker.storage.directory import LogDirectory
-from odradek_broker.storage.durable import DurableLog
+from odradek_broker.storage.log import Log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import Segments
@@ -211,10 +211,10 @@ def remove_without_fsync(segments: Segments, keep: int) -> None:
     segments._replace(segments.all[:keep])
 
 
-flush_files = DurableLog._flush_files
+flush_files = Log._flush_files
 
 
-def flush_without_directory(log: DurableLog) -> None:
+def flush_without_directory(log: Log) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(type(log._files), "fsync_dir", do_nothing)
         flush_files(log)
@@ -230,7 +230,7 @@ def flush_without_directory(log: DurableLog) -> None:
         (Segment, "drop_garbage", cut_without_fsync, "metadata_rewritten_ends", "was not written behind"),
         (Segments, "_remove_newest", remove_without_fsync, "rewritten_ends", "was not written behind"),
         (Segments, "roll", roll_without_a_mark, "flushes_before_rolls", "the index says"),
-        (DurableLog, "_flush_files", flush_without_directory, "appends_and_rolls", "was promised"),
+        (Log, "_flush_files", flush_without_directory, "appends_and_rolls", "was promised"),
         (LogDirectory, "_lower_recovery_point", do_nothing, "truncations", "damage below the recovery point"),
         (LogDirectory, "_forget_checkpoints", do_nothing, "deletion", "was promised"),
         (MetadataSnapshots, "complete", complete_without_fsync, "metadata_snapshots", "neither old nor new"),

@@ -35,11 +35,9 @@ from odradek_proto.transport.lock_holders import LOCK
 from odradek_proto.transport.ports import File, Files
 
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, remove_files, replace_file
-from odradek_broker.storage.bad_files import ignored
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.checkpoint_file import CheckpointFile, Draft
-from odradek_broker.storage.durable import DurableLog
-from odradek_broker.storage.errors import LogDirectoryFailed, LogDirectoryLocked
+from odradek_broker.storage.errors import LogDirectoryFailed, LogDirectoryLocked, log_ignored
 from odradek_broker.storage.identity import settle_properties
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
@@ -127,7 +125,7 @@ class LogDirectory:
                 self.previous_broker_epoch = decode_clean_shutdown(content)
             except CorruptFile as error:
                 self.clean = False  # we never wrote this: recover, which is always right
-                ignored(f"{self.path}/{CLEAN_SHUTDOWN}", error)
+                log_ignored(f"{self.path}/{CLEAN_SHUTDOWN}", error)
             self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
             self._files.fsync_dir(self.path)
         self.high_watermarks = self._read_checkpoint(self._high_watermarks_file)
@@ -163,7 +161,7 @@ class LogDirectory:
             return checkpoint.read()
         except CorruptFile as error:
             self.clean = False
-            ignored(f"{self.path}/{checkpoint.name}", error)
+            log_ignored(f"{self.path}/{checkpoint.name}", error)
             return {}
 
     @property
@@ -340,11 +338,11 @@ class LogDirectory:
         }
         return {**self.log_starts, **known}
 
-    def _lower_recovery_point(self, log: DurableLog, offset: int) -> None:
+    def _lower_recovery_point(self, log: Log, offset: int) -> None:
         """Before a log is cut below what the checkpoint says: the next start must not believe it (R-230)."""
         self._recovery_points_file.lower(log.topic_partition, offset)
 
-    def _lower_log_start_and_high_watermark(self, log: DurableLog, offset: int) -> None:
+    def _lower_log_start_and_high_watermark(self, log: Log, offset: int) -> None:
         """Before a log is cut to end at `offset`, from where on others than before may come.
 
         Otherwise the next start would drop them all when they end below the log start (R-235), or take them for

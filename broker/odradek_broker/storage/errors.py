@@ -6,6 +6,10 @@ opened: the broker then does not start, and says why.
 
 from __future__ import annotations
 
+import logging
+
+logger = logging.getLogger("odradek.storage")
+
 
 class StorageError(Exception):
     """Everything that storage raises on purpose."""
@@ -52,3 +56,13 @@ class LogDirectoryLocked(StorageError):
 
 class WrongLogDirectory(StorageError):
     """The log directory belongs to another node or another cluster."""
+
+
+def log_ignored(path: str, reason: object) -> None:
+    """A bad file is not used; what depends on it is found out again. Called from threads, too."""
+    logger.info("%s is bad and ignored: %s", path, reason)
+
+
+def log_rebuilt(path: str, reason: object) -> None:
+    """A bad file is written again from the log. Called from threads, too."""
+    logger.info("%s is bad and rebuilt from the log: %s", path, reason)

@@ -30,8 +30,7 @@ from odradek_proto.values import Value
 from odradek_broker.core.partition.epochs import EpochCache
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX
-from odradek_broker.storage.bad_files import made_anew
-from odradek_broker.storage.errors import LogCorrupted
+from odradek_broker.storage.errors import LogCorrupted, log_rebuilt
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import Segments
 from odradek_broker.storage.snapshots import Snapshots
@@ -129,18 +128,18 @@ def load_clean(segments: Segments, content: DirectoryContent) -> bool:
     for place, segment in enumerate(segments.all[:-1]):
         segment.next_offset = segments.all[place + 1].base_offset
         if segment.base_offset in content.without_index:
-            made_anew(f"an index of {segment.path}", "missing or torn")
+            log_rebuilt(f"an index of {segment.path}", "missing or torn")
             segment.rebuild_indexes()
     active = segments.active
     try:
         if active.base_offset in content.without_index:
-            made_anew(f"an index of {active.path}", "missing or torn")
+            log_rebuilt(f"an index of {active.path}", "missing or torn")
             active.forget()
             active.rebuild_indexes()
         active.load_indexes()
         active.load_tail()
     except (CorruptBatch, CorruptFile, LogCorrupted) as error:
-        made_anew(f"an index of {active.path}", error)
+        log_rebuilt(f"an index of {active.path}", error)
         return False
     return True
 

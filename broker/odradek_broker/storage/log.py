@@ -4,36 +4,69 @@ Rules of this module. It does what it is told and checks it: it keeps its own lo
 does not fit. It never touches what the core owns (log end offset, high watermark, epochs), but for the producer state
 after a truncation, which can only be had from the disk (R-247). Everything runs on the event loop, save the methods
 that say "blocking": those capture what they need first, so that they may run in a thread while the loop goes on.
+
+The recovery point never runs ahead of an fsync, and no cut of the log can make it lie (R-238). A failure is final:
+nothing is written any more, and no failed fsync is tried again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import errno
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, encode_leader_epochs
-from odradek_proto.records import Buffer
+from odradek_proto.records import BatchHeader, Buffer, CorruptBatch
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Files
 
 from odradek_broker.core.partition.epochs import EpochEntry
-from odradek_broker.storage.appending import AppendableLog
+from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import remove_files, replace_file
-from odradek_broker.storage.cache import RecentBatches
-from odradek_broker.storage.durable import DurableLog
-from odradek_broker.storage.errors import LogCorrupted
+from odradek_broker.storage.cache import RecentBatches, slice_buffers
+from odradek_broker.storage.errors import AppendOutOfOrder, DiskFull, LogCorrupted, LogDirectoryFailed
 from odradek_broker.storage.lookup import TimestampAndOffset, largest_timestamp, offset_for_timestamp
-from odradek_broker.storage.opening import open_files
+from odradek_broker.storage.opening import Opened, open_files
 from odradek_broker.storage.producer_loading import load_producers, read_back
 from odradek_broker.storage.reading import read_batches
 from odradek_broker.storage.retention import new_log_start, segments_below
+from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
 from odradek_broker.storage.settings import NEVER, LogSettings
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
-class Log(AppendableLog):
-    """One replica's log, made by `Log.open`. What `append`, `flush` and `close` do is said in the classes below it."""
 
-    __slots__ = ("on_cut",)
-    on_cut: Callable[[DurableLog, int], None] | None
+class Log:
+    """One replica's log, made by `Log.open`.
+
+    Always: log_start_offset <= recovery_point <= end_offset. After `failed` is set nothing is written any more.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_end_offset",
+        "_epochs_dirty",
+        "_failed",
+        "_files",
+        "_floor",
+        "_flushed",
+        "_generation",
+        "_segments",
+        "_snapshots",
+        "_tail",
+        "_unflushed_since_ms",
+        "_wall_ms",
+        "directory",
+        "log_start_offset",
+        "on_cut",
+        "on_recovery_point_lowered",
+        "recovery",
+        "segment_jitter_ms",
+        "settings",
+        "state",
+        "topic_partition",
+    )
 
     @classmethod
     def open(
@@ -51,8 +84,8 @@ class Log(AppendableLog):
         wall_ms: int,
         cache: RecentBatches | None = None,
         segment_jitter_ms: int = 0,
-        on_recovery_point_lowered: Callable[[DurableLog, int], None] | None = None,
-        on_cut: Callable[[DurableLog, int], None] | None = None,
+        on_recovery_point_lowered: Callable[[Log, int], None] | None = None,
+        on_cut: Callable[[Log, int], None] | None = None,
     ) -> Log:
         """Open a log, recover it when it was not closed cleanly, create it when it is absent. Blocking.
 
@@ -79,7 +112,209 @@ class Log(AppendableLog):
         log.close_indexes()
         return log
 
-    # --- Read ------------------------------------------------------------------------------------------------------
+    def __init__(
+        self, files: Files, directory: str, opened: Opened, settings: LogSettings, wall_ms: int, cache: RecentBatches
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.state = opened.state
+        self.topic_partition = opened.state.topic_partition
+        self.recovery = opened.recovery
+        self.log_start_offset = opened.state.log_start_offset
+        self.segment_jitter_ms = 0
+        self.on_recovery_point_lowered: Callable[[Log, int], None] | None = None
+        self.on_cut: Callable[[Log, int], None] | None = None
+        self._files = files
+        self._segments = opened.segments
+        self._snapshots = opened.snapshots
+        self._tail = cache.tail()
+        self._end_offset = opened.state.log_end_offset
+        self._generation = 0  # rises with every cut
+        self._floor = opened.recovery_point  # the recovery point of this generation before its first flush
+        self._flushed = (0, opened.recovery_point)  # (generation, offset) of the last flush
+        self._epochs_dirty = False
+        self._failed: LogDirectoryFailed | None = None
+        self._closed = False
+        self._unflushed_since_ms: int | None = None
+        self._wall_ms = wall_ms  # as it was last told
+
+    # --- What it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def end_offset(self) -> int:
+        """The log end offset as storage counts it."""
+        return self._end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is known to be on the disk (R-1).
+
+        A flush in another thread speaks for the log as it was when it began; after a cut it does not count.
+        """
+        generation, offset = self._flushed
+        return max(offset if generation == self._generation else self._floor, self.log_start_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segments.size
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self._segments.all
+
+    @property
+    def first_segment_base(self) -> int:
+        """A log start offset at or below it needs no entry in the checkpoint (R-3)."""
+        return self._segments.first.base_offset
+
+    @property
+    def snapshot_offsets(self) -> tuple[int, ...]:
+        return self._snapshots.offsets
+
+    @property
+    def failed(self) -> LogDirectoryFailed | None:
+        return self._failed
+
+    def _fail(self, act: str, error: OSError) -> LogDirectoryFailed:
+        self._failed = LogDirectoryFailed(f"{self.topic_partition}: {act} failed: {error}")
+        return self._failed
+
+    @contextmanager
+    def _failing(self, act: str) -> Iterator[None]:
+        """Turn what the disk says into `LogDirectoryFailed`, for good."""
+        if self._failed is not None:
+            raise self._failed
+        try:
+            yield
+        except OSError as error:
+            raise self._fail(act, error) from error
+        except CorruptBatch as error:
+            raise LogCorrupted(self._segments.active.path, error.position, self._end_offset, error.reason) from None
+
+    def use(self, settings: LogSettings) -> None:
+        """Go by other settings from now on. The active segment keeps its index.interval.bytes, as in Kafka."""
+        self.settings = settings
+        self._segments.interval = settings.index_interval_bytes
+
+    # --- Append ------------------------------------------------------------------------------------------------------
+
+    def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], wall_ms: int | None = None) -> None:
+        """Write batches at the end of the log: one vectored write, one more for each segment that begins on the way.
+
+        The buffers, one behind the other, are exactly these batches, offsets and epochs stamped; they belong to the log
+        from now on and must not change. Raises `AppendOutOfOrder` below the log end offset, `DiskFull` (the log is as
+        before) and `LogDirectoryFailed`.
+        """
+        if self._failed is not None:
+            raise self._failed
+        if wall_ms is not None:
+            self._wall_ms = wall_ms
+        end = self._end_offset
+        size = 0
+        for header in headers:
+            if header.base_offset < end and not (self.settings.accept_straddling and header.last_offset >= end):
+                raise AppendOutOfOrder(
+                    f"{self.topic_partition}: batch at {header.base_offset} below the log end offset {end}"
+                )
+            end = header.base_offset + header.last_offset_delta + 1
+            size += header.length + 12
+        active = self._segments.active
+        before = (active, active.size, active.next_offset)
+        try:
+            if self._must_roll(active, headers, size, end):
+                self._append_in_parts(headers, buffers)
+            else:
+                active.append(headers, buffers, size)
+        except (OSError, ValueError) as error:
+            self._undo(before, error)
+        self._end_offset = end
+        self._tail.enter(headers, buffers, size, end)
+        if chance("cache-forgets", 0.02):
+            self._tail.clear()
+
+    def _must_roll(self, active: Segment, headers: Sequence[BatchHeader], size: int, end: int) -> bool:
+        """Whether these batches do not all belong into the active segment (R-225)."""
+        settings = self.settings
+        if active.size + size > settings.segment_bytes and (active.size or len(headers) > 1):
+            return True
+        if end - 1 - active.base_offset > LARGEST_RELATIVE_OFFSET:
+            return True
+        if not active.size:
+            return False
+        if chance("segment-rolls-early", 0.01):
+            return True
+        if (len(active.index) + len(headers)) * 12 > settings.segment_index_bytes:
+            return True  # 12: an entry of the time index, the larger one
+        timestamp = headers[-1].max_timestamp
+        if active.first_timestamp >= 0 and timestamp >= 0:
+            waited = timestamp - active.first_timestamp
+        else:
+            waited = self._wall_ms - active.created_ms
+        return waited > settings.segment_ms - self.segment_jitter_ms % settings.segment_ms
+
+    def _append_in_parts(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer]) -> None:
+        """Append batch after batch to where each belongs, writing what lies together at once."""
+        place = position = 0
+        while place < len(headers):
+            active = self._segments.active
+            if self._must_roll(active, headers[place : place + 1], headers[place].size, headers[place].next_offset):
+                self._roll(headers, place)
+                active = self._segments.active
+            stop, size = place + 1, headers[place].size
+            while stop < len(headers):
+                larger = size + headers[stop].size
+                if self._must_roll(active, headers[place : stop + 1], larger, headers[stop].next_offset):
+                    break
+                stop, size = stop + 1, larger
+            part = slice_buffers(buffers, position, position + size)
+            active.append(headers[place:stop], part, size)
+            place, position = stop, position + size
+
+    def _roll(self, headers: Sequence[BatchHeader], done: int) -> None:
+        """Begin a new segment where the active one ends (R-225, R-226); the first `done` headers are written already.
+
+        Unlike Kafka, the base offset is the end of the segment before also when the next batch begins higher: segments
+        touch, and recovery can see that a segment's end is missing. Only a gap that no index could span is left open.
+        """
+        active = self._segments.active
+        base_offset = active.next_offset
+        if headers and headers[done].last_offset - base_offset > LARGEST_RELATIVE_OFFSET:
+            base_offset = headers[done].base_offset
+        producers = self.state.producers
+        if done:
+            entries, end_offset = producers.entries(), producers.end_offset
+            producers = ProducerStates(producers.expiration_ms)
+            producers.restore(entries, end_offset)
+            for header in headers[:done]:
+                producers.update(header)
+        self._segments.roll(base_offset, self._wall_ms)
+        self._snapshots.write(base_offset, producers, self.log_start_offset)
+
+    def _undo(self, before: tuple[Segment, int, int], error: OSError | ValueError) -> None:
+        """Take back an append that failed in the middle, then raise what it means."""
+        segment, size, next_offset = before
+        with self._failing("taking back an append"):
+            place = self._segments.all.index(segment) if segment in self._segments.all else None
+            if place is None:  # an empty active segment was made anew
+                self._segments.active.cut(0, self._segments.active.base_offset)
+            elif segment is not self._segments.active or segment.size != size:
+                self._segments.cut(place, size, next_offset)
+                self._snapshots.drop(lambda offset: offset > self._end_offset)
+            self._segments.active.drop_garbage()
+        if not isinstance(error, OSError):
+            raise error
+        if error.errno in NO_ROOM:
+            raise DiskFull(f"{self.topic_partition}: no room for an append: {error}") from error
+        raise self._fail("append", error) from error
+
+    def roll(self, wall_ms: int) -> None:
+        """Begin a new segment now, unless the active one is empty. Raises `LogDirectoryFailed`."""
+        self._wall_ms = wall_ms
+        if self._segments.active.size:
+            with self._failing("roll"):
+                self._roll((), 0)
+
+    # --- Read --------------------------------------------------------------------------------------------------------
 
     def is_hot(self, offset: int) -> bool:
         """Whether a read there is served from memory, and need not leave the event loop."""
@@ -124,15 +359,14 @@ class Log(AppendableLog):
     def offset_for_timestamp(self, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
         """The first record below `limit` that is not older than a timestamp.
 
-        Blocking. Raises `LogCorrupted`, `CannotDecompress`.
-        """
+        Blocking. Raises `LogCorrupted`, `CannotDecompress`."""
         return offset_for_timestamp(self._segments.all, timestamp_ms, self.log_start_offset, limit)
 
     def max_timestamp(self, limit: int) -> TimestampAndOffset | None:
         """The first record below `limit` that has the largest timestamp. Blocking. Errors as `offset_for_timestamp`."""
         return largest_timestamp(self._segments.all, self.log_start_offset, limit)
 
-    # --- Truncate --------------------------------------------------------------------------------------------------
+    # --- Truncate ----------------------------------------------------------------------------------------------------
 
     def truncate(self, offset: int) -> int:
         """Drop the records at `offset` and above, and all that hangs on them (R-230); returns the new log end offset.
@@ -211,7 +445,7 @@ class Log(AppendableLog):
         if not durable:
             self._epochs_dirty = True
 
-    # --- Log start and retention -----------------------------------------------------------------------------------
+    # --- Log start and retention -------------------------------------------------------------------------------------
 
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are gone (R-160). Files follow in `delete_before_log_start`."""
@@ -232,8 +466,8 @@ class Log(AppendableLog):
     def delete_before_log_start(self, wall_ms: int, at_most: int = NEVER) -> int:
         """Rename the `at_most` oldest segments that lie below the log start, until they are `due`. Returns how many.
 
-        When that is everything, a new segment begins first (R-163). The rename of a single one is not flushed: that
-        is left to `flush_directory`, before the next one goes. Raises `LogDirectoryFailed`.
+        When that is everything, a new segment begins first (R-163). A single rename is not flushed: `flush_directory`
+        does that, before the next one goes. Raises `LogDirectoryFailed`.
         """
         self._wall_ms = wall_ms
         with self._failing("deleting segments"):
@@ -272,3 +506,95 @@ class Log(AppendableLog):
     def close_indexes(self) -> None:
         """Close the indexes that are durable and that no append needs any more: at the opening, and after a flush."""
         self._segments.close_indexes(self.recovery_point)
+
+    # --- Flush -------------------------------------------------------------------------------------------------------
+
+    def needs_flush(self, now_ms: int) -> bool:
+        """Whether `flush.messages`, `flush.ms` or a roll ask for a flush (R-226, R-238)."""
+        recovery_point = self.recovery_point
+        unflushed = self._end_offset - recovery_point
+        if unflushed <= 0:
+            self._unflushed_since_ms = None
+            return False
+        if unflushed >= self.settings.flush_messages or recovery_point < self._segments.active.base_offset:
+            return True
+        if self._unflushed_since_ms is None:
+            self._unflushed_since_ms = now_ms
+        return now_ms - self._unflushed_since_ms >= self.settings.flush_ms
+
+    def flush(self) -> int:
+        """Make the log durable up to its present end; returns the recovery point then. Blocking, safe in a thread.
+
+        One flush at a time. What is appended meanwhile is for the next one. A log that is closed meanwhile, since its
+        partition was deleted, is no failure. Raises `LogDirectoryFailed`, after which nothing is tried again.
+        """
+        self._unless_closed("flush", self._flush_files)
+        return self.recovery_point
+
+    def _unless_closed(self, act: str, function: Callable[[], None]) -> None:
+        """Work for a thread: the log may be closed, and its directory renamed, before it begins or while it runs."""
+        if self._failed is not None:
+            raise self._failed
+        if self._closed:
+            return
+        try:
+            function()
+        except OSError as error:
+            if not self._closed:
+                raise self._fail(act, error) from error
+
+    def _flush_files(self) -> None:
+        generation, end, segments = self._generation, self._end_offset, self._segments.all
+        for segment in segments:
+            if segment.dirty:
+                segment.dirty = False
+                self._flush_segment(segment)
+        for offset in sorted(self._snapshots.dirty):
+            self._snapshots.dirty.discard(offset)
+            self._snapshots.fsync(offset)
+            self._segments.directory_dirty = True
+        if self._epochs_dirty:
+            self._epochs_dirty = False
+            self._fsync_epochs()
+        if self._segments.directory_dirty:
+            self._segments.directory_dirty = False
+            self._files.fsync_dir(self.directory)
+        self._unflushed_since_ms = None
+        self._flushed = (generation, end)
+
+    def _flush_segment(self, segment: Segment) -> None:
+        """One that was removed meanwhile, by a truncation or retention, may be closed already: nobody needs it."""
+        try:
+            segment.fsync()
+            if segment is not self._segments.active:  # it may have been when the flush began
+                segment.fsync_indexes()
+        except OSError:
+            if segment in self._segments.all:
+                raise
+
+    def _fsync_epochs(self) -> None:
+        file = self._files.open(f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")
+        try:
+            file.fsync()
+        finally:
+            file.close()
+        self._segments.directory_dirty = True
+
+    # --- End ---------------------------------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool) -> None:
+        """Close the files. With `clean` everything is complete and durable first, a producer snapshot too. Blocking."""
+        try:
+            if clean:
+                with self._failing("closing"):
+                    active = self._segments.active
+                    active.drop_garbage()
+                    active.seal()
+                    self._snapshots.write(self._end_offset, self.state.producers, self.log_start_offset)
+                    active.dirty = True
+                    active.fsync_indexes()
+                    self._flush_files()
+        finally:
+            self._closed = True
+            self._tail.clear()
+            self._segments.close()

@@ -21,8 +21,7 @@ from odradek_broker.core.partition.epochs import EpochCache, EpochEntry
 from odradek_broker.core.partition.messages import ReplicaLog
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import read_file, replace_file
-from odradek_broker.storage.bad_files import made_anew
-from odradek_broker.storage.errors import InconsistentTopicId, LogCorrupted
+from odradek_broker.storage.errors import InconsistentTopicId, LogCorrupted, log_rebuilt
 from odradek_broker.storage.loading import DirectoryContent, Recoverer, Recovery, load_clean, tidy
 from odradek_broker.storage.producer_loading import load_producers, read_back
 from odradek_broker.storage.segment import Segment
@@ -185,11 +184,11 @@ class _Opening:
         try:
             entries = decode_leader_epochs(content) if content and content.endswith(b"\n") else None
         except CorruptFile as error:
-            made_anew(f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}", error)
+            log_rebuilt(f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}", error)
             return None
         if entries is None or any(epoch < 0 or offset < 0 for epoch, offset in entries):
             if content:
-                made_anew(f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}", "torn, or with numbers below 0")
+                log_rebuilt(f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}", "torn, or with numbers below 0")
             return None
         return [EpochEntry(*entry) for entry in entries]
 

@@ -20,8 +20,7 @@ from odradek_proto.records import HEADER_SIZE, BatchHeader, Buffer, CorruptBatch
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Files
 
-from odradek_broker.storage.bad_files import made_anew
-from odradek_broker.storage.errors import LogCorrupted
+from odradek_broker.storage.errors import LogCorrupted, log_rebuilt
 from odradek_broker.storage.index import OffsetIndex, TimeIndex
 from odradek_broker.storage.walk import walk_headers
 
@@ -285,7 +284,7 @@ class Segment:
         try:
             self.load_indexes()
         except CorruptFile as error:
-            made_anew(f"an index of {self.path}", error)
+            log_rebuilt(f"an index of {self.path}", error)
             with suppress(LogCorrupted):
                 self.rebuild_indexes()
 

@@ -30,7 +30,7 @@ from odradek_broker.core.partition.producers import (
     ProducerStates,
 )
 from odradek_broker.storage.atomic import read_file
-from odradek_broker.storage.bad_files import ignored
+from odradek_broker.storage.errors import log_ignored
 
 _Predicate = Callable[[int], bool]
 
@@ -88,7 +88,7 @@ class Snapshots:
             try:
                 entries = decode_producer_snapshot(content or b"")
             except CorruptFile as error:
-                ignored(self.path(offset), error)
+                log_ignored(self.path(offset), error)
                 self.drop(partial(eq, offset))
                 continue
             producers.restore((_from_file(entry) for entry in entries), offset)
