@@ -36,7 +36,7 @@ def lost(write_cluster: WriteCluster, *events: dict[str, Any]) -> Report:
 
 def test_cut_that_covers_the_offset_is_told(write_cluster: WriteCluster) -> None:
     """Broker, offsets, epoch, rule, time and election, and who had acknowledged the record: no guess beside it."""
-    before = UNCLEAN | {"leader": 1, "leader_epoch": 3, "unclean": False}
+    before = {"event": "leader_elected", "partition": "t-0", "broker": 1, "leader_epoch": 3}
     when = {"wall_ms": 1_795_264_699_273, "last_epoch": 3}
     report = lost(write_cluster, before, UNCLEAN, CUT | when)
     assert report.findings[0].cause == (

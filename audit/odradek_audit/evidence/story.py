@@ -31,6 +31,9 @@ class Story:
         for broker in sorted(events):
             for each in events[broker].elections:
                 self._elections.setdefault((each.partition, each.epoch), each)
+        self._leaders = {(of, epoch): each.leader for (of, epoch), each in self._elections.items()}
+        for each_broker in events.values():
+            self._leaders |= {(each.partition, each.epoch): each.leader for each in each_broker.leaderships}
 
     def explain(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings with causes as the brokers tell them."""
@@ -64,8 +67,8 @@ class Story:
         if len(cuts) > TOLD:
             yield f"and {plural(len(cuts) - TOLD, 'more truncation')}"
         for epoch in sorted({cut.last_epoch for _, cut in cuts if cut.last_epoch >= 0}):
-            if (leader := self._elections.get((partition, epoch))) is not None:
-                yield f"broker {leader.leader}, the leader of epoch {epoch}, had acknowledged what was cut"
+            if (leader := self._leaders.get((partition, epoch))) is not None:
+                yield f"broker {leader}, the leader of epoch {epoch}, had acknowledged what was cut"
         unclean = [each for (of, _), each in sorted(self._elections.items()) if of == partition and each.unclean]
         for each in [each for each in unclean if each.epoch not in epochs][:TOLD]:
             yield f"{_chosen(each)}"

@@ -56,6 +56,8 @@ class BrokerEvents:
     cut: bool = False
     truncations: tuple[Truncation, ...] = ()
     elections: tuple[Election, ...] = ()
+    leaderships: tuple[Election, ...] = ()
+    """Leader epochs in which this broker itself led; whether an election was unclean they do not say."""
 
 
 def read_broker_events(disk: Disk, directory: str) -> BrokerEvents | None:
@@ -84,9 +86,15 @@ def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
     count = missing = 0
     truncations: list[Truncation] = []
     elections: list[Election] = []
+    leaderships: list[Election] = []
     for line in lines:
         count += bool(line)
-        if b"truncated" not in line and b"leader_chosen" not in line and b"events_missing_before" not in line:
+        if (
+            b"truncated" not in line
+            and b"leader_chosen" not in line
+            and b"leader_elected" not in line
+            and b"events_missing_before" not in line
+        ):
             continue
         try:
             event = json.loads(line)
@@ -104,7 +112,12 @@ def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
             partition = f"{str(event.get('topic', ''))[:300]}-{_number(event, 'partition')}"
             leader, epoch, wall_ms = (_number(event, key) for key in ("leader", "leader_epoch", "wall_ms"))
             elections.append(Election(partition, leader, epoch, event.get("unclean") is True, wall_ms))
-    return BrokerEvents(count, missing, cut, tuple(truncations[-KEPT:]), tuple(elections[-KEPT:]))
+        elif event.get("event") == "leader_elected" and "partition" in event:
+            broker, epoch, wall_ms = (_number(event, key) for key in ("broker", "leader_epoch", "wall_ms"))
+            leaderships.append(Election(str(event["partition"])[:300], broker, epoch, wall_ms=wall_ms))
+    return BrokerEvents(
+        count, missing, cut, tuple(truncations[-KEPT:]), tuple(elections[-KEPT:]), tuple(leaderships[-KEPT:])
+    )
 
 
 def _number(event: Mapping[str, Any], key: str, otherwise: int = -1) -> int:
