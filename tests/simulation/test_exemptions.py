@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from odradek.shared.errors import CorruptRecords
+from odradek_broker.core.quorum.elections import Elections
 from odradek_chaos.worlds.simulated.cluster.cluster import Crash
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts
 from odradek_chaos.worlds.simulated.faults.catalogue import nemesis
@@ -174,3 +175,17 @@ def test_what_the_audit_says_of_damaged_bytes_is_no_finding(seed: int) -> None:
     result = run_seed(seed, Options(faults_ms=4_000, nemeses=("flip-any", "new-disk", "kill")))
     assert result.faults["flip-any"]
     assert not result.findings, result.report()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_disk_excuses_a_mistake_of_the_product(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may end by what no disk raises, whatever was done to his disk before."""
+
+    def planted(*_: object) -> None:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(Elections, "on_end", planted)
+    result = run_seed(seed, Options(faults_ms=5_000, nemeses=("stop", "disk-full")), to_the_end=True)
+    assert "planted" in str(result.findings[0])
+    ended = [event for event in result.timeline.moments if event.event == "!ended"]
+    assert not [event for event in ended if event.facts["error"] == "ValueError"]
