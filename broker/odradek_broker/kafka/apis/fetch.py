@@ -1,6 +1,6 @@
 """Fetch: one answer for all partitions of a request, when there is enough or the wait is over (K-25 to K-28).
 
-Fetch sessions are not kept: a client that opens one is given session id 0, and names its partitions every time.
+Within a session only what is news is told (`fetch_sessions.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 
 from odradek_broker.core.partition.messages import FetchDecision
+from odradek_broker.kafka.apis.fetch_sessions import NO_SESSION, FetchSessions
 from odradek_broker.kafka.apis.produce import Endpoints
 from odradek_broker.kafka.messages import fetch_codec as codec
 from odradek_broker.kafka.messages.request import Body, Request
@@ -20,7 +21,6 @@ from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, Fetc
 logger = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
-NO_SESSION = 0
 
 
 class FetchApi:
@@ -32,15 +32,18 @@ class FetchApi:
         self._requests = requests
         self._topic_name = topic_name
         self._endpoints = endpoints
+        self._sessions = FetchSessions(requests.clock)
 
     async def answer(self, request: Request) -> Body:
         asked = codec.read_request(request.reader, request.version)
         if asked.replica_id >= 0:
             logger.warning("%s: a Fetch of replica %d: followers fetch by gRPC", request.context.peer, asked.replica_id)
             return self._refused(request, asked, ErrorCode.INVALID_REQUEST)
-        if asked.session_id != NO_SESSION:
-            return self._refused(request, asked, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        named = [(topic, topic.name or self._topic_name(topic.topic_id)) for topic in asked.topics]
+        session = self._sessions.begin(asked, ids=request.version >= codec.IDS_FROM)
+        if isinstance(session, ErrorCode):
+            return self._refused(request, asked, session)
+        wanted = asked.topics if session is None else session.topics()
+        named = [(topic, topic.name or self._topic_name(topic.topic_id)) for topic in wanted]
         partitions = [
             FetchPartition(
                 TopicPartition(name, each.index),
@@ -80,9 +83,12 @@ class FetchApi:
             )
             for topic, name in named
         ]
+        if session is not None:
+            topics = session.news(topics)
         leaders = {each.leader_id: None for each in fetched if each.leader_id >= 0}
         nodes = self._endpoints(request.context.listener, leaders) if leaders else []
-        return codec.write_answer(request.version, topics, nodes).buffers()
+        session_id = NO_SESSION if session is None else session.session_id
+        return codec.write_answer(request.version, topics, nodes, session_id=session_id).buffers()
 
     def _refused(self, request: Request, asked: codec.FetchRequest, error: ErrorCode) -> Body:
         """The same for the whole request; old versions have a place for it in the partitions alone."""
