@@ -71,6 +71,7 @@ class Project:
     base_image: str
     name: str = field(default_factory=lambda: f"odradek-test-{uuid.uuid4().hex[:8]}")
     ports: list[int] = field(default_factory=lambda: free_ports(3))
+    kafka_ports: list[int] = field(default_factory=lambda: free_ports(3))
     net: str = field(default_factory=lambda: f"172.30.{random.randrange(256)}")  # of the brokers' network
     up_ms: int = 0  # when `up` was typed, of time.monotonic()
 
@@ -94,6 +95,7 @@ class Project:
         """The same, for commands that may fail."""
         command = [*self.compose, "-p", self.name, "--profile", "audit", "--profile", "workload", *arguments]
         ports = {f"ODRADEK_PORT_{index}": str(port) for index, port in enumerate(self.ports, 1)}
+        ports |= {f"ODRADEK_KAFKA_PORT_{index}": str(port) for index, port in enumerate(self.kafka_ports, 1)}
         ports["ODRADEK_NET"] = self.net
         images = {"ODRADEK_IMAGE": BROKER_IMAGE, "ODRADEK_AUDIT_IMAGE": AUDIT_IMAGE, "BASE_IMAGE": self.base_image}
         patience = {"COMPOSE_HTTP_TIMEOUT": str(COMMAND_TIMEOUT_S)}  # its own 60 s are for machines at rest
