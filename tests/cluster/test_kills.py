@@ -89,6 +89,15 @@ def reasons_for_fencing(cluster: LocalCluster, broker_id: int) -> set[str]:
     return {each["reason"] for each in told if each["event"] == "broker_fencing" and each["broker_id"] == broker_id}
 
 
+@pytest.mark.parametrize(("target", "rounds"), [("all", 10), ("rolling", 5)])
+def test_stopping_brokers_in_peace_writes_nothing_twice(cluster: LocalCluster, target: str, rounds: int) -> None:
+    """All at once, or one after the other, with five batches of a writer on the wire: no record twice, none fails."""
+    outcome = play(cluster, Plan(rounds=rounds, seed=2026, targets=(target,), fault="stop"))
+    print(report(outcome))
+    assert outcome.read_back.sound, report(outcome)
+    assert outcome.failed == 0, report(outcome)
+
+
 def test_killing_all_brokers_at_once_loses_nothing(cluster: LocalCluster) -> None:
     """Twenty times all three: the page cache survives, nothing is lost, writes go on within five seconds.
 

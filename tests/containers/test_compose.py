@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -22,9 +23,13 @@ import pytest
 from odradek import Admin, NewTopic, Producer
 from odradek_chaos.harness.cluster_health import ClusterHealth, wait_until_converged
 from odradek_chaos.harness.kills import KillHarness, Outcome, Plan, report
+from odradek_chaos.harness.reading_back import read_back
 from odradek_chaos.harness.topics import create_topic
+from odradek_chaos.harness.verify import ReadBack
+from odradek_chaos.harness.workload import Ledger, Writer
 from odradek_chaos.worlds.compose import ComposeWorld
 from odradek_chaos.worlds.real import FAULTS
+from odradek_proto.transport.clock import LoopClock
 
 from tests.waiting import until
 
@@ -37,6 +42,8 @@ IMAGE_BYTES = 200_000_000  # of the broker's image over its base
 PATIENCE_S = 300  # for anything that is waited for; a busy machine starts three containers in twenty, or in sixty
 WRITTEN = 100  # acknowledged while a story went on, at least: how many there are is the machine's affair
 LEDGER_RECORDS = 5_000
+BUILD_TIMEOUT_S = 1_800
+SERVICES = ("odradek-1", "odradek-2", "odradek-3")
 ODRADEK = str(Path(sys.executable).with_name("odradek"))
 
 Project = Any  # conftest.Project: test directories are no packages
@@ -152,6 +159,56 @@ def test_nothing_is_lost_when_all_containers_are_killed(world: ComposeWorld) -> 
     """All three at once, and up again: the page cache survives."""
     outcome = play(world, Plan(rounds=1, seed=7, targets=("all",), topic="all-killed"))
     assert outcome.read_back.sound, report(outcome)
+
+
+async def written_while_replaced(project: Project, topic: str) -> ReadBack:
+    """An idempotent writer goes on while all containers are built anew and replaced; what it was told, and the log."""
+    clock, enough = LoopClock(random.Random(7)), asyncio.Event()
+    ledger, wanted = Ledger(clock), WRITTEN
+
+    def on_ack(topic: str, partition: int, offset: int) -> None:
+        if ledger.acknowledged >= wanted:
+            enough.set()
+
+    ledger.on_ack = on_ack
+    patience_ms = PATIENCE_S * 1_000
+    async with Admin(project.bootstrap, bootstrap_timeout_ms=patience_ms) as admin:
+        await create_topic(admin, NewTopic(topic, 3, 3), timeout_s=PATIENCE_S)
+    async with Producer[bytes, bytes](
+        project.bootstrap,
+        batch_size=256,  # so that five batches of a partition are on the wire
+        linger_ms=1,
+        delivery_timeout_ms=BUILD_TIMEOUT_S * 1_000,
+        bootstrap_timeout_ms=patience_ms,
+    ) as producer:
+        writer = Writer(producer, ledger, clock, topic, 3, "w1", in_flight=60)
+        writing = asyncio.create_task(writer.run())
+        await asyncio.wait_for(enough.wait(), PATIENCE_S)
+        command = ("up", "-d", "--build", "--force-recreate", *SERVICES)  # as when the sources have changed
+        await asyncio.to_thread(project, *command, timeout_s=BUILD_TIMEOUT_S)
+        enough.clear()
+        wanted = ledger.acknowledged + WRITTEN
+        await asyncio.wait_for(enough.wait(), PATIENCE_S)
+        writer.stop()
+        await writing
+    assert ledger.failed == 0
+    world = ComposeWorld(project.name)
+    return await read_back(world, topic, ledger.events, patience_s=PATIENCE_S, say=print)
+
+
+def test_another_image_of_all_brokers_at_once_writes_nothing_twice(project: Project, world: ComposeWorld) -> None:
+    """`docker compose up -d --build` stops all three in peace and starts them again: no error, each record once."""
+    found = asyncio.run(written_while_replaced(project, "replaced"))
+    assert found.sound, found
+    assert found.acknowledged > 2 * WRITTEN
+
+
+@pytest.mark.parametrize("target", ["all", "rolling"])
+def test_containers_that_are_stopped_in_peace_write_nothing_twice(world: ComposeWorld, target: str) -> None:
+    """All at once, or one after the other, as in an upgrade; no record fails."""
+    outcome = play(world, Plan(rounds=1, seed=7, targets=(target,), fault="stop", topic=f"stopped-{target}"))
+    assert outcome.read_back.sound, report(outcome)
+    assert outcome.failed == 0
 
 
 def test_a_broker_that_dies_by_itself_comes_back(project: Project, world: ComposeWorld) -> None:

@@ -169,7 +169,7 @@ def test_a_reader_may_meet_damage_only_where_bytes_were_damaged(
     assert checks_of(world) == found
 
 
-@pytest.mark.parametrize("seed", [5, 6, 7, 9])
+@pytest.mark.parametrize("seed", [1, 6, 7, 9])
 def test_what_the_audit_says_of_damaged_bytes_is_no_finding(seed: int) -> None:
     """A bit of any file of any broker: the audit sees it, and names the copy."""
     result = run_seed(seed, Options(faults_ms=4_000, nemeses=("flip-any", "new-disk", "kill")))

@@ -70,7 +70,7 @@ def test_what_power_losses_choose_can_be_carried_out_again() -> None:
 
 def test_a_reader_that_meets_damage_begins_anew_until_the_copy_is_replaced() -> None:
     """Being refused damaged bytes is no failure of the reader: it starts again, and reads everything in the end."""
-    result = run_seed(3016, Options(faults_ms=1_500))
+    result = run_seed(3026, Options(faults_ms=1_500))
     assert result.faults["flip-log"]
     assert not result.findings, result.report()
 

@@ -31,7 +31,7 @@ def as_it_is(replica: Replica) -> list[Any]:
     return [*facts, role.partition_epoch, role.isr, isr.maximal, role.effective_min_isr, remotes]
 
 
-@pytest.mark.parametrize("seed", [1, 3])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_nothing_of_a_replica_changes_unseen(seed: int) -> None:
     """Offsets, epochs, sets, and what a leader knows of its followers, restarted ones and moved ones among them."""
     looks, stale = 0, list[object]()

@@ -29,13 +29,22 @@ class Acks(StrEnum):
 
 
 class Whom(StrEnum):
-    """Who is struck; `any` takes leader, follower and controller equally often."""
+    """Who is struck; `any` takes leader, follower and controller equally often, `rolling` all, one after the other."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
     CONTROLLER = "controller"
     ALL = "all"
+    ROLLING = "rolling"
     ANY = "any"
+
+
+class Blow(StrEnum):
+    """What is done to it, by the names of `odradek_chaos.worlds.real.FAULTS`."""
+
+    KILL = "kill"
+    STOP = "stop"
+    PAUSE = "pause"
 
 
 def rounds(
@@ -44,7 +53,7 @@ def rounds(
     seed: Annotated[int, typer.Option("--seed", help="What decides about targets and moments.")] = 1,
     acks: Annotated[Acks, typer.Option("--acks", help="What the writers wait for.")] = Acks.ALL,
     target: Annotated[Whom, typer.Option("--target", help="Who is struck.")] = Whom.ANY,
-    freeze: Annotated[bool, typer.Option("--freeze", help="SIGSTOP instead of kill -9.")] = False,
+    fault: Annotated[Blow, typer.Option("--fault", help="kill -9, SIGTERM or SIGSTOP.")] = Blow.KILL,
     stall_others: Annotated[
         int, typer.Option("--stall-others", metavar="MS", min=0, help="SIGSTOP the others for so long before.")
     ] = 0,
@@ -61,8 +70,8 @@ def rounds(
     from odradek_chaos.harness.kills import TARGETS, KillHarness, NotRecovered, Plan, report
     from odradek_chaos.worlds.processes import ProcessesWorld
 
-    fault, targets = "pause" if freeze else "kill", TARGETS if target is Whom.ANY else (target.value,)
-    plan = Plan(rounds, seed, acks.value, targets, fault=fault, stall_others_ms=stall_others)
+    targets = TARGETS if target is Whom.ANY else (target.value,)
+    plan = Plan(rounds, seed, acks.value, targets, fault=fault.value, stall_others_ms=stall_others)
     with tempfile.TemporaryDirectory(prefix="odradek-rounds-") as temporary, terminable():
         directory = data or Path(temporary) / "cluster"
         cluster = LocalCluster.create(directory, brokers=3, settings=checked_settings(settings or []))

@@ -1,10 +1,11 @@
 """The kill harness: real brokers, killed while they are written to, and a verdict on what was promised.
 
 One round: the cluster is whole, as each of its brokers sees it, writers keep hundreds of records in flight, and at a
-random moment one process gets kill -9 (or is frozen, or cut off): the leader of a partition, one of its followers, the
-active controller, or all brokers at once. Then acknowledgements must come again on every partition; the fault is made
-good and the cluster must become whole again. The longest silence of each partition in the round is the price that a
-user pays. After all rounds a reader compares all records with what the writers were told.
+random moment one process gets kill -9 (or is stopped in peace, frozen, or cut off): the leader of a partition, one of
+its followers, the active controller, all brokers at once, or all of them one after the other. Then acknowledgements
+must come again on every partition; the fault is made good and the cluster must become whole again. The longest silence
+of each partition in the round is the price that a user pays. After all rounds a reader compares all records with what
+the writers were told.
 
 `odradek chaos rounds` runs it on a cluster of its own.
 """
@@ -146,7 +147,7 @@ class KillHarness:
                 self._cluster.bootstrap,
                 acks="all" if plan.acks == "all" else 1,
                 enable_idempotence=plan.acks == "all",
-                batch_size=2_048,
+                batch_size=256,  # so that five batches of a partition are on the wire
                 linger_ms=1,
                 bootstrap_timeout_ms=self._patience_ms,
             )
@@ -181,27 +182,34 @@ class KillHarness:
         await self._until(self._enough_in_flight, "records in flight")  # last: they are answered while one asks
         self._ledger.forget_silence()
         in_flight, began_ms = self._ledger.unacknowledged, self._clock.now_ms()
-        wanted = await self._strike(struck)
-        restarted_ms = 0
-        if len(struck) == len(self._cluster.nodes):  # nobody is left: they come back first
-            restarted_ms = self._restart(struck)
-        await self._until(lambda: self._all_moved(wanted), "acknowledgements on every partition", self._what_is_missing)
-        silence_ms = self._ledger.longest_silence_ms()
-        restarted_ms = restarted_ms or self._restart(struck)
-        await self._healthy("full ISRs after the restart")
-        result = Round(number, target, tuple(struck), led, in_flight, silence_ms, self._clock.now_ms() - restarted_ms)
+        silence_ms = isr_full_ms = 0
+        for blow in [[node_id] for node_id in struck] if target == "rolling" else [struck]:
+            silence_ms, restarted_ms = await self._blow(blow)
+            await self._healthy("full ISRs after the restart")
+            isr_full_ms = max(isr_full_ms, self._clock.now_ms() - restarted_ms)
+        result = Round(number, target, tuple(struck), led, in_flight, silence_ms, isr_full_ms)
         self._say(
             f"round {number:3} at {began_ms} ms: {self._fault.done} {target} {struck} (led {led}), "
             f"{in_flight} in flight, silence {silence_ms} ms, full ISR {result.isr_full_ms} ms after the restart"
         )
         return result
 
+    async def _blow(self, struck: Sequence[int]) -> tuple[int, int]:
+        """The fault, until acknowledgements come again; returns the longest silence so far and when it was repaired."""
+        wanted = await self._strike(struck)
+        restarted_ms = 0
+        if len(struck) == len(self._cluster.nodes):  # nobody is left: they come back first
+            restarted_ms = self._restart(struck)
+        await self._until(lambda: self._all_moved(wanted), "acknowledgements on every partition", self._what_is_missing)
+        silence_ms = self._ledger.longest_silence_ms()
+        return silence_ms, restarted_ms or self._restart(struck)
+
     async def _strike(self, struck: Sequence[int]) -> dict[tuple[str, int], int]:
         """The fault; with `stall_others_ms` the others stand still for so long before, as in a long pause.
 
         With acks=1 the stall lasts until the struck have had their turn, however late the machine lets them: they
         acknowledge alone what the others never see. If they lead nothing any more, that is not waited for.
-        Returns how many acknowledgements show that a partition has recovered: nothing is sent while the blow is dealt.
+        Returns how many acknowledgements show that a partition has recovered: nothing was sent since.
         """
         others = [node_id for node_id in self._cluster.nodes if node_id not in struck]
         if self._plan.stall_others_ms:
@@ -214,8 +222,13 @@ class KillHarness:
                     async with asyncio.timeout(ALONE_S):
                         await self._until(lambda: self._any_moved(alone), "acknowledgements of a leader that is alone")
         wanted = self._wanted()
-        for node_id in struck:
-            self._fault.strike(self._cluster, node_id)
+        if self._fault.name == "stop":  # which takes a while: all at the same time, and the writers go on
+            strike, cluster = self._fault.strike, self._cluster
+            await asyncio.gather(*(asyncio.to_thread(strike, cluster, node_id) for node_id in struck))
+            wanted = self._wanted()
+        else:
+            for node_id in struck:
+                self._fault.strike(self._cluster, node_id)
         if self._plan.stall_others_ms:
             for other in others:
                 self._cluster.resume(other)
@@ -236,7 +249,7 @@ class KillHarness:
     def _targets(self, target: str, health: ClusterHealth) -> tuple[list[int], int]:
         """The brokers to kill, and how many partitions they lead."""
         partitions = list(health.of_topic(self._plan.topic).values())
-        if target == "all":
+        if target in ("all", "rolling"):
             return list(self._cluster.nodes), len(partitions)
         if target == "controller":
             node_id = health.controller_id

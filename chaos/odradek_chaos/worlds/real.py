@@ -91,6 +91,10 @@ class Fault:
     remedied: str  # what it does
 
 
+def _stop(world: RealWorld, node_id: int) -> None:
+    world.stop(node_id)
+
+
 FAULTS: Mapping[str, Fault] = {
     fault.name: fault
     for fault in (
@@ -100,6 +104,17 @@ FAULTS: Mapping[str, Fault] = {
             lambda world, node_id: world.start(node_id),
             lambda world, node_id: not world.running(node_id),
             done="killed",
+            undone="started",
+            was="did not run",
+            remedy="restart",
+            remedied="starts it again",
+        ),
+        Fault(
+            "stop",
+            _stop,
+            lambda world, node_id: world.start(node_id),
+            lambda world, node_id: not world.running(node_id),
+            done="stopped",
             undone="started",
             was="did not run",
             remedy="restart",

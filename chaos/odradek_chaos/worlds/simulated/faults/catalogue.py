@@ -30,6 +30,7 @@ from odradek_chaos.worlds.simulated.faults.processes import (
     Rolling,
     RollingHard,
     Stop,
+    StopAll,
 )
 from odradek_chaos.worlds.simulated.faults.strangers import ForgedPeer
 from odradek_chaos.worlds.simulated.plan.script import Strike, by_name
@@ -43,6 +44,7 @@ TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
     Rolling,
     RollingHard,
     CrashAll,
+    StopAll,
     QuorumLoss,
     ControllerBounce,
     Cut,

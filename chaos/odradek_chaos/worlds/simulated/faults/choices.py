@@ -149,7 +149,7 @@ MESSAGES = _plain(
 
 DOWN = {"broker": BROKER, "down_ms": MS}
 DARK = {"broker": BROKER, "dark_ms": MS}
-ROLLING = {"order": ORDER, "down_ms": MS, "between_ms": MS}
+ROLLING = {"order": ORDER, "down_ms": MS, "between_ms": MS, "held_ms": MS}
 CUT = {"kind": TEXT, "ways": WAYS, "cut_ms": MS}
 SLOW = {"ways": WAYS, "slow_ms": MS, "delay_ms": MS}
 DAMAGE = {**DOWN, "places": PLACES}

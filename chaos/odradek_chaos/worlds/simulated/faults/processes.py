@@ -80,6 +80,44 @@ class DoubleKill(Nemesis):
                 return
 
 
+STOP_LOOKS, STOP_LOOK_S = 500, 0.01  # how long a broker's end is waited for
+
+
+async def stop_unheard(nemesis: Nemesis, broker_id: int, held_ms: int, down_ms: int) -> None:
+    """A graceful shutdown at a moment at which clients wait for answers, the last of which they never hear.
+
+    So they repeat what was written, several batches each, once the broker is back. 0 ms hold nothing up.
+    """
+    faults, fabric = nemesis.world.faults, nemesis.cluster.fabric
+    name, clients = nemesis.machine(broker_id), [client.name for client in nemesis.cluster.clients]
+    if held_ms:
+        for client in clients:
+            fabric.cut(name, client, both_ways=False)
+        await asyncio.sleep(held_ms / 1000)
+        if not faults.faulty:
+            return
+    stopped = nemesis.cluster.machines[broker_id].incarnation
+    faults.stop(broker_id, down_ms, nemesis.name)
+    if held_ms:
+        await _until_ended(nemesis, broker_id, stopped)
+        for client in clients if faults.faulty else ():
+            fabric.reset(name, client)
+            fabric.heal(name, client, both_ways=False)
+
+
+async def _until_ended(nemesis: Nemesis, broker_id: int, incarnation: int) -> None:
+    machine = nemesis.cluster.machines[broker_id]
+    for _ in range(STOP_LOOKS):
+        if not machine.is_running or machine.incarnation != incarnation or not nemesis.world.faults.faulty:
+            return
+        await asyncio.sleep(STOP_LOOK_S)
+
+
+def held_up(nemesis: Nemesis) -> int:
+    """For how long clients hear no answers before a stop."""
+    return nemesis.rng.choice((0, nemesis.rng.randint(30, 500)))
+
+
 class Stop(Nemesis):
     """A graceful shutdown (SIGTERM) and a restart."""
 
@@ -117,7 +155,7 @@ class Rolling(Nemesis):
 
     name = "rolling"
     owed = Owed.ALWAYS
-    does = "restarts all brokers one after the other, cleanly"
+    does = "restarts all brokers one after the other, cleanly; clients may never hear their last answers"
     deadly = True
     heavy = True
     takes = ROLLING
@@ -125,17 +163,18 @@ class Rolling(Nemesis):
     def choose(self) -> Choice:
         order = list(self.cluster.machines)
         self.rng.shuffle(order)
-        return {"order": order, "down_ms": self.a_while_ms(1, 800), "between_ms": self.a_while_ms(50, 1_500)}
+        times = {"down_ms": self.a_while_ms(1, 800), "between_ms": self.a_while_ms(50, 1_500)}
+        return {"order": order, **times, "held_ms": held_up(self)}
 
     async def act(self, choice: Choice) -> None:
         for broker_id in choice["order"]:
             if not self.world.faults.faulty:
                 return
-            self.take_down(broker_id, choice["down_ms"])
+            await self.take_down(broker_id, choice)
             await asyncio.sleep((choice["down_ms"] + choice["between_ms"]) / 1000)
 
-    def take_down(self, broker_id: int, down_ms: int) -> None:
-        self.world.faults.stop(broker_id, down_ms, self.name)
+    async def take_down(self, broker_id: int, choice: Choice) -> None:
+        await stop_unheard(self, broker_id, choice["held_ms"], choice["down_ms"])
 
 
 class RollingHard(Rolling):
@@ -146,8 +185,8 @@ class RollingHard(Rolling):
     heavy = True
     takes = ROLLING
 
-    def take_down(self, broker_id: int, down_ms: int) -> None:
-        self.world.faults.kill(broker_id, down_ms, self.name)
+    async def take_down(self, broker_id: int, choice: Choice) -> None:
+        self.world.faults.kill(broker_id, choice["down_ms"], self.name)
 
 
 class CrashAll(Nemesis):
@@ -166,6 +205,24 @@ class CrashAll(Nemesis):
     async def act(self, choice: Choice) -> None:
         for broker_id, down_ms in choice["down_ms"].items():
             self.world.faults.kill(int(broker_id), down_ms, self.name)
+
+
+class StopAll(CrashAll):
+    """The same in peace, as when somebody stops a cluster and starts it again, or starts another version of it."""
+
+    name = "stop-all"
+    owed = Owed.ALWAYS
+    does = "the same in peace; clients may never hear the last answers"
+    deadly = True
+    heavy = True
+    takes = arguments(down_ms=SOME_MS, held_ms=MS)
+
+    def choose(self) -> Choice:
+        return {**super().choose(), "held_ms": held_up(self)}
+
+    async def act(self, choice: Choice) -> None:
+        down_ms = {int(broker_id): ms for broker_id, ms in choice["down_ms"].items()}
+        await asyncio.gather(*(stop_unheard(self, each, choice["held_ms"], ms) for each, ms in down_ms.items()))
 
 
 class QuorumLoss(Nemesis):

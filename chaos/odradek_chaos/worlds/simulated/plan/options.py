@@ -92,6 +92,7 @@ class Plan:
     wave_ms: float  # the load comes in waves of this length: idle replicas have faults of their own
     wave_share: float  # of a wave in which there is writing
     core: bool  # liveness L3: one machine stays broken for ever while the others must be well
+    batch_bytes: int  # batch.size of the writers
 
     def pause_ms(self, now_us: int) -> float:
         """How long after one record of a partition a writer hands over the next: in a lull, until the next wave."""
@@ -115,6 +116,7 @@ class Plan:
             "link_ms": self.link_ms,
             "write_pause_ms": round(self.write_pause_ms, 1),
             "in_flight": self.in_flight,
+            "batch_bytes": self.batch_bytes,
             "wave_ms": round(self.wave_ms),
             "wave_share": round(self.wave_share, 2),
             "settings": changed,

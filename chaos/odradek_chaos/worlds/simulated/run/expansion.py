@@ -21,6 +21,7 @@ SELDOM = 2.5  # how much rarer a heavy nemesis strikes
 COPIED_BYTES = 6_000  # of a fetch, where whole logs are copied
 CORE_SHARE = 0.25  # of the seeds
 SMALL_SNAPSHOTS = (400, 1_500, 5_000)  # bytes of metadata between two
+BATCH_BYTES = (16_384, 1)  # Kafka's default: one batch of a partition is under way; or each record alone: up to five
 SMALLEST_PACE_MS, LARGEST_PACE_MS = 400, 2_500  # mean time between two strikes of one nemesis
 
 
@@ -77,13 +78,15 @@ def expand(rng: Random, options: Options) -> Plan:
         wave_ms=rng.uniform(300, 3_000),
         wave_share=rng.uniform(0.2, 0.8),
         core=core if options.core == "drawn" else options.core == "always",
+        batch_bytes=BATCH_BYTES[0],
     )
     small, chosen = rng.choice(SMALL_SNAPSHOTS), rng.random() < 0.5
     if options.metadata_snapshots == "small" or (options.metadata_snapshots == "drawn" and chosen):
         settings = _with_snapshots(settings, small)
     chosen = rng.random() < 0.5
     eligible = options.elr == "on" or (options.elr == "drawn" and chosen)
-    return replace(plan, settings=replace(settings, odradek_elr_enable=eligible))
+    settings = replace(settings, odradek_elr_enable=eligible)
+    return replace(plan, settings=settings, batch_bytes=rng.choice(BATCH_BYTES))
 
 
 def _with_snapshots(settings: BrokerSettings, every_bytes: int) -> BrokerSettings:

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from odradek import Admin, Consumer, Producer
 from odradek.administration.descriptions import NewTopic
-from odradek.shared.errors import BootstrapError, CorruptRecords, OdradekError
+from odradek.core.sender import SEQUENCE_GAP_ERRORS
+from odradek.shared.errors import BootstrapError, BrokerError, CorruptRecords, OdradekError
 from odradek_proto.topics import TopicPartition
 
 from odradek_chaos.harness.workload import Ledger, Writer
@@ -126,6 +127,7 @@ class Load:
             clock=ports.clock,
             network=ports.network,
             acks=acks,
+            batch_size=plan.batch_bytes,
             request_timeout_ms=2_000,
             delivery_timeout_ms=60_000,
             max_in_flight_requests_per_connection=5,
@@ -145,6 +147,7 @@ class Load:
             if self.ended:  # it came up too late to be told
                 writer.stop()
             writer.on_send = self._note_send
+            writer.on_error = self._note_error
             await (writer.run() if self.script is None else self._follow_script(writer))
 
     def _pause_ms(self) -> float:
@@ -160,6 +163,11 @@ class Load:
         self.sends.append(Send(self.world.loop.now_us, number, partition))
         if not self.ledger.in_flight.get((TOPIC, partition)):
             self.world.faults.unavailability.awaited(self.world.loop.now_us, TOPIC, partition)
+
+    def _note_error(self, error: OdradekError) -> None:
+        """A leader knows every batch that may come again, and takes none of them for one that came too early."""
+        if isinstance(error, BrokerError) and error.code in SEQUENCE_GAP_ERRORS:
+            self.world.findings.report("forgotten-producer", str(error))
 
     async def _follow_script(self, writer: Writer) -> None:
         """The records of the script that are this writer's and not in the past, each at its time.
