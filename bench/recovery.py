@@ -1,7 +1,14 @@
-"""How fast a log is recovered after a crash: every batch read, checked, and entered into new indexes.
+"""How fast a log is recovered after a crash, and how long a clean start takes that has producers to remember.
+
+*Recovery*: every batch read, checked, and entered into new indexes.
 
 A log of 512 MiB in a temporary directory, in the page cache, opened as after a kill with a recovery point of 0. The
-best of three rounds, wall clock. Run: `python -m bench.recovery [--quick] [--json]`.
+best of three rounds, wall clock.
+
+*Clean start*: the opening of a log that was closed in peace, whose idempotent producers wrote eight batches of 100 B
+each in turn. The last five of each are read back from its end; with 10,000 producers the bound of that ends it.
+
+Run: `python -m bench.recovery [--quick] [--json]`.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ from bench.report import Figure
 from bench.run import main
 
 SIZES = {"1 KiB": 1024, "16 KiB": 16 * 1024, "1 MiB": 1 << 20}
+PRODUCERS = (1, 1_000, 10_000)
 LOG_BYTES = 512 << 20
 QUICK_LOG_BYTES = 64 << 20
 ROUNDS = 3
@@ -56,11 +64,40 @@ def measure(size: int, log_bytes: int) -> float:
     return written / best / 1e6
 
 
+def clean_start_ms(producers: int) -> float:
+    """Of a log with so many producers."""
+    files, best = OsFiles(), float("inf")
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
+        log = Log.open(files, f"{folder}/bench-0", BENCH, settings=SETTINGS, clean=True, wall_ms=0)
+        for offset in range(8 * producers):
+            sequence, producer = divmod(offset, producers)
+            batch = encode_batch(
+                [(0, None, b"x" * 30, ())], base_offset=offset, leader_epoch=0,
+                producer_id=producer, producer_epoch=0, base_sequence=sequence,
+            )  # fmt: skip
+            header = read_header(batch)
+            log.append([header], [batch])
+            log.state.producers.update(header)
+        for _ in range(ROUNDS):
+            log.close(clean=True)
+            started = time.perf_counter()
+            log = Log.open(files, f"{folder}/bench-0", BENCH, settings=SETTINGS, clean=True, wall_ms=0)
+            best = min(best, time.perf_counter() - started)
+        assert len(log.state.producers) == producers, log.state.producers
+        log.close(clean=True)
+    files.close()
+    return best * 1e3
+
+
 def figures(quick: bool) -> list[Figure]:
-    """Speed of the recovery, by batch size."""
+    """Speed of the recovery by batch size, clean starts by the number of producers."""
     log_bytes = QUICK_LOG_BYTES if quick else LOG_BYTES
     return [
-        Figure("recovery", f"log of {name} batches", measure(size, log_bytes), "MB/s") for name, size in SIZES.items()
+        *(
+            Figure("recovery", f"log of {name} batches", measure(size, log_bytes), "MB/s")
+            for name, size in SIZES.items()
+        ),
+        *(Figure("clean start", f"{count} producers", clean_start_ms(count), "ms") for count in PRODUCERS),
     ]
 
 

@@ -124,6 +124,21 @@ def test_those_who_wrote_longer_ago_are_found_behind_those_who_wrote_last(bench:
     assert memory(bench.log.state.producers) == before
 
 
+@pytest.mark.parametrize("way", ["closed", "killed", "truncated"])
+def test_an_older_producer_epoch_stays_fenced(bench: LogBench, way: str) -> None:
+    """R-240: whoever was replaced is refused after a start as before."""
+    writers = Writers(bench)
+    for epoch in (0, 1):
+        for _ in range(12):
+            writers.write(7, epoch=epoch)
+    if way == "truncated":
+        bench.truncate(16)
+    else:
+        bench.reopen(clean=way == "closed")
+    check = bench.log.state.producers.check(read_header(batch(99, producer=(7, 0, 12))), START_MS)
+    assert check.error is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 def read_while_opening(bench: LogBench, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets of all batches that a clean start reads back."""
     seen: list[int] = []

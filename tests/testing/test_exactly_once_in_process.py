@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from odradek import Admin, Consumer, Producer, TopicPartition
+from odradek.producing.engine import INIT_PRODUCER_ID
 from odradek.producing.link import PRODUCE_STREAM
 from odradek_broker.testing import AsyncCluster, Cluster
 from odradek_proto.transport.grpc_network import GrpcNetwork
@@ -64,6 +65,28 @@ async def one_after_the_other(cluster: AsyncCluster) -> None:
         await cluster.stop(broker)
         await cluster.start(broker)
         await cluster.wait_until_in_sync("orders")
+
+
+def test_no_producer_id_is_given_twice_whatever_stops() -> None:
+    """R-250: what a broker had left of its block is lost with it, and the controllers go on behind all blocks."""
+
+    async def story() -> None:
+        given: list[int] = []
+        network = GrpcNetwork()
+        async with Cluster(3) as cluster:
+            for _ in range(2):
+                for address in cluster.bootstrap.split(","):
+                    request = pb.InitProducerIdRequest(producer_id=-1, producer_epoch=-1).SerializeToString()
+                    answer = await network.call(address, INIT_PRODUCER_ID, request, 30_000)
+                    said = pb.InitProducerIdResponse.FromString(answer)
+                    assert not said.error_code, said
+                    given.append(said.producer_id)
+                await all_at_once(cluster)
+                await cluster.wait_until_ready()
+        await network.close()
+        assert len(set(given)) == len(given) == 6
+
+    asyncio.run(story())
 
 
 async def read(cluster: AsyncCluster, count: int) -> list[bytes | None]:
