@@ -11,14 +11,17 @@ from collections.abc import Callable, Coroutine
 
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.context import ANONYMOUS, RequestContext
+from odradek_broker.core.fetching import PartitionFetch
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.partition.messages import IsrProposal
+from odradek_broker.requests.fetch import FetchRequests
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.flusher import Flusher
 from odradek_broker.runtime.replicas.maintenance import Maintenance
 from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.replicas.purgatory import DelayedFetch
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
@@ -167,18 +170,49 @@ class World:
         return self.replicas.replicas[ORDERS].state.log_end_offset
 
 
+def fetch_requests(world: World) -> FetchRequests:
+    """What this broker answers to fetches."""
+    replicas = world.replicas
+    return FetchRequests(
+        clock=world.clock,
+        files=world.files,
+        lookup=replicas.lookup,
+        purgatory=replicas.purgatory,
+        counters=replicas.counters,
+        max_bytes=8_000_000,
+    )
+
+
 class Waiter:
-    """A fetch that waits; how often it was looked at, and how often it was told to hear of news in time."""
+    """A fetch that waits at a replica, again and again: how often it was looked at. It knows the replica's offsets."""
 
-    def __init__(self) -> None:
+    def __init__(self, replica: Replica, *, follower: bool, offset: int = 0) -> None:
         self.woken = 0
-        self.told = 0
+        self.offset = offset
+        self._replica = replica
+        self._key = replica.follower_fetches if follower else replica.consumer_fetches
+        self.fetch = PartitionFetch(replica.topic_partition, offset, -1, -1, 0, 1 << 20, 500)
+        self.fetch.told_high_watermark = replica.state.high_watermark
+        self.fetch.told_log_start = replica.state.log_start_offset
+        self._wait()
 
-    def wake(self, replica: Replica) -> None:
+    @property
+    def hears_of_news(self) -> bool:
+        """It is told of changed offsets when its wait ends."""
+        return self.fetch.news_at_ms is not None
+
+    def leave(self) -> None:
+        self._replica.purgatory.cancel(self._waiting)
+
+    def _wait(self) -> None:
+        self._waiting = DelayedFetch(self.fetch, self._look_again)
+        self._replica.purgatory.register(self._waiting, self._key)
+
+    def _look_again(self, fetch: PartitionFetch) -> None:
+        state = self._replica.state
+        assert state.high_watermark <= state.log_end_offset == self._replica.log.end_offset  # no half-done step
         self.woken += 1
-
-    def note_high_watermark(self, replica: Replica) -> None:
-        self.told += 1
+        self._wait()
 
 
 def maintenance_of(world: World, settings: BrokerSettings) -> Maintenance:

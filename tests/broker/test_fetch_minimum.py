@@ -18,7 +18,7 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import ME, World, run
+from tests.broker.replica_world import CALLER, ME, World, fetch_requests, run
 
 PATIENCE_MS = 60_000
 BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
@@ -51,9 +51,8 @@ class Consumer:
     def __init__(self, world: World) -> None:
         self._session = FetchSession(
             SimFabric(world.loop, random.Random(5)).connect("c", "b2", "c", "b2").other,
-            clock=world.clock,
-            files=world.files,
-            lookup=world.replicas.lookup,
+            fetch_requests(world),
+            CALLER,
             limits=SessionLimits(8_000_000),
         )
 

@@ -8,10 +8,12 @@ from odradek_broker.core.metadata.image import BrokerRegistration, PartitionRegi
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
+from odradek_broker.requests.context import ANONYMOUS, RequestContext
+from odradek_broker.requests.fetch import FetchRequests
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
-from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.purgatory import ProduceAnswer, Purgatory
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
@@ -39,6 +41,7 @@ class Broker:
         self.clock: Clock = clock
         self.events = events
         self.counters = Counters()
+        self.purgatory = Purgatory(clock)
 
     def propose_isr(self, replica: Replica, proposal: IsrProposal) -> None: ...
 
@@ -92,9 +95,15 @@ def test_a_batch_that_does_not_fit_costs_no_credit() -> None:
     near = SimFabric(loop, random.Random(4)).connect("b2", "b1", "b2", "b1")
     session = FetchSession(
         near.other,
-        clock=clock,
-        files=files,
-        lookup=lambda tp, topic_id: replicas[tp],
+        FetchRequests(
+            clock=clock,
+            files=files,
+            lookup=lambda tp, topic_id: replicas[tp],
+            purgatory=broker.purgatory,
+            counters=broker.counters,
+            max_bytes=8_000_000,
+        ),
+        RequestContext(ANONYMOUS, "GRPC"),
         limits=SessionLimits(8_000_000),
         follower=True,
     )

@@ -19,7 +19,7 @@ from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.transport.ports import Stream
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import ME, ONE, World, run
+from tests.broker.replica_world import CALLER, ME, ONE, World, fetch_requests, run
 
 
 async def lead(world: World, name: str, size: int) -> TopicPartition:
@@ -40,9 +40,8 @@ def reader(world: World) -> tuple[FetchSession, Stream]:
     near = SimFabric(world.loop, world.loop.fork_rng("links")).connect("client", "b2", "client", "b2")
     session = FetchSession(
         near.other,
-        clock=world.clock,
-        files=world.files,
-        lookup=world.replicas.lookup,
+        fetch_requests(world),
+        CALLER,
         limits=SessionLimits(1_000_000),
     )
     return session, near
@@ -80,7 +79,7 @@ def test_a_partition_that_is_refused_while_it_is_read_for_makes_room_for_the_nex
                 told[item.topic] = (ErrorCode(item.error_code), item.size)
         assert {told[tp.topic] for tp in moving} == {(ErrorCode.FENCED_LEADER_EPOCH, 0)}
         assert all(told[tp.topic][0] is ErrorCode.NONE and told[tp.topic][1] > 1_000 for tp in staying)
-        assert not session._answers._cold._reads
+        assert not session._gatherer._answers._cold._reads
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
 
@@ -139,9 +138,8 @@ class SlowReader:
         self._wanted = wanted
         self._session = FetchSession(
             self,
-            clock=world.clock,
-            files=world.files,
-            lookup=world.replicas.lookup,
+            fetch_requests(world),
+            CALLER,
             limits=SessionLimits(1_000_000, default_credit_bytes=1 << 40),
             unsent=unsent,
         )

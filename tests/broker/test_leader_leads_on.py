@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from odradek import Admin, NewTopic
 from odradek_broker.core.metadata.delta import MetadataDelta
-from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_chaos.worlds.simulated.cluster.cluster import SimCluster
 from odradek_chaos.worlds.simulated.cluster.node import NodePorts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import IsrAnswer, PartitionSettings, ProposeIsr, TruncationMode, WriteEpochs
-from odradek_broker.core.purgatory import ProducePurgatory
 from odradek_proto.errors import ErrorCode
 from odradek_proto.values import replace
 
@@ -183,76 +182,3 @@ def test_a_proposed_member_counts_for_the_outcome() -> None:
     (order,) = of_kind(effects, ProposeIsr)
     partition.on_isr_answer(order.proposal, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), 0)
     assert partition.produce_outcome(2) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-
-
-# --- Purgatory -----------------------------------------------------------------------------------------------------
-
-
-def test_progress_completes_exactly_what_is_reached() -> None:
-    """A rise of the high watermark completes the satisfied requests, in order, once. (PU-03)"""
-    partition = leader(metadata=registration(replicas=[0, 1]))
-    purgatory = ProducePurgatory()
-    for end, token in ((2, "first"), (4, "second"), (6, "third")):
-        append(partition, 2)
-        purgatory.add(end, 1_000, token)
-    assert purgatory.on_progress(partition) == []
-    partition.fetch_by_follower(fetch(1, 5), 0)
-    assert purgatory.on_progress(partition) == [("first", ErrorCode.NONE), ("second", ErrorCode.NONE)]
-    assert purgatory.on_progress(partition) == []
-    assert len(purgatory) == 1
-
-
-def test_reached_offset_completes_right_after_the_registration() -> None:
-    """Try, register, try again: what became true in between is not overlooked. (PU-05)"""
-    partition = leader(metadata=registration(isr=[0]))
-    purgatory = ProducePurgatory()
-    append(partition, 2)
-    purgatory.add(2, 1_000, "done")
-    assert purgatory.on_progress(partition) == [("done", ErrorCode.NONE)]
-
-
-def test_deadline_times_out_once() -> None:
-    """At its deadline a request is REQUEST_TIMED_OUT, and is gone. (PU-04)"""
-    purgatory = ProducePurgatory()
-    purgatory.add(5, 300, "late")
-    purgatory.add(6, 200, "early")
-    purgatory.add(7, 300, "late too")
-    assert purgatory.next_deadline_ms() == 200
-    assert purgatory.on_time(199) == []
-    assert purgatory.on_time(200) == [("early", ErrorCode.REQUEST_TIMED_OUT)]
-    assert purgatory.next_deadline_ms() == 300
-    assert [token for token, _ in purgatory.on_time(1_000)] == ["late", "late too"]
-    assert (purgatory.on_time(2_000), purgatory.next_deadline_ms(), len(purgatory)) == ([], None, 0)
-
-
-def test_completed_request_does_not_time_out() -> None:
-    """One that was answered is not answered again at its deadline. (PU-03, PU-04)"""
-    partition = leader(metadata=registration(isr=[0]))
-    purgatory = ProducePurgatory()
-    append(partition)
-    purgatory.add(1, 100, "done")
-    purgatory.add(9, 500, "waits")
-    purgatory.on_progress(partition)
-    assert purgatory.on_time(100) == []
-    assert purgatory.on_time(500) == [("waits", ErrorCode.REQUEST_TIMED_OUT)]
-
-
-def test_repeated_batch_does_not_wait_behind_later_ones() -> None:
-    """A duplicate requires a lower offset than those before it, and completes with it (R-16)."""
-    partition = leader(metadata=registration(replicas=[0, 1]))
-    append(partition, 9)
-    purgatory = ProducePurgatory()
-    purgatory.add(9, 1_000, "later")
-    purgatory.add(3, 1_000, "repeated")
-    partition.fetch_by_follower(fetch(1, 3), 0)
-    assert purgatory.on_progress(partition) == [("repeated", ErrorCode.NONE)]
-
-
-def test_lost_leadership_fails_all() -> None:
-    """Waiting acks=all produce answers NOT_LEADER_OR_FOLLOWER when the broker leads no more. (PA-36)"""
-    purgatory = ProducePurgatory()
-    purgatory.add(3, 100, "one")
-    purgatory.add(4, 100, "two")
-    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert purgatory.fail_all(error) == [("one", error), ("two", error)]
-    assert (len(purgatory), purgatory.next_deadline_ms(), purgatory.fail_all(error)) == (0, None, [])

@@ -11,32 +11,16 @@ from dataclasses import dataclass, field
 
 import pytest
 from odradek_broker.core.partition.messages import FollowerFetch, IsrAnswer
-from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
 
-from tests.broker.replica_world import ME, ONE, ORDERS, THREE, World, run
+from tests.broker.replica_world import ME, ONE, ORDERS, THREE, Waiter, World, run
 
 STEPS = 400
 FOLLOWERS = (ONE, THREE)
 UNKNOWN = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NOT_LEADER_OR_FOLLOWER}
-
-
-@dataclass(eq=False)
-class Waiter:
-    """A follower's or a consumer's fetch that waits; `offset` is where it wants to read."""
-
-    offset: int
-    woken: bool = False
-
-    def wake(self, replica: Replica) -> None:
-        assert (
-            replica.state.high_watermark <= replica.state.log_end_offset == replica.log.end_offset
-        )  # no half-done step
-        self.woken = True
-
-    def note_high_watermark(self, replica: Replica) -> None: ...
 
 
 @dataclass
@@ -127,18 +111,16 @@ class Partition:
         assert decision.error is ErrorCode.NONE, decision
         assert decision.diverging is None, decision
         if follower in self.waiting:
-            self.replica.waiters.remove(self.waiting.pop(follower))
+            self.waiting.pop(follower).leave()
         if decision.limit > end:
             self.ends[follower] = self.random.randint(end, decision.limit)
         else:
-            self.waiting[follower] = Waiter(end)
-            self.replica.waiters.add(self.waiting[follower], follower=True)
+            self.waiting[follower] = Waiter(self.replica, follower=True, offset=end)
 
     def consume(self) -> None:
         if self.consumer is not None:
-            self.replica.waiters.remove(self.consumer)
-        self.consumer = Waiter(self.replica.state.high_watermark)
-        self.replica.waiters.add(self.consumer, follower=False)
+            self.consumer.leave()
+        self.consumer = Waiter(self.replica, follower=False, offset=self.replica.state.high_watermark)
 
     async def answer_a_proposal(self) -> None:
         """Applied, refused, or applied with the answer lost; metadata come before the answer, after it, or later."""

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
-from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.settings import LogSettings
@@ -22,7 +22,7 @@ from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
-from tests.broker.replica_world import ME, ONE, ORDERS, THREE, TOPIC_ID, Waiter, World, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, THREE, TOPIC_ID, Waiter, World, fetch_requests, run
 
 BILLS = TopicPartition("bills", 0)
 ANOTHER_ID = bytes(16)
@@ -193,9 +193,8 @@ def test_a_fetch_for_another_topic_of_the_same_name_is_refused(topic_id: bytes, 
         await world.learn(ME, 0)
         session = FetchSession(
             SimFabric(world.loop, random.Random(5)).connect("b3", "b2", "b3", "b2").other,
-            clock=world.clock,
-            files=world.files,
-            lookup=world.replicas.lookup,
+            fetch_requests(world),
+            CALLER,
             limits=SessionLimits(1_000_000),
             follower=True,
         )
@@ -226,8 +225,7 @@ def test_a_rise_of_a_followers_high_watermark_wakes_who_reads_there() -> None:
 
     async def story(world: World) -> None:
         await world.learn(ONE, 0)
-        consumer = Waiter()
-        world.replicas.replicas[ORDERS].waiters.add(consumer, follower=False)
+        consumer = Waiter(world.replicas.replicas[ORDERS], follower=False)
         world.leader(ONE).answers.put_nowait(answer_with(one_record(0), epoch=0))
         await world.clock.sleep(1)
         assert (world.log_end(), consumer.woken) == (1, 0)

@@ -8,7 +8,7 @@ import pytest
 from odradek_broker.core.context import ANONYMOUS, Principal, RequestContext
 from odradek_broker.core.controller import admin
 from odradek_broker.core.controller.decision import Decision
-from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchRequests
+from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 from odradek_proto.encoding import encode_batch
@@ -19,18 +19,11 @@ from odradek_proto.values import replace
 
 from tests.broker.controller_cluster import Cluster
 from tests.broker.controller_images import add_topic, image_of, partition_of
-from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, fetch_requests, run
 
 OTHER_ID = bytes([9] * 16)
 PAYMENTS = TopicPartition("payments", 0)
 BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
-
-
-def fetch_requests(world: World) -> FetchRequests:
-    replicas = world.replicas
-    return FetchRequests(
-        clock=world.clock, files=world.files, lookup=replicas.lookup, counters=replicas.counters, max_bytes=8_000_000
-    )
 
 
 def of(tp: TopicPartition = ORDERS, offset: int = 0, *, max_bytes: int = 1_000_000) -> FetchPartition:

@@ -11,7 +11,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import ME, ONE, ORDERS, World, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, World, fetch_requests, run
 
 MAX_WAIT_MS = 500
 BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
@@ -24,9 +24,8 @@ class Reader:
         self.follower = follower
         self.session = FetchSession(
             SimFabric(world.loop, random.Random(5)).connect("b1", "b2", "b1", "b2").other,
-            clock=world.clock,
-            files=world.files,
-            lookup=world.replicas.lookup,
+            fetch_requests(world),
+            CALLER,
             limits=SessionLimits(8_000_000),
             follower=follower,
         )

@@ -16,8 +16,8 @@ from odradek_broker.process.wiring import controller_settings
 from odradek_broker.requests.offsets import OffsetRequests
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.rpc.offsets import OffsetsService
-from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
 from odradek_broker.runtime.replicas.fetcher import LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH
+from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.atomic import read_file
 from odradek_broker.storage.errors import AppendOutOfOrder
@@ -47,6 +47,7 @@ from tests.broker.replica_world import (
     Leaders,
     Waiter,
     World,
+    fetch_requests,
     maintenance_of,
     run,
 )
@@ -288,9 +289,8 @@ def test_only_the_first_partition_of_an_answer_may_pass_the_limit() -> None:
             produced(world, bytes(800), tp=tp)
         session = FetchSession(
             SimFabric(world.loop, random.Random(5)).connect("client", "b2", "client", "b2").other,
-            clock=world.clock,
-            files=world.files,
-            lookup=world.replicas.lookup,
+            fetch_requests(world),
+            CALLER,
             limits=SessionLimits(1_000_000),
         )
         sizes = []
@@ -541,9 +541,8 @@ def test_the_next_epoch_of_the_same_leader_wakes_who_waits_with_the_old_one() ->
 
     async def story(world: World) -> None:
         await world.learn(ME, 0)
-        leader, waiters = replica_of(world).leader, [Waiter(), Waiter()]
-        for waiter, follower in zip(waiters, (True, False), strict=True):
-            replica_of(world).waiters.add(waiter, follower=follower)
+        replica = replica_of(world)
+        leader, waiters = replica.leader, [Waiter(replica, follower=follower) for follower in (True, False)]
         await world.learn(ME, 0, version=1)
         assert [each.woken for each in waiters] == [0, 0]
         await world.learn(ME, 1, version=2)

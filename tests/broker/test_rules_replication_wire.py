@@ -9,7 +9,7 @@ from odradek_broker.requests.offsets import OffsetRequests
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.rpc.offsets import OffsetsService
 from odradek_broker.runtime.membership.isr_channel import _request
-from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.errors import ErrorCode
@@ -17,7 +17,7 @@ from odradek_proto.records import encode_batch, stamped_prefix
 from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 
-from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, run
+from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, TOPIC_ID, World, fetch_requests, run
 
 EARLIEST, MAX_TIMESTAMP = -2, -3
 
@@ -97,9 +97,8 @@ def test_a_leader_hears_and_says_all_that_counts() -> None:
         produce(world)
         session = FetchSession(
             SimFabric(world.loop, random.Random(5)).connect("b1", "b2", "b1", "b2").other,
-            clock=world.clock,
-            files=world.files,
-            lookup=world.replicas.lookup,
+            fetch_requests(world),
+            CALLER,
             limits=SessionLimits(1_000_000),
             follower=True,
         )

@@ -10,7 +10,7 @@ from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.partition.messages import FollowerFetch
 from odradek_broker.requests.fetch_answers import PartitionAnswers
-from odradek_broker.requests.fetch_requests import Reader, Wanted
+from odradek_broker.requests.fetch_reader import Reader, Wanted
 from odradek_broker.requests.records import RecordRequests
 from odradek_broker.rpc.records import RecordService
 from odradek_proto.encoding import encode_batch
@@ -29,9 +29,7 @@ class Leading:
     def __init__(self, world: World) -> None:
         self.world = world
         self.replica = world.replicas.replicas[ORDERS]
-        self.follower, self.consumer = Waiter(), Waiter()
-        self.replica.waiters.add(self.follower, follower=True)
-        self.replica.waiters.add(self.consumer, follower=False)
+        self.follower, self.consumer = (Waiter(self.replica, follower=follower) for follower in (True, False))
         self.answers: list[ErrorCode] = []
 
     @property
@@ -58,10 +56,10 @@ def test_an_append_wakes_followers_and_a_high_watermark_consumers() -> None:
     async def story(world: World) -> None:
         made = await leading(world)
         made.produce()
-        assert (made.woken, made.follower.told) == ((1, 0), 0)
+        assert (made.woken, made.follower.hears_of_news) == ((1, 0), False)
         made.fetch(1)
         assert made.replica.state.high_watermark == 1
-        assert (made.woken, made.follower.told) == ((1, 1), 1)
+        assert (made.woken, made.follower.hears_of_news) == ((1, 1), True)
 
     run(story)
 
@@ -73,9 +71,10 @@ def test_a_log_start_is_told_when_the_wait_ends() -> None:
         made = await leading(world)
         made.produce()
         made.fetch(1)
-        before = made.woken, made.follower.told
+        follower = Waiter(made.replica, follower=True)
+        assert not follower.hears_of_news
         made.replica.on_log_start_advanced(1)
-        assert (made.woken, made.follower.told) == (before[0], before[1] + 1)
+        assert (follower.woken, follower.hears_of_news) == (0, True)
 
     run(story)
 
@@ -102,13 +101,15 @@ def test_a_disk_that_fails_keeps_nobody_waiting() -> None:
 
     async def story(world: World) -> None:
         made = await leading(world)
+        made.produce()
+        made.fetch(1)
+        made.answers.clear()
         made.produce(ALL)
-        delete = made.replica.deletes.add(1)
+        deleted: list[ErrorCode] = []
+        made.replica.delete_records(1, 30_000, deleted.append)
         woken = made.woken
         made.replica.take_offline("the disk is gone")
-        assert made.answers == [ErrorCode.KAFKA_STORAGE_ERROR]
-        assert delete.done()
-        assert delete.result() is ErrorCode.KAFKA_STORAGE_ERROR
+        assert made.answers == deleted == [ErrorCode.KAFKA_STORAGE_ERROR]
         assert made.woken == (woken[0] + 1, woken[1] + 1)
 
     run(story)
@@ -132,13 +133,12 @@ def test_a_deletion_waits_for_live_followers_alone(follower: Callable[[Leading],
         made = await leading(world)
         made.produce()
         made.fetch(1)
-        made.replica.on_log_start_advanced(1)
-        delete = made.replica.deletes.add(1)
+        deleted: list[ErrorCode] = []
+        made.replica.delete_records(1, 30_000, deleted.append)
         made.fetch(1)
-        assert not delete.done()
+        assert deleted == []
         follower(made)
-        assert delete.done()
-        assert delete.result() is ErrorCode.NONE
+        assert deleted == [ErrorCode.NONE]
 
     run(story)
 

@@ -27,6 +27,7 @@ from odradek_broker.rpc.produce_session import ProduceSession
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.duplex import converse
 from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.log import Log
@@ -89,6 +90,9 @@ class Broker:
     alone: bool = True
     counters: Counters = field(default_factory=Counters)
 
+    def __post_init__(self) -> None:
+        self.purgatory = Purgatory(self.clock)
+
     def propose_isr(self, replica: Replica, proposal: IsrProposal) -> None:
         self.proposals.append(proposal)
 
@@ -121,15 +125,18 @@ class World:
     def fetch_session(self, *, follower: bool, credit_bytes: int = 16 << 20) -> End:
         ours, theirs = stream()
         limits = SessionLimits(8 << 20, credit_bytes)
-        session = FetchSession(
-            theirs, clock=self.clock, files=self.files, lookup=self.lookup, limits=limits, follower=follower
-        )
+        session = FetchSession(theirs, self.fetch_requests(), CALLER, limits=limits, follower=follower)
         self.tasks.append(asyncio.ensure_future(session.run()))
         return ours
 
     def fetch_requests(self) -> FetchRequests:
         return FetchRequests(
-            clock=self.clock, files=self.files, lookup=self.lookup, counters=self.broker.counters, max_bytes=8 << 20
+            clock=self.clock,
+            files=self.files,
+            lookup=self.lookup,
+            purgatory=self.broker.purgatory,
+            counters=self.broker.counters,
+            max_bytes=8 << 20,
         )
 
     def produce_session(self, credit_bytes: int = 1 << 20) -> End:

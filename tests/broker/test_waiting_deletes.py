@@ -6,7 +6,6 @@ import asyncio
 
 from odradek_broker.requests.records import RecordRequests
 from odradek_broker.rpc.records import RecordService
-from odradek_broker.runtime.replicas.delayed_deletes import DelayedDeletes
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import broker_pb2 as pb
@@ -22,32 +21,14 @@ def test_a_replica_that_is_removed_is_not_waited_for() -> None:
         replica = world.replicas.replicas[ORDERS]
         batch = memoryview(encode_batch([(world.clock.wall_ms(), None, b"a", ())]))
         replica.produce(batch, 1, 30_000, lambda answer: None)
-        replica.on_log_start_advanced(1)
-        request = replica.deletes.add(1)
+        deleted: list[ErrorCode] = []
+        replica.delete_records(1, 30_000, deleted.append)
         await world.learn(ME, 0, isr=(ME,), replicas=(ME, THREE), version=1)
-        assert not request.done()
+        assert deleted == []
         await world.learn(ME, 0, isr=(ME,), replicas=(ME,), version=2)
-        assert request.done()
-        assert request.result() is ErrorCode.NONE
-        assert not replica.deletes
+        assert deleted == [ErrorCode.NONE]
 
     run(story)
-
-
-def test_requests_that_gave_up_do_not_pile_up() -> None:
-    """While no follower is heard of, each new request takes the place of those whose time is over."""
-
-    async def story() -> None:
-        waiting = DelayedDeletes()
-        stays = waiting.add(1)
-        for offset in range(2, 100):
-            waiting.add(offset).cancel()
-            assert len(waiting) == 2, offset
-        waiting.on_low_watermark(1)
-        assert stays.result() is ErrorCode.NONE
-        assert not waiting
-
-    asyncio.run(story())
 
 
 def test_a_leadership_that_ends_in_the_same_moment_is_not_waited_for() -> None:

@@ -19,7 +19,7 @@ CORE = (
     "broker/odradek_broker/core/quorum",
     "broker/odradek_broker/core/controller",
     "broker/odradek_broker/core/metadata",
-    "broker/odradek_broker/core",  # the files that stand there: the purgatory
+    "broker/odradek_broker/core",  # the files that stand there: what waits, and when a fetch does
     "broker/odradek_broker/storage",
 )
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {

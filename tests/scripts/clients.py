@@ -11,16 +11,18 @@ from typing import cast
 
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import FollowerFetch
+from odradek_broker.requests.fetch import FetchPartition, FetchRequest, FetchRequests
 from odradek_broker.requests.offsets import LATEST
 from odradek_broker.requests.records import DeleteRecords, RecordRequests
-from odradek_broker.runtime.replicas.delayed_produces import AnswerCallback, ProduceAnswer
 from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.replicas.purgatory import AnswerCallback, ProduceAnswer
 from odradek_chaos.worlds.simulated.kernel.clock import SimClock
 from odradek_chaos.worlds.simulated.kernel.loop import SimLoop
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import check_batch
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import Files
 
 from tests.scripts.exchange import CALLER, Exchange, end_of_epoch, list_offset
 from tests.scripts.in_memory import ORDERS
@@ -34,7 +36,7 @@ class Clients(Exchange):
         super().__init__()
         self._loop = SimLoop()
         self._clock = SimClock(self._loop, random.Random(0))
-        self._deletes: list[asyncio.Task[None]] = []
+        self._asked: list[asyncio.Task[None]] = []  # what is answered later
 
     def do_produce(
         self,
@@ -84,16 +86,28 @@ class Clients(Exchange):
 
         return say
 
-    def do_read(self, number: str, *, epoch: str = "-1", **named: str) -> None:
-        """A consumer's fetch from an offset (`from=2`)."""
-        node = self.nodes[int(number)]
-        offset = int(named["from"])
-        decision = node.here.fetch_as_consumer(offset, int(epoch), -1, False)
-        if decision.error != ErrorCode.NONE:
-            self._say(f"consumer at {offset}: {decision.error.name}")
-            return
-        batches = node.disk.read(offset, decision.limit)
-        self._say(f"consumer at {offset}: {' '.join(map(str, batches)) or 'nothing yet'}")
+    def do_read(self, number: str, *, epoch: str = "-1", min: str = "1", wait: str = "0", **named: str) -> None:
+        """A consumer's fetch from an offset (`from=2`). Its answer may come later (R-121)."""
+        fetch = FetchPartition(ORDERS, b"", int(named["from"]), int(epoch), -1, -1, 1 << 20)
+        request = FetchRequest([fetch], int(wait), int(min), 1 << 20)
+        self._asked.append(self._loop.create_task(self._read(self.nodes[int(number)], request, fetch.fetch_offset)))
+
+    async def _read(self, node: Node, request: FetchRequest, offset: int) -> None:
+        requests = FetchRequests(
+            clock=self._clock,
+            files=cast("Files", None),
+            lookup=lambda tp, topic_id: node.here,
+            purgatory=node.purgatory,
+            counters=node.counters,
+            max_bytes=1 << 20,
+        )
+        begun_ms = self._clock.now_ms()
+        (fetched,) = await requests.fetch(CALLER, request)
+        waited_ms = self._clock.now_ms() - begun_ms
+        after = f" after {waited_ms} ms" if request.max_wait_ms else ""
+        batches = " ".join(bytes(each).decode() for each in fetched.buffers)
+        error = fetched.decision.error
+        self._say(f"consumer at {offset}{after}: {error.name if error else batches or 'nothing yet'}")
 
     def do_latest(self, number: str) -> None:
         error, offset = list_offset(self.nodes[int(number)], -1, LATEST, -1)
@@ -101,8 +115,8 @@ class Clients(Exchange):
 
     def do_delete(self, number: str, offset: str, *, timeout: str = "30000") -> None:
         """DeleteRecords: everything below the offset goes. Its answer may come later (R-125)."""
-        self._deletes = [each for each in self._deletes if not each.done()]
-        self._deletes.append(self._loop.create_task(self._delete(self.nodes[int(number)], int(offset), int(timeout))))
+        self._asked = [each for each in self._asked if not each.done()]
+        self._asked.append(self._loop.create_task(self._delete(self.nodes[int(number)], int(offset), int(timeout))))
 
     async def _delete(self, node: Node, offset: int, timeout_ms: int) -> None:
         requests = RecordRequests(replicas=cast("ReplicaManager", _Replicas(node)), broker_id=node.number)
@@ -134,5 +148,5 @@ class _Replicas:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def lookup(self, tp: TopicPartition) -> object:
+    def lookup(self, tp: TopicPartition, topic_id: bytes = b"") -> object:
         return self._node.here

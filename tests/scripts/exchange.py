@@ -1,8 +1,8 @@
 """The network of a transcript: one exchange between a follower and its leader at a time, lost or held on command.
 
 Every answer is the broker's own: that of its replica to a fetch, and that of its services to the other questions. What
-is played here is the stream on which a follower's fetch waits (`runtime.fetch_session`): whom the replica wakes looks
-again and is answered, and an end of the wait comes on command.
+is played here is the stream on which a follower's fetch waits (`requests.fetch_gatherer`): it waits in the broker's
+purgatory, and whether it is answered or waits on is decided by the broker's `core.fetching`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 from odradek_broker.core.context import ANONYMOUS, RequestContext
+from odradek_broker.core.fetching import PartitionFetch, is_refusal
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.messages import (
@@ -24,7 +25,7 @@ from odradek_broker.core.partition.messages import (
     OffsetsRequest,
 )
 from odradek_broker.requests.offsets import EARLIEST, LATEST, EpochQuery, OffsetQuery, OffsetRequests
-from odradek_broker.runtime.replicas.replica import Replica
+from odradek_broker.runtime.replicas.purgatory import DelayedFetch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Files
 from odradek_proto.values import replace
@@ -34,6 +35,7 @@ from tests.scripts.node import Node
 
 T = TypeVar("T")
 CALLER = RequestContext(ANONYMOUS, "GRPC")
+MAX_WAIT_MS = 500  # replica.fetch.wait.max.ms
 
 
 class Reply(NamedTuple):
@@ -45,7 +47,10 @@ class Reply(NamedTuple):
 
 
 class Question:
-    """A follower's request on its way, or waiting at the leader. `process` is who asked: another one hears nothing."""
+    """A follower's request on its way, or waiting at the leader. `process` is who asked: another one hears nothing.
+
+    `waiting` is its place in the leader's purgatory, and `named` is what `core.fetching` decides by.
+    """
 
     def __init__(self, node: Node, target: Node, request: FollowerRequest) -> None:
         self.node = node
@@ -54,13 +59,23 @@ class Question:
         self.request = request
         self.fetch = _as_follower_fetch(node, request) if isinstance(request, FetchRequest) else None
         self.woken = False
+        self.waiting: DelayedFetch | None = None
+        self.named: PartitionFetch | None = None
 
-    def wake(self, replica: Replica) -> None:
-        """The replica has something to say."""
+    def wait(self, named: PartitionFetch) -> None:
+        """Wait for more to read, or for the end of the wait when there is news (R-127)."""
+        here = self.target.here
+        named.news_deadline_ms(here.state.high_watermark, here.state.log_start_offset, self.target.clock.now_ms())
+        self.named, self.woken = named, False
+        self.waiting = DelayedFetch(named, self._wake, deadline_ms=named.news_at_ms)
+        here.purgatory.register(self.waiting, here.follower_fetches)
+
+    def leave(self) -> None:
+        if self.waiting is not None:
+            self.target.purgatory.cancel(self.waiting)
+
+    def _wake(self, fetch: PartitionFetch) -> None:
         self.woken = True
-
-    def note_high_watermark(self, replica: Replica) -> None:
-        """It is told with the next data, or when the wait is over: `expire`."""
 
 
 class Exchange:
@@ -73,6 +88,7 @@ class Exchange:
         self._late: dict[int, Question] = {}
         self._held: dict[int, tuple[Question, Reply]] = {}
         self._waiting: dict[int, Question] = {}
+        self._told: dict[int, tuple[int, int]] = {}  # high watermark and log start that each follower knows
 
     def _say(self, text: str) -> None:
         self._said.append(text)
@@ -105,9 +121,6 @@ class Exchange:
         question, reply = self._held.pop(int(number))
         self._arrive(question, reply)
 
-    def do_expire(self, number: str) -> None:
-        self._look_again(self._waiting.pop(int(number)))
-
     # --- The leader's side -----------------------------------------------------------------------------------------
 
     def _ask(self, question: Question, words: Sequence[str], lose: str) -> None:
@@ -124,12 +137,13 @@ class Exchange:
         else:
             assert question.fetch is not None
             decision = target.here.fetch_as_follower(question.fetch)
-            if "wait" in words and _says_nothing(decision, request):
+            named = self._named(node, request)
+            if "wait" in words and named.waits_with(decision):
                 self._waiting[node.number] = question
-                target.here.waiters.add(question, follower=True)
+                question.wait(named)
                 self._say(f"b{node.number}'s fetch waits at b{target.number}")
                 return
-            reply = _fetch_reply(node, target, request, decision)
+            reply = self._fetch_reply(node, target, request, decision)
         if lose == "reply":
             self._say(f"b{target.number} -x b{node.number} {reply.text}")
             self._lost(question)
@@ -144,25 +158,66 @@ class Exchange:
         """Those whom a leader woke read again, and record nothing a second time (R-122, R-123)."""
         for number, question in list(self._waiting.items()):
             if question.woken:
-                del self._waiting[number]
-                self._look_again(question)
+                self._look_again(number, question)
 
-    def _look_again(self, question: Question) -> None:
-        node, target, request = question.node, question.target, question.request
+    def _look_again(self, number: int, question: Question) -> None:
+        node, target, request, named = question.node, question.target, question.request, question.named
         assert question.fetch is not None
         assert isinstance(request, FetchRequest)
-        target.here.waiters.remove(question)
-        reply = _fetch_reply(node, target, request, target.here.reread_for_follower(question.fetch))
+        assert named is not None
+        decision = target.here.reread_for_follower(question.fetch)
+        if named.waits_with(decision) and not named.has_news(decision, target.clock.now_ms()):
+            question.wait(named)
+            return
+        del self._waiting[number]
+        reply = self._fetch_reply(node, target, request, decision)
         self._say(f"b{target.number} -> b{node.number} {reply.text}")
         self._arrive(question, reply)
+
+    def _named(self, node: Node, request: FetchRequest) -> PartitionFetch:
+        """The fetch as the leader's session has it, with what the follower was told before."""
+        told = self._told.get(node.number, (-1, -1))
+        return PartitionFetch(
+            request.topic_partition,
+            request.fetch_offset,
+            request.current_leader_epoch,
+            request.last_fetched_epoch,
+            request.log_start_offset,
+            request.max_bytes,
+            MAX_WAIT_MS,
+            *told,
+        )
+
+    def _fetch_reply(self, node: Node, target: Node, request: FetchRequest, decision: FetchDecision) -> Reply:
+        """The batches are read now, not when the answer arrives."""
+        fine = not is_refusal(decision)
+        if fine:
+            self._told[node.number] = decision.high_watermark, decision.log_start_offset
+        batches = target.disk.read(request.fetch_offset, decision.limit) if fine else []
+        answer = FetchAnswer(
+            request.fetch_offset,
+            decision.error,
+            decision.high_watermark,
+            decision.log_start_offset,
+            [each.header for each in batches],
+            decision.diverging,
+            request.current_leader_epoch,
+        )
+        if decision.error != ErrorCode.NONE:
+            text = f"FetchReply {decision.error.name}"
+        elif decision.diverging is not None:
+            text = f"FetchReply diverging epoch={decision.diverging.epoch} end={decision.diverging.offset}"
+        else:
+            text = f"FetchReply records={sum(len(each.values) for each in batches)} hw={decision.high_watermark}"
+        clock = node.clock
+        return Reply(text, lambda role: role.on_fetch_answer(answer, clock.now_ms()), [each.values for each in batches])
 
     def _hang_up(self, gone: Node) -> None:
         """A process is gone, and its streams with it: nobody waits for it, or at it."""
         for number, question in list(self._waiting.items()):
             if gone in (question.node, question.target):
                 del self._waiting[number]
-                if question.target.running:
-                    question.target.here.waiters.remove(question)
+                question.leave()
 
     # --- The follower's side ---------------------------------------------------------------------------------------
 
@@ -213,34 +268,6 @@ def _as_follower_fetch(node: Node, request: FetchRequest) -> FollowerFetch:
         request.last_fetched_epoch,
         request.log_start_offset,
     )
-
-
-def _says_nothing(decision: FetchDecision, request: FetchRequest) -> bool:
-    fine = decision.error == ErrorCode.NONE and decision.diverging is None
-    return fine and decision.limit <= request.fetch_offset
-
-
-def _fetch_reply(node: Node, target: Node, request: FetchRequest, decision: FetchDecision) -> Reply:
-    """The batches are read now, not when the answer arrives."""
-    fine = decision.error == ErrorCode.NONE and decision.diverging is None
-    batches = target.disk.read(request.fetch_offset, decision.limit) if fine else []
-    answer = FetchAnswer(
-        request.fetch_offset,
-        decision.error,
-        decision.high_watermark,
-        decision.log_start_offset,
-        [each.header for each in batches],
-        decision.diverging,
-        request.current_leader_epoch,
-    )
-    if decision.error != ErrorCode.NONE:
-        text = f"FetchReply {decision.error.name}"
-    elif decision.diverging is not None:
-        text = f"FetchReply diverging epoch={decision.diverging.epoch} end={decision.diverging.offset}"
-    else:
-        text = f"FetchReply records={sum(len(each.values) for each in batches)} hw={decision.high_watermark}"
-    clock = node.clock
-    return Reply(text, lambda role: role.on_fetch_answer(answer, clock.now_ms()), [each.values for each in batches])
 
 
 def _epoch_reply(node: Node, target: Node, request: EpochRequest) -> Reply:

@@ -191,6 +191,17 @@ class OpenLog:
     def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], wall_ms: int) -> None:
         self._disk.append([Batch(*each) for each in zip(headers, self.in_hand, strict=True)])
 
+    def is_hot(self, offset: int) -> bool:
+        return True
+
+    def count_in_memory(self, offset: int, limit: int, enough: int) -> tuple[int, int]:
+        found = self._disk.read(offset, min(limit, self.state.log_end_offset)) if offset < limit else []
+        return sum(each.header.size for each in found), found[-1].header.next_offset if found else offset
+
+    def read(self, offset: int, max_bytes: int, limit: int, *, at_least_one: bool = True) -> list[Buffer]:
+        """The batches as a story writes them."""
+        return [str(each).encode() for each in self._disk.read(offset, limit)]
+
     def truncate(self, offset: int) -> int:
         end = self._disk.truncate(offset)
         self._disk.rebuild_producers(self.state)

@@ -29,6 +29,7 @@ from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
+from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.log import Log
 from odradek_proto.transport.ports import Clock
@@ -104,6 +105,7 @@ class Node:
         self.broker_epoch = 100 + number
         self.events: EventLog = Told(number, say)
         self.counters = Counters()
+        self.purgatory = Purgatory(clock)
         self.controller = Controller(number, say)
         self._tasks: list[asyncio.Task[None]] = []
         self._say = say
@@ -166,6 +168,8 @@ class Node:
 
     def stop(self) -> None:
         self.here.close()
+        self.purgatory.close()
+        self.purgatory = Purgatory(self.clock)
         self.replica = self.log = None
         for task in self._tasks:
             task.cancel()

@@ -7,7 +7,6 @@ fetch 1 [lose=request|reply] [hold|late] [wait]   one question of broker 1 and i
                                              on the way, `late`: the question is; `wait` lets it wait for data
 fetch 1 last=9                               the same, and it says that its newest epoch is 9
 deliver 1                                    what is held arrives
-expire 1                                     the waiting fetch of broker 1 runs out
 settle                                       fetches and ISR changes until nothing moves
 controller [0] [error=NAME] [lose=answer] [keep]   the controller answers broker 0 (the leader), whose AlterPartition
                                              waits; `keep`: the others do not see the change
@@ -22,7 +21,9 @@ fence 0, unfence 0                           the controller believes that a brok
 elect 1 [only=0,2], unclean 1                who is to lead; with `only`, just these brokers hear of it
 flush 1, checkpoint 1 [lost]                 the log to the disk; the high watermark to its file, or the file is lost
 time 5000                                    the clock goes on, timers run
-read 0 from=2 [epoch=1], latest 0            a consumer's fetch; ListOffsets
+read 0 from=2 [epoch=1] [min=40] [wait=500]  a consumer's fetch, of so many bytes at least, that waits so long; sizes
+                                             are those on the disk
+latest 0                                     ListOffsets
 delete 0 2 [timeout=30000]                   DeleteRecords up to offset 2
 probe 0 [replica=2] [epoch=1]                each request with a leader epoch, of one who believes in it
 stale 0                                      the metadata from before the last change arrive once more

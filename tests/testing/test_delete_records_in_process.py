@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from odradek import Admin, Producer, TopicPartition
-from odradek_broker.runtime.replicas.delayed_deletes import DelayedDeletes
 from odradek_broker.testing import AsyncCluster, Cluster
-from odradek_proto.errors import ErrorCode
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -46,23 +43,5 @@ def test_the_answer_comes_after_every_live_replica_has_cut() -> None:
             await write(cluster, 1)
             assert await admin.delete_records({ORDERS: 6}) == {ORDERS: 6}
             assert await starts(admin) == {1: 6, 2: 6, 3: 6}
-
-    asyncio.run(story())
-
-
-@pytest.mark.parametrize(("low_watermark", "done"), [(3, [False, False]), (4, [True, False]), (9, [True, True])])
-def test_requests_end_in_the_order_of_their_offsets(low_watermark: int, done: list[bool]) -> None:
-    """Each waits for its own offset; one that gave up is passed over, and the end of a leadership ends the rest."""
-
-    async def story() -> None:
-        waiting = DelayedDeletes()
-        requests, given_up = [waiting.add(4), waiting.add(5)], waiting.add(1)
-        given_up.cancel()
-        waiting.on_low_watermark(low_watermark)
-        assert [request.done() for request in requests] == done
-        waiting.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        assert not waiting
-        ended = [request.result() for request in requests]
-        assert ended == [ErrorCode.NONE if each else ErrorCode.NOT_LEADER_OR_FOLLOWER for each in done]
 
     asyncio.run(story())

@@ -164,6 +164,7 @@ class Broker:
                 clock=self._clock,
                 files=self._files,
                 lookup=replicas.lookup,
+                purgatory=replicas.purgatory,
                 counters=self._counters,
                 max_bytes=settings.fetch_max_bytes,
             ),

@@ -15,15 +15,18 @@ from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Buffer, Clock, Files
 from odradek_proto.values import Value
 
+from odradek_broker.core.delayed import DelayedOperation
+from odradek_broker.core.fetching import FetchMinimum, is_refusal
 from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.requests.cold_reads import read_away_from_loop
 from odradek_broker.requests.context import Lookup, RequestContext
-from odradek_broker.requests.fetch_answers import corrupted, is_refusal, named_leader
-from odradek_broker.requests.fetch_requests import Reader, Wanted
+from odradek_broker.requests.fetch_answers import corrupted, count_below, named_leader
+from odradek_broker.requests.fetch_reader import Reader, Wanted
 from odradek_broker.runtime.counters import Counters
-from odradek_broker.runtime.replicas.replica import Replica
+from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.storage.errors import LogCorrupted
 
+MAX_LOOKS = 3  # at a partition whose role or segments change while a thread reads; then it is answered without bytes
 MAX_WAIT_MS = 300_000  # five minutes bound what a caller may ask us to hold
 
 
@@ -58,10 +61,20 @@ class FetchedPartition(Value, frozen=True):
 class FetchRequests:
     """`max_bytes` bounds every answer, whatever the client asks for: fetch.max.bytes."""
 
-    def __init__(self, *, clock: Clock, files: Files, lookup: Lookup, counters: Counters, max_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        files: Files,
+        lookup: Lookup,
+        purgatory: Purgatory,
+        counters: Counters,
+        max_bytes: int,
+    ) -> None:
         self.clock = clock
         self.files = files
         self.lookup = lookup
+        self.purgatory = purgatory
         self.counters = counters
         self.max_bytes = max_bytes
         self.times = counters.request("FetchConsumer")
@@ -70,26 +83,38 @@ class FetchRequests:
         """One answer for each partition, in the order of the request. A call that is cancelled leaves nothing."""
         timer = self.counters.timer
         arrived = 0.0 if timer is None else timer()
-        waiting = _WaitingFetch(self, request)
-        try:
-            await waiting.until_complete()
-            return await waiting.read()
-        finally:
-            waiting.release()
-            if timer is not None:
-                self.times.observe(timer() - arrived)
+        fetch = _Fetch(self, request)
+        await fetch.until_complete()
+        fetched = await fetch.read()
+        if timer is not None:
+            self.times.observe(timer() - arrived)
+        return fetched
 
 
-class _WaitingFetch:
-    """One fetch, from its arrival to its answer. The replicas that it waits for wake it."""
+class _DelayedFetch(DelayedOperation, eq=False):
+    """A whole fetch in the purgatory, under every partition that it names."""
+
+    fetch: _Fetch
+    answered: asyncio.Future[ErrorCode]
+
+    def outcome(self) -> ErrorCode | None:
+        return ErrorCode.NONE if self.fetch.is_complete() else None
+
+    def complete(self, outcome: ErrorCode) -> None:
+        if not self.answered.done():
+            self.answered.set_result(outcome)
+
+
+class _Fetch:
+    """One fetch, from its arrival to its answer."""
 
     def __init__(self, requests: FetchRequests, request: FetchRequest) -> None:
         self._requests = requests
         self._request = request
         self._reader = Reader(follower=False)
         self._reader.describes_itself(-1, -1, read_committed=request.read_committed)
+        self._minimum = FetchMinimum(request.min_bytes)
         self._partitions = [self._name(each) for each in request.partitions]
-        self._woken = asyncio.Event()
 
     def _name(self, partition: FetchPartition) -> Wanted:
         wanted = Wanted(
@@ -106,7 +131,7 @@ class _WaitingFetch:
             wanted.decision = FetchDecision(replica, -1, -1, -1)
         else:
             replica.traffic.fetches += 1
-            wanted.replica = replica
+            wanted.replica, wanted.role = replica, replica.role
         return wanted
 
     # --- Waiting ----------------------------------------------------------------------------------------------------
@@ -114,57 +139,31 @@ class _WaitingFetch:
     async def until_complete(self) -> None:
         """Until the fetch has what it wants, or its time is over."""
         wait_ms = min(self._request.max_wait_ms, MAX_WAIT_MS)
-        if self._is_complete() or wait_ms <= 0:
+        if self.is_complete() or wait_ms <= 0:
             return
-        for each in self._partitions:
-            assert each.replica is not None, each
-            each.replica.waiters.add(self, follower=False)
-        timer = self._requests.clock.call_later(wait_ms, self._time_is_over)
+        purgatory = self._requests.purgatory
+        answered: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        delayed = _DelayedFetch(self, answered, deadline_ms=self._requests.clock.now_ms() + wait_ms)
+        purgatory.register(delayed, *(each.replica.consumer_fetches for each in self._partitions if each.replica))
         try:
-            while True:
-                await self._woken.wait()
-                self._woken.clear()
-                if self._is_over or self._is_complete():
-                    return
+            await answered
         finally:
-            timer.cancel()
+            purgatory.cancel(delayed)
 
-    _is_over = False
-
-    def _time_is_over(self) -> None:
-        self._is_over = True
-        self._woken.set()
-
-    def wake(self, replica: Replica) -> None:
-        """Called by the replica: there may be more to read, or its role changed."""
-        self._woken.set()
-
-    def note_high_watermark(self, replica: Replica) -> None:
-        """Only followers are told."""
-
-    def _is_complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether there is enough to say (R-121). What is not in memory counts as enough: it is as a rule much."""
-        found = 0
+        minimum = self._minimum
         for each in self._partitions:
             replica = each.replica
-            if replica is None:
+            if replica is None or replica.role is not each.role:
                 return True
             decision = self._reader.look_again(replica, each)
-            if is_refusal(decision):
+            if is_refusal(decision) or not replica.log.is_hot(each.fetch_offset):
                 return True
-            if decision.limit > each.fetch_offset:
-                if not replica.log.is_hot(each.fetch_offset):
-                    return True
-                enough = min(each.max_bytes, self._request.min_bytes - found)
-                more, _ = replica.log.count_in_memory(each.fetch_offset, decision.limit, enough)
-                found += min(more, each.max_bytes)
-        return not self._partitions or found >= self._request.min_bytes
-
-    def release(self) -> None:
-        """Nobody wants the answer any more, or it is there."""
-        for each in self._partitions:
-            if each.replica is not None:
-                each.replica.waiters.remove(self)
+            missing = minimum.missing_bytes(each)
+            if minimum.hold(each, *count_below(replica, each, decision.limit, missing)):
+                return True
+        return not self._partitions or minimum.is_enough
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
@@ -210,6 +209,3 @@ class _WaitingFetch:
         traffic = self._requests.counters.gone if wanted.replica is None else wanted.replica.traffic
         traffic.bytes_out += size
         traffic.failed_fetches += decision.error is not ErrorCode.NONE
-
-
-MAX_LOOKS = 3  # at a partition whose role or segments change while a thread reads; then it is answered without bytes

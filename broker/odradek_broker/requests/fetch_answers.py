@@ -12,16 +12,12 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Buffer, Files
 
+from odradek_broker.core.fetching import is_refusal
 from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.requests.cold_reads import ColdReads
-from odradek_broker.requests.fetch_requests import Reader, Wanted
+from odradek_broker.requests.fetch_reader import Reader, Wanted
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import LogCorrupted
-
-
-def is_refusal(decision: FetchDecision) -> bool:
-    """Whether it is an error or a divergence: no bytes go with it, and nothing is waited for (R-121)."""
-    return decision.error is not ErrorCode.NONE or decision.diverging is not None
 
 
 class PartitionAnswers:
@@ -61,7 +57,7 @@ class PartitionAnswers:
             return None
         if self._cold.get(wanted.topic_partition) is not None:
             return None
-        if wanted.deadline_ms is not None and wanted.deadline_ms <= now_ms:
+        if wanted.wait_is_over(now_ms):
             return None  # a changed high watermark is due
         if decision is None or decision.error is ErrorCode.NONE:
             decision = self._reader.look_again(replica, wanted)
@@ -107,6 +103,13 @@ class PartitionAnswers:
             self._ready(tp)
             return None
         return cold.found or []
+
+
+def count_below(replica: Replica, wanted: Wanted, limit: int, missing_bytes: int) -> tuple[int, int]:
+    """Count on in memory from where the last count ended: bytes, and the offset behind them."""
+    if missing_bytes <= 0:
+        return 0, wanted.counted_to
+    return replica.log.count_in_memory(max(wanted.counted_to, wanted.fetch_offset), limit, missing_bytes)
 
 
 def named_leader(wanted: Wanted, decision: FetchDecision) -> tuple[int, int]:

@@ -6,8 +6,8 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
 
 from odradek_broker.requests.context import Lookup, RequestContext
-from odradek_broker.runtime.counters import Counters
-from odradek_broker.runtime.replicas.delayed_produces import AnswerCallback, ProduceAnswer
+from odradek_broker.runtime.counters import Counters, Timer
+from odradek_broker.runtime.replicas.purgatory import AnswerCallback, ProduceAnswer
 
 __all__ = ["AnswerCallback", "ProduceAnswer", "ProduceRequests"]
 
@@ -37,26 +37,29 @@ class ProduceRequests:
         `answer` is called exactly once, now or later; with acks=0 only with an error. `topic_id` b"" finds the topic
         by its name alone; another topic of this name is UNKNOWN_TOPIC_ID.
         """
+        counters = self._counters
+        if counters.timer is not None:
+            answer = self._timed(answer, counters.timer)
         long_name = len(tp.topic) > LONGEST_TOPIC_NAME
         replica = ErrorCode.INVALID_TOPIC_EXCEPTION if long_name else self._lookup(tp, topic_id)
-        counters = self._counters
-        traffic = counters.gone if isinstance(replica, ErrorCode) else replica.traffic
-        traffic.produces += 1
-        timer = counters.timer
-        arrived = 0.0 if timer is None else timer()
-
-        def counted(told: ProduceAnswer) -> None:
-            if told.error is not ErrorCode.NONE:
-                traffic.failed_produces += 1
-            if timer is not None:
-                self._times.observe(timer() - arrived)
-            answer(told)
-
         if not isinstance(replica, ErrorCode):
-            replica.produce(batch, acks, timeout_ms or DEFAULT_TIMEOUT_MS, counted)
-        elif long_name:
-            counted(ProduceAnswer(replica, f"a topic name of {len(tp.topic)} characters"))
+            replica.traffic.produces += 1
+            replica.produce(batch, acks, timeout_ms or DEFAULT_TIMEOUT_MS, answer)
+            return
+        counters.gone.produces += 1
+        counters.gone.failed_produces += 1
+        if long_name:
+            answer(ProduceAnswer(replica, f"a topic name of {len(tp.topic)} characters"))
         else:
             if replica is ErrorCode.INCONSISTENT_TOPIC_ID:
                 replica = ErrorCode.UNKNOWN_TOPIC_ID
-            counted(ProduceAnswer(replica, f"{tp}: {replica.message}"))
+            answer(ProduceAnswer(replica, f"{tp}: {replica.message}"))
+
+    def _timed(self, answer: AnswerCallback, timer: Timer) -> AnswerCallback:
+        arrived = timer()
+
+        def observed(told: ProduceAnswer) -> None:
+            self._times.observe(timer() - arrived)
+            answer(told)
+
+        return observed

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
@@ -19,6 +19,7 @@ from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.remote_replica import RemoteReplicaStatus
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.runtime.replicas.manager import ReplicaManager
+from odradek_broker.runtime.replicas.purgatory import DelayedDelete
 from odradek_broker.runtime.replicas.replica import Replica
 
 
@@ -77,46 +78,40 @@ class RecordRequests:
         self, context: RequestContext, partitions: Sequence[DeleteRecords], timeout_ms: int
     ) -> list[DeletedRecords]:
         """One answer for each partition, in their order, together when the last one is done."""
-        deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
-        waits: list[Coroutine[None, None, DeletedRecords]] = []
-        for each in partitions:  # none waits before all have cut: a later one would not hear that its leadership ended
-            waits.append(_wait(each.topic_partition, *self._delete(each), deadline))
-        return list(await asyncio.gather(*waits))
+        deletions = [self._delete(each, timeout_ms) for each in partitions]  # none waits before all have cut
+        return list(await asyncio.gather(*deletions))
 
-    def _delete(self, wanted: DeleteRecords) -> tuple[ErrorCode | asyncio.Future[ErrorCode], LeaderPartition | None]:
-        """Cut the leader's own log; returns what there is to wait for, or the error."""
+    def _delete(self, wanted: DeleteRecords, timeout_ms: int) -> Awaitable[DeletedRecords]:
+        """Cut the leader's own log; what is awaited is the others' part."""
         replica = self._replicas.lookup(wanted.topic_partition)
         if isinstance(replica, ErrorCode):
-            return replica, None
-        if replica.offline is not None:
-            return ErrorCode.KAFKA_STORAGE_ERROR, None
+            return _answered(DeletedRecords(wanted.topic_partition, replica))
+        moved: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+        def answer(error: ErrorCode) -> None:
+            if not moved.done():  # the caller may have given up
+                moved.set_result(error)
+
         leader = replica.leader
-        if leader is None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
-        error, start = leader.check_delete_records(wanted.offset)
-        if error is not ErrorCode.NONE:
-            return error, None
-        if start > replica.state.log_start_offset:
-            replica.on_log_start_advanced(start)
-            if replica.offline is not None:
-                return ErrorCode.KAFKA_STORAGE_ERROR, None
-        return replica.deletes.add(start) if leader.low_watermark() < start else ErrorCode.NONE, leader
+        delayed = replica.delete_records(wanted.offset, timeout_ms, answer)
+        return _deleted(replica, leader, moved, delayed)
 
 
-async def _wait(
-    tp: TopicPartition,
-    moved: ErrorCode | asyncio.Future[ErrorCode],
-    leader: LeaderPartition | None,
-    deadline: float,
+async def _answered(deleted: DeletedRecords) -> DeletedRecords:
+    return deleted
+
+
+async def _deleted(
+    replica: Replica, leader: LeaderPartition | None, moved: asyncio.Future[ErrorCode], delayed: DelayedDelete | None
 ) -> DeletedRecords:
     """R-125: until all replicas on live brokers have moved their log start offsets, too."""
-    if isinstance(moved, asyncio.Future):
-        try:
-            async with asyncio.timeout_at(deadline):
-                moved = await moved
-        except TimeoutError:
-            moved = ErrorCode.REQUEST_TIMED_OUT
-    return DeletedRecords(tp, moved, -1 if leader is None else leader.low_watermark())
+    try:
+        error = await moved
+    finally:
+        if delayed is not None:
+            replica.purgatory.cancel(delayed)
+    cut = leader is not None and error in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+    return DeletedRecords(replica.topic_partition, error, leader.low_watermark() if leader and cut else -1)
 
 
 def _describe(replica: Replica, now_ms: int) -> ReplicaDescription:

@@ -15,10 +15,10 @@ from odradek_proto.transport.ports import Buffer, CallRejected, Stream
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.requests.context import RequestContext
-from odradek_broker.requests.fetch import FetchPartition, FetchRequest, FetchRequests
+from odradek_broker.requests.fetch import FetchRequest, FetchRequests
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 from odradek_broker.rpc.backpressure import FIRST_ANSWER_BYTES, ResponseBudget
-from odradek_broker.rpc.fetch_session import DEFAULT_PARTITION_BYTES, FetchSession, SessionLimits, describe
+from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits, describe, partition_of
 from odradek_broker.rpc.produce_session import ProduceSession, fill_answer, parse_produce
 
 
@@ -46,17 +46,8 @@ class DataService:
 
     async def _serve_fetches(self, stream: Stream, context: RequestContext, *, follower: bool) -> None:
         first = await stream.recv()  # a stream that says nothing gets no session: thousands of them stay small
-        fetch = self._fetch
-        session = FetchSession(
-            stream,
-            clock=fetch.clock,
-            files=fetch.files,
-            lookup=fetch.lookup,
-            limits=self._limits,
-            follower=follower,
-            unsent=None if follower else self._unsent,  # a follower has room of its own, whoever else does not read
-            counters=fetch.counters,
-        )
+        unsent = None if follower else self._unsent  # a follower has room of its own, whoever else does not read
+        session = FetchSession(stream, self._fetch, context, limits=self._limits, follower=follower, unsent=unsent)
         await session.run(first)
 
     async def produce(self, request: bytes, context: RequestContext) -> bytes:
@@ -98,18 +89,7 @@ class DataService:
             header = pb.FetchFrame.FromString(request).header
         except DecodeError as error:
             raise CallRejected(f"malformed FetchFrame: {error}", status="INVALID_ARGUMENT") from error
-        asked = [
-            FetchPartition(
-                TopicPartition(each.topic, each.partition),
-                each.topic_id,
-                each.fetch_offset,
-                each.current_leader_epoch,
-                each.last_fetched_epoch,
-                each.log_start_offset,
-                each.max_bytes or DEFAULT_PARTITION_BYTES,
-            )
-            for each in header.partitions
-        ]
+        asked = [partition_of(TopicPartition(each.topic, each.partition), each) for each in header.partitions]
         wanted = FetchRequest(
             asked,
             header.max_wait_ms or self._limits.default_wait_ms,
@@ -120,6 +100,6 @@ class DataService:
         answer = pb.FetchAnswerHeader()
         buffers: list[Buffer] = []
         for named, fetched in zip(asked, await self._fetch.fetch(context, wanted), strict=True):
-            describe(answer.partitions.add(), named, fetched)
+            describe(answer.partitions.add(), named, fetched, sum(map(len, fetched.buffers)))
             buffers.extend(fetched.buffers)
         return pack_frame(answer.SerializeToString(), buffers)

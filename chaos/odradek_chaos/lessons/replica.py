@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from odradek_broker.core.delayed import DelayedOperations, DelayedProduce
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
@@ -33,7 +34,6 @@ from odradek_broker.core.partition.messages import (
 )
 from odradek_broker.core.partition.policy import ReplicaPolicy
 from odradek_broker.core.partition.roles import Role, new_role, role_goes_on
-from odradek_broker.core.purgatory import ProducePurgatory
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
@@ -54,6 +54,7 @@ DIRECTORY = "/data"
 WALL_MS = 1_500_000_000_000  # July 2017, when Kafka 0.11 was new; every record has this time
 LOG_SUFFIX = ".log"
 READ_BYTES = 1 << 20
+PRODUCE = "produce"  # whose purgatory it is: there is one partition
 
 
 @dataclass(frozen=True)
@@ -94,24 +95,22 @@ class _LosesAll(random.Random):
 
 
 class Replica:
-    """Broker `number`. `role` is None while it is down; `note` and `acknowledge` tell the world what happened."""
+    """Broker `number`. `role` is None while it is down; `note` tells the world what happened."""
 
     def __init__(
         self,
         number: int,
         policy: ReplicaPolicy,
         note: Callable[[Evidence], None],
-        acknowledge: Callable[[object, ErrorCode], None],
     ) -> None:
         self.number = number
         self.role: Role | None = None
-        self.purgatory = ProducePurgatory()
+        self.purgatory: DelayedOperations[str, DelayedProduce] = DelayedOperations()
         self.proposals: list[IsrProposal] = []
         self.answer_bytes: Sequence[bytes] = ()  # of the fetch answer that is being taken
         self.disk = SimDisk(random.Random(0))
         self._policy = policy
         self._note = note
-        self._acknowledge = acknowledge
         self._loop = SimLoop()
         self._files: SimFiles | None = None
         self._directory: LogDirectory | None = None
@@ -178,7 +177,7 @@ class Replica:
         assert self._files is not None, f"broker {self.number} is down"
         self._files.detach()
         self.role = self._registration = self._log = self._directory = None
-        self.purgatory = ProducePurgatory()
+        self.purgatory = DelayedOperations()
         self.proposals = []
         if power:
             self.disk.power_loss(_LosesAll())
@@ -196,7 +195,7 @@ class Replica:
         if role is not None and known is not None and role_goes_on(known, registration, self.number):
             self._carry_out(role.update(registration, now_ms))
             return
-        self._answer(self.purgatory.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._answer(self.purgatory.fail(PRODUCE, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self.role = new_role(
             role,
             self.log.state,
@@ -254,11 +253,11 @@ class Replica:
 
     def _complete_produces(self) -> None:
         if isinstance(self.role, LeaderPartition):
-            self._answer(self.purgatory.on_progress(self.role))
+            self._answer(self.purgatory.check(PRODUCE, self.role.log.high_watermark))
 
-    def _answer(self, outcomes: Sequence[tuple[object, ErrorCode]]) -> None:
-        for token, error in outcomes:
-            self._acknowledge(token, error)
+    def _answer(self, outcomes: Sequence[tuple[DelayedProduce, ErrorCode]]) -> None:
+        for produced, error in outcomes:
+            produced.complete(error)
 
     def read(self, offset: int, limit: int) -> tuple[list[BatchHeader], bytes]:
         """Whole batches from the one that holds `offset`, headers and bytes (R-39)."""

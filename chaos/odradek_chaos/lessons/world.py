@@ -5,9 +5,11 @@ The methods are the verbs of the stories. They are the same in every world; what
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from odradek_audit.inputs.history import ACK, DELIVER, SEND, Event
+from odradek_broker.core.delayed import DelayedProduce
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import IsrAnswer, TruncationMode
@@ -17,7 +19,7 @@ from odradek_proto.records import PREFIX_SIZE, check_batch, encode_batch, stampe
 from odradek_proto.values import replace
 
 from odradek_chaos.lessons.network import Kind, Known, Network, values_in
-from odradek_chaos.lessons.replica import ORDERS, WALL_MS, Evidence, Replica
+from odradek_chaos.lessons.replica import ORDERS, PRODUCE, WALL_MS, Evidence, Replica
 
 BROKERS = (1, 2)
 PRODUCER, CONSUMER = "producer", "consumer"
@@ -39,11 +41,21 @@ class Acknowledged:
 
 @dataclass(frozen=True)
 class _Produced:
-    """What waits in the purgatory: one batch's producer, its records, and their first offset."""
+    """One batch: its producer, its records, and their first offset."""
 
     client: str
     values: tuple[str, ...]
     base_offset: int
+
+
+class _Waiting(DelayedProduce, eq=False):
+    """A batch with acks=all in the purgatory."""
+
+    produced: _Produced
+    acknowledge: Callable[[_Produced, ErrorCode], None]
+
+    def complete(self, outcome: ErrorCode) -> None:
+        self.acknowledge(self.produced, outcome)
 
 
 class World(Network):
@@ -51,9 +63,7 @@ class World(Network):
 
     def __init__(self, mode: TruncationMode) -> None:
         policy = policy_for(mode)
-        super().__init__(
-            tuple(Replica(number, policy, self._note, self._acknowledge) for number in BROKERS), Known(BROKERS)
-        )
+        super().__init__(tuple(Replica(number, policy, self._note) for number in BROKERS), Known(BROKERS))
         self.mode = mode
         self.registration = PartitionRegistration(BROKERS, BROKERS, BROKERS[0], 0, 0)
         self.acknowledged: list[Acknowledged] = []
@@ -103,17 +113,24 @@ class World(Network):
         self.say(Kind.FACT, f"broker {leader.number} appends {' '.join(values)} at {header.base_offset}")
         produced = _Produced(client, values, header.base_offset)
         if acks == ACKS_ALL:
-            leader.purgatory.add(decision.required_offset, self.now_ms + TIMEOUT_MS, produced)
+            waiting = _Waiting(
+                leader.leader,
+                header.base_offset,
+                produced,
+                self._acknowledge,
+                required=decision.required_offset,
+                deadline_ms=self.now_ms + TIMEOUT_MS,
+            )
+            leader.purgatory.register(waiting, PRODUCE)
         else:
             self._tell_producer(produced, acks_all=False)
         leader.step(effects, self.now_ms)
 
-    def _acknowledge(self, token: object, error: ErrorCode) -> None:
-        assert isinstance(token, _Produced), token
+    def _acknowledge(self, produced: _Produced, error: ErrorCode) -> None:
         if error == ErrorCode.NONE:
-            self._tell_producer(token, acks_all=True)
+            self._tell_producer(produced, acks_all=True)
         else:
-            self.say(Kind.REFUSED, f"{' '.join(token.values)}: {error.name}")
+            self.say(Kind.REFUSED, f"{' '.join(produced.values)}: {error.name}")
 
     def _tell_producer(self, produced: _Produced, *, acks_all: bool) -> None:
         acks = "all" if acks_all else 1

@@ -25,6 +25,8 @@ from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.fetcher import Fetcher
 from odradek_broker.runtime.replicas.flusher import Flusher
+from odradek_broker.runtime.replicas.leadership import LeadershipListener, Leaderships
+from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import LogDirectoryFailed, StorageError
@@ -55,6 +57,7 @@ class ReplicaManager:
         self.clock = clock
         self.events = events
         self.counters = counters
+        self.purgatory = Purgatory(clock)
         self.replicas: dict[TopicPartition, Replica] = {}
         self.image = MetadataImage()
         self._settings = settings
@@ -68,6 +71,7 @@ class ReplicaManager:
         self._spawn = spawn
         self._on_directory_failed = on_directory_failed
         self._policy = policy_for(TruncationMode(settings.odradek_truncation_mode))
+        self._leaderships = Leaderships()
         self._fetchers: dict[int, Fetcher] = {}
         self._preloaded: dict[TopicPartition, Log] = {}
         self._broken: dict[TopicPartition, str] = {}  # replicas whose log could not be opened, and why
@@ -101,6 +105,10 @@ class ReplicaManager:
     def sound(self) -> bool:
         """Everything was loaded and nothing of it has failed: the next start may trust the logs as they are."""
         return self.loaded and not self._broken and all(each.offline is None for each in self.replicas.values())
+
+    def on_leadership(self, topic: str, listener: LeadershipListener) -> None:
+        """`listener` is told when this broker begins to lead a partition of the topic, and when it ceases to."""
+        self._leaderships.register(topic, listener)
 
     def partition_settings(self, topic: str) -> PartitionSettings:
         return partition_settings(self._settings, self.image, topic)
@@ -196,8 +204,11 @@ class ReplicaManager:
             self._count_isr_change(known.isr, registration.isr)
         if known is not None and replica.role is not None and role_goes_on(known, registration, self._broker_id):
             replica.update_registration(registration)
-            return
-        self._enter_term(replica, registration)
+        else:
+            self._leaderships.ceased(tp)
+            self._enter_term(replica, registration)
+        if replica.leader is not None and replica.offline is None:
+            self._leaderships.began(tp, replica.leader.leader_epoch)
 
     def _count_isr_change(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Whoever leads afterwards counts, and whoever decided: so each change is counted once in the cluster."""
@@ -285,6 +296,7 @@ class ReplicaManager:
         replica = self.replicas.get(tp)
         if replica is None or (topic_id is not None and replica.state.topic_id != topic_id):
             return
+        self._leaderships.ceased(tp)
         del self.replicas[tp]
         for fetcher in self._fetchers.values():
             fetcher.remove(tp)
@@ -349,6 +361,7 @@ class ReplicaManager:
         """
         reason = f"{replica.topic_partition}: {type(error).__name__}: {error}"
         self.events.write("replica_offline", "R-86", {"partition": str(replica.topic_partition), "reason": reason})
+        self._leaderships.ceased(replica.topic_partition)
         replica.take_offline(reason)
         for fetcher in self._fetchers.values():
             fetcher.remove(replica.topic_partition)
@@ -369,9 +382,11 @@ class ReplicaManager:
         """Stop following; then answer everybody who waits (R-142)."""
         for fetcher in list(self._fetchers.values()):
             await fetcher.stop()
-        for replica in self.replicas.values():
+        for tp, replica in self.replicas.items():
+            self._leaderships.ceased(tp)
             replica.take_role(None)
             replica.close()
+        self.purgatory.close()
 
 
 def _is_one_replicas(error: Exception) -> bool:

@@ -11,7 +11,7 @@ from odradek_proto.topics import TopicPartition
 
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.messages import FetchDecision, ReplicaLog
-from odradek_broker.runtime.replicas.delayed_produces import ProduceAnswer
+from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 
 
 def not_leader(tp: TopicPartition, registration: PartitionRegistration | None) -> ProduceAnswer:

@@ -8,12 +8,13 @@ replica offline with its reason, and the others go on (R-86).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import PREFIX_SIZE, BatchHeader, CorruptBatch, check_batch, stamped_prefix
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance, reached
-from odradek_proto.transport.ports import Buffer
+from odradek_proto.transport.ports import Buffer, Clock
 
 from odradek_broker.core.metadata.image import PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
@@ -38,18 +39,52 @@ from odradek_broker.core.partition.messages import (
     Truncate,
     WriteEpochs,
 )
-from odradek_broker.runtime.replicas.delayed_deletes import DelayedDeletes
-from odradek_broker.runtime.replicas.delayed_fetches import DelayedFetches
-from odradek_broker.runtime.replicas.delayed_produces import AnswerCallback, DelayedProduces, ProduceAnswer
+from odradek_broker.runtime.counters import Counters
+from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.isr_retry import IsrRetry
 from odradek_broker.runtime.replicas.not_leader import fetch_refusal, not_leader
-from odradek_broker.runtime.replicas.ports import ReplicaServices
+from odradek_broker.runtime.replicas.purgatory import (
+    CONSUMER_FETCH,
+    DELETE,
+    FOLLOWER_FETCH,
+    PRODUCE,
+    AnswerCallback,
+    DelayedDelete,
+    DelayedFetch,
+    Key,
+    ProduceAnswer,
+    ProduceRequest,
+    Purgatory,
+)
 from odradek_broker.runtime.replicas.storage_errors import StorageErrorReporter
 from odradek_broker.runtime.replicas.truncation_losses import TruncationLosses
 from odradek_broker.storage.errors import DiskFull, StorageError
 from odradek_broker.storage.log import Log
 
 ACKS_ALL = -1
+
+
+class ReplicaServices(Protocol):
+    """What a hosted replica needs of its broker."""
+
+    clock: Clock
+    events: EventLog
+    counters: Counters
+    purgatory: Purgatory  # of the whole broker
+
+    def propose_isr(self, replica: Replica, proposal: IsrProposal) -> None: ...
+
+    def request_ready(self, replica: Replica) -> None: ...
+
+    def after_append(self, replica: Replica) -> None:
+        """Bytes were appended: the flusher may have work."""
+        ...
+
+    def may_acknowledge_alone(self) -> bool:
+        """Whether a leader that is its whole ISR may answer acks=all (R-112: not while its session is gone)."""
+        ...
+
+    def storage_failed(self, replica: Replica, error: Exception) -> None: ...
 
 
 class Replica:
@@ -67,11 +102,13 @@ class Replica:
         self.leader_high_watermark = 0  # as a follower: what the leader last said
         self._losses = TruncationLosses()
         self._services = services
-        self._produces = DelayedProduces(services.clock, self._outcome)
-        self.deletes = DelayedDeletes()
-        self.trouble = StorageErrorReporter(log.topic_partition, services)
+        self.purgatory = services.purgatory
+        self.produces = Key(self.topic_partition, PRODUCE)
+        self.deletes = Key(self.topic_partition, DELETE)
+        self.follower_fetches = Key(self.topic_partition, FOLLOWER_FETCH)
+        self.consumer_fetches = Key(self.topic_partition, CONSUMER_FETCH)
+        self.trouble = StorageErrorReporter(log.topic_partition, services.counters, services.events)
         self._isr_retry = IsrRetry(services.clock, self._look_at_isr)
-        self.waiters = DelayedFetches()
         self._run: memoryview = memoryview(b"")  # the bytes that an AppendBatches effect speaks of
         self._look_into_purgatory = False
 
@@ -88,12 +125,13 @@ class Replica:
     @property
     def waiting_produces(self) -> int:
         """Produce requests with acks=all that wait for the high watermark."""
-        return len(self._produces)
+        return sum(1 for _ in self.purgatory.waiting(self.produces))
 
     @property
     def waiting_fetches(self) -> int:
         """Followers and consumers that wait for more to read."""
-        return len(self.waiters)
+        keys = (self.follower_fetches, self.consumer_fetches)
+        return sum(1 for key in keys for _ in self.purgatory.waiting(key))
 
     # --- Roles ------------------------------------------------------------------------------------------------------
 
@@ -103,11 +141,10 @@ class Replica:
         if isinstance(before, LeaderPartition):
             state = self.state
             self._losses.leadership_ended(before.epoch_start_offset, state.log_end_offset, state.high_watermark)
-        self._produces.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.deletes.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._fail_writes(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if role is not None and self.offline is None:
             self.carry_out(role.start(self._services.clock.now_ms()))
-        self.waiters.wake_everyone(self)
+        self._look_at_fetches()
 
     def update_registration(self, registration: PartitionRegistration) -> None:
         """The same term with another ISR, partition epoch or replica list (R-102).
@@ -120,15 +157,24 @@ class Replica:
             self.carry_out(self.role.update(registration, self._services.clock.now_ms()))
             self._complete_deletes()  # a replica that was removed is not waited for any more
         if known is None or known.leader_epoch < registration.leader_epoch:
-            self.waiters.wake_everyone(self)
+            self._look_at_fetches()
 
     def take_offline(self, reason: str) -> None:
         """Stop serving: the disk under this replica cannot be trusted any more."""
         if self.offline is None:
             self.offline = reason
-            self._produces.fail_all(ErrorCode.KAFKA_STORAGE_ERROR)
-            self.deletes.fail_all(ErrorCode.KAFKA_STORAGE_ERROR)
-            self.waiters.wake_everyone(self)
+            self._fail_writes(ErrorCode.KAFKA_STORAGE_ERROR)
+            self._look_at_fetches()
+
+    def _fail_writes(self, error: ErrorCode) -> None:
+        """Answer those who wait for what this replica will not see any more."""
+        self.purgatory.fail_all(self.produces, error)
+        self.purgatory.fail_all(self.deletes, error)
+
+    def _look_at_fetches(self) -> None:
+        """The role or its epoch changed, or the disk failed: whoever waits to read asks again what it may (R-121)."""
+        self.purgatory.complete(self.follower_fetches)
+        self.purgatory.complete(self.consumer_fetches)
 
     # --- Produce ----------------------------------------------------------------------------------------------------
 
@@ -136,10 +182,10 @@ class Replica:
         """Append one batch as leader; `answer` is called once, now or later. acks=0 answers only an error."""
         leader = self.leader
         if self.offline is not None:
-            answer(ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline))
+            self._refuse(answer, ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline))
             return
         if leader is None:
-            answer(not_leader(self.topic_partition, self.registration))
+            self._refuse(answer, not_leader(self.topic_partition, self.registration))
             return
         clock = self._services.clock
         now_ms = clock.now_ms()
@@ -149,23 +195,29 @@ class Replica:
                 raise CorruptBatch("a produce item holds exactly one batch", position=header.size)
         except CorruptBatch as error:
             if (refused := leader.refusal_of_acks(acks)) is not None:  # comes first (R-10); costs sound batches nothing
-                answer(ProduceAnswer(refused.error, refused.message))
+                self._refuse(answer, ProduceAnswer(refused.error, refused.message))
                 return
             self.counters.damaged_batches["produce"] += 1
-            answer(ProduceAnswer(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}"))
+            self._refuse(answer, ProduceAnswer(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}"))
             return
         decision = leader.prepare_append(header, acks, now_ms, clock.wall_ms())
         if decision.error is not ErrorCode.NONE:
-            answer(ProduceAnswer(decision.error, decision.message, log_start_offset=self.state.log_start_offset))
+            self._refuse(
+                answer, ProduceAnswer(decision.error, decision.message, log_start_offset=self.state.log_start_offset)
+            )
             return
         if decision.header is not None and not self._append_as_leader(leader, decision.header, batch, now_ms):
-            answer(ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline or "the disk is full"))
+            self._refuse(answer, ProduceAnswer(ErrorCode.KAFKA_STORAGE_ERROR, self.offline or "the disk is full"))
             return
         if decision.duplicate:
             reached("duplicate-answered")
         if chance("produce-times-out-early", 0.01):
             timeout_ms = 1
         self._answer_when_due(leader, decision, acks, now_ms + timeout_ms, answer)
+
+    def _refuse(self, answer: AnswerCallback, told: ProduceAnswer) -> None:
+        self.traffic.failed_produces += 1
+        answer(told)
 
     def _append_as_leader(self, leader: LeaderPartition, header: BatchHeader, batch: memoryview, now_ms: int) -> bool:
         prefix = stamped_prefix(header.base_offset, header.length, header.leader_epoch)
@@ -181,7 +233,7 @@ class Replica:
         traffic.messages_in += header.record_count
         traffic.bytes_in += len(batch)
         effects = leader.on_appended((header,), now_ms)
-        self.waiters.wake_followers(self)
+        self.purgatory.complete(self.follower_fetches)
         if effects:
             self.carry_out(effects)
         self._services.after_append(self)
@@ -195,7 +247,17 @@ class Replica:
         if acks == ACKS_ALL:
             outcome = leader.produce_outcome(decision.required_offset) if self._may_acknowledge(leader) else None
             if outcome is None:
-                self._produces.add(decision.required_offset, decision.base_offset, deadline_ms, answer)
+                self.purgatory.register(
+                    ProduceRequest(
+                        leader,
+                        decision.base_offset,
+                        self._outcome,
+                        answer,
+                        required=decision.required_offset,
+                        deadline_ms=deadline_ms,
+                    ),
+                    self.produces,
+                )
                 return
         else:
             outcome = ErrorCode.NONE
@@ -212,13 +274,40 @@ class Replica:
     def complete_produces(self) -> None:
         """Answer the waiting acks=all requests whose condition holds now (R-14, R-124)."""
         leader = self.leader
-        if leader is not None and len(self._produces) and self._may_acknowledge(leader):
-            self._produces.complete(leader)
+        if leader is not None and self.purgatory.is_watched(self.produces) and self._may_acknowledge(leader):
+            self.purgatory.complete(self.produces, self.state.high_watermark)
 
     def _outcome(self, error: ErrorCode, base_offset: int) -> ProduceAnswer:
+        if error is not ErrorCode.NONE:
+            self.traffic.failed_produces += 1
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return not_leader(self.topic_partition, self.registration)
         return ProduceAnswer(error, "", base_offset, self.state.log_start_offset)
+
+    def delete_records(self, offset: int, timeout_ms: int, answer: Callable[[ErrorCode], None]) -> DelayedDelete | None:
+        """Cut the beginning of the log as leader (R-160), then wait until all replicas on live brokers have (R-125).
+
+        `answer` is called once, now or later; what is returned waits, and may be cancelled.
+        """
+        leader = self.leader
+        if self.offline is not None:
+            answer(ErrorCode.KAFKA_STORAGE_ERROR)
+            return None
+        if leader is None:
+            answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return None
+        error, start = leader.check_delete_records(offset)
+        if error is ErrorCode.NONE and start > self.state.log_start_offset:
+            self.on_log_start_advanced(start)
+            if self.offline is not None:
+                error = ErrorCode.KAFKA_STORAGE_ERROR
+        if error is not ErrorCode.NONE or leader.low_watermark() >= start:
+            answer(error)
+            return None
+        deadline_ms = self._services.clock.now_ms() + max(timeout_ms, 0)
+        delayed = DelayedDelete(answer, required=start, deadline_ms=deadline_ms)
+        self.purgatory.register(delayed, self.deletes)
+        return delayed
 
     # --- Fetch ------------------------------------------------------------------------------------------------------
 
@@ -228,8 +317,8 @@ class Replica:
         if leader is None or self.offline is not None:
             return self.refusal(fetch.current_leader_epoch)
         decision, effects = leader.fetch_by_follower(fetch, self._services.clock.now_ms())
-        if self.deletes:
-            self.deletes.on_low_watermark(leader.low_watermark())
+        if self.purgatory.is_watched(self.deletes):
+            self._complete_deletes()
         if effects:
             self.carry_out(effects)
         return decision
@@ -279,8 +368,8 @@ class Replica:
     def _complete_deletes(self) -> None:
         """Answer the DeleteRecords requests for which all live replicas have moved their log start offsets (R-125)."""
         leader = self.leader
-        if leader is not None and self.deletes:
-            self.deletes.on_low_watermark(leader.low_watermark())
+        if leader is not None:
+            self.purgatory.complete(self.deletes, leader.low_watermark())
 
     def on_time(self) -> None:
         leader = self.leader
@@ -305,7 +394,18 @@ class Replica:
         """
         if self.role is not None and self.offline is None:
             self.carry_out(self.role.on_log_start_advanced(offset, self._services.clock.now_ms()))
-            self.waiters.tell_followers(self)
+            self._note_offsets()
+
+    def _note_offsets(self) -> None:
+        """The high watermark or the log start moved: followers that wait hear of it when their wait ends (R-127)."""
+        if not self.purgatory.is_watched(self.follower_fetches):
+            return
+        state, now_ms = self.state, self._services.clock.now_ms()
+        for request in self.purgatory.waiting(self.follower_fetches):
+            if request.deadline_ms is None and isinstance(request, DelayedFetch):
+                deadline_ms = request.fetch.news_deadline_ms(state.high_watermark, state.log_start_offset, now_ms)
+                if deadline_ms is not None:
+                    self.purgatory.set_deadline(request, deadline_ms)
 
     # --- Effects ----------------------------------------------------------------------------------------------------
 
@@ -326,8 +426,8 @@ class Replica:
         if self._look_into_purgatory:
             self._look_into_purgatory = False
             self.complete_produces()
-            self.waiters.wake_consumers(self)
-            self.waiters.tell_followers(self)
+            self.purgatory.complete(self.consumer_fetches)
+            self._note_offsets()
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         now_ms = self._services.clock.now_ms
@@ -388,6 +488,7 @@ class Replica:
         counts.unknown += lost.unknown
 
     def close(self) -> None:
-        """Stop timers; the log is closed by its directory."""
-        self._produces.close()
+        """Stop timers; the log is closed by its directory. Nobody waits any more: there is no role."""
+        for key in (self.produces, self.deletes, self.follower_fetches, self.consumer_fetches):
+            self.purgatory.fail_all(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._isr_retry.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
 from odradek_proto.transport.ports import (
     Accept,
     CallContext,
@@ -106,10 +105,7 @@ class TappedBrokerNetwork(TappedNetwork):
 
         async def tapped(request: bytes, context: CallContext) -> bytes:
             tap = taps.of(method)
-            try:
-                tap.asked(request)
-            except DecodeError:
-                return await handler(request, context)  # a stranger's: what is said of it says nothing of the protocol
+            tap.asked(request)
             answer = await handler(request, context)
             tap.answered(answer)
             return answer

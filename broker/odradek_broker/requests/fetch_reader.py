@@ -1,4 +1,4 @@
-"""What a fetch session wants of one partition, and who it is that wants it.
+"""What a fetch wants of one partition, and who it is that wants it.
 
 One rule: the position is recorded by `ask`, once for each time that a partition is named; `look_again` asks the same
 question as often as one likes and records nothing (R-122).
@@ -6,34 +6,40 @@ question as often as one likes and records nothing (R-122).
 
 from __future__ import annotations
 
-from msgspec import Struct
-from odradek_proto.topics import TopicPartition
+from collections.abc import Callable
 
+from odradek_broker.core.fetching import PartitionFetch
 from odradek_broker.core.partition.messages import FetchDecision, FollowerFetch
+from odradek_broker.runtime.replicas.purgatory import DelayedFetch, Key
 from odradek_broker.runtime.replicas.replica import Replica
 
 CONSUMER = -1
 
 
-class Wanted(Struct, eq=False):
-    """One named partition that has not been answered yet."""
+class Wanted(PartitionFetch, eq=False):
+    """One named partition that has not been answered yet, and the replica that it is about."""
 
-    topic_partition: TopicPartition
-    fetch_offset: int
-    current_leader_epoch: int
-    last_fetched_epoch: int
-    log_start_offset: int
-    max_bytes: int
     replica: Replica | None = None
     role: object = None  # of the replica when it was asked
     reread: bool = False  # the disk has been asked twice
     decision: FetchDecision | None = None  # to be told as it is: an error, a divergence, or the first look at the data
-    deadline_ms: int | None = None
-    told_high_watermark: int = -1
-    told_log_start: int = -1
+    waiting: DelayedFetch | None = None  # in the purgatory, until there may be something to say
     named_at: float = 0.0  # seconds of the counters' timer, if there is one
-    counted_bytes: int = 0  # towards fetch.min.bytes, from the fetch offset on
-    counted_to: int = -1  # the offset behind them; -1: nothing was counted yet
+
+    def wait(self, key: Key, look_again: Callable[[PartitionFetch], None]) -> None:
+        """Wait for this key; `look_again` is called once, unless it waits already."""
+        replica, waiting = self.replica, self.waiting
+        assert replica is not None, self.topic_partition
+        if waiting is None or waiting.completed:
+            self.waiting = DelayedFetch(self, look_again, deadline_ms=self.news_at_ms)
+            replica.purgatory.register(self.waiting, key)
+        elif waiting.deadline_ms is None and self.news_at_ms is not None:
+            replica.purgatory.set_deadline(waiting, self.news_at_ms)
+
+    def leave(self) -> None:
+        """It is answered, or nobody wants it any more."""
+        if self.waiting is not None and self.replica is not None:
+            self.replica.purgatory.cancel(self.waiting)
 
 
 class Reader:
