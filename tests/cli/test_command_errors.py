@@ -24,9 +24,9 @@ SLOW = pytest.mark.slow  # each is a process or two
     ("words", "said"),
     [
         (("topc",), "topic"),
-        (("topic", "craete"), "Did you mean 'create'?"),
+        (("topic", "craete"), "did you mean 'create'?"),
         (("produce", "orders", "--cuont", "3"), "--count"),
-        (("produce", "orders", "--acks", "2"), "'0'"),
+        (("produce", "orders", "--acks", "2"), "none of all, 1, 0"),
         (("produce", "orders", "--count", "5", "--input", "json"), "it reads no input"),
         (("produce", "orders", "--count", "5", "--size", "big"), "'big' is no size"),
         (("produce", "orders", "--count", "1", "-H", "x"), "expected name=value"),

@@ -265,7 +265,7 @@ def test_a_record_that_is_too_large_is_counted_out(cluster: LocalCluster, odrade
     counted = json.loads(outcome.out)
     assert counted["records"] == 1
     assert counted["ended_by"].startswith("record number 2 is too large: a record of 11000")
-    assert "odradek: record number 2 is too large: a record of 11000" in outcome.err
+    assert json.loads(outcome.err)["error"]["message"].startswith("record number 2 is too large: a record of 11000")
     assert "Producer(max_request_size=...)" in outcome.err
     (lines := tmp_path / "json").write_bytes(b'{"value": "one"}\n{\n')
     outcome = odradek("produce", "orders", "--file", str(lines), "--input", "json", "--json")

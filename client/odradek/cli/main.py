@@ -10,10 +10,10 @@ import sys
 from typing import Annotated
 
 import typer
-from odradek_proto.command_line import FINE, INTERRUPTED
+from odradek_proto.command_line import FINE, INTERRUPTED, USAGE
 from typer.main import get_command
 
-from odradek.cli.terminal.failures import EXIT_CODES, report
+from odradek.cli.terminal.failures import EXIT_CODES, report, wants_json
 from odradek.cli.tree import CommandTree
 
 HELP = "A small Kafka that can be broken on purpose and proves what survived."
@@ -47,24 +47,40 @@ def options(
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
     _open_what_is_closed()
-    command = get_command(app)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    as_json = wants_json(arguments)
     code = FINE
     try:
-        try:
-            command.main(args=arguments, prog_name="odradek")
-        except SystemExit as end:
-            if isinstance(end.__context__, BrokenPipeError):
-                raise end.__context__ from None  # typer makes a failure of it
-            code = end.code if isinstance(end.code, int) else FINE
+        code = _run(arguments)
         sys.stdout.flush()  # so that what cannot be written is an error like any other
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
         code = FINE  # whoever read our output has had enough
     except Exception as error:
-        code = report(error)
+        code = report(error, as_json=as_json)
     _give_up_output()
     return code
+
+
+def _run(arguments: list[str]) -> int:
+    """The command alone. Raises what it raises, and `CommandFailed` for wrong usage."""
+    try:
+        ended = get_command(app).main(args=arguments, prog_name="odradek", standalone_mode=False)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None  # typer makes a failure of it
+        return end.code if isinstance(end.code, int) else FINE
+    except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error, file=sys.stderr)
+            return USAGE
+        if not hasattr(error, "format_message"):
+            raise
+        from odradek.cli.terminal.usage import in_own_words
+
+        raise in_own_words(error, arguments) from error
+    return ended if isinstance(ended, int) else FINE
 
 
 def _open_what_is_closed() -> None:

@@ -17,9 +17,10 @@ INTRODUCTION: Final = """\
 
 This page is generated: `python -m odradek.cli.reference > docs/commands.md`.
 
-Data goes to standard output, talk to standard error. `--json` prints one JSON object or array, `--output jsonl` one
-object a line. `--json` of what goes on for a while prints one object a line, too: `consume`, `cluster status --watch`
-and the lessons of `demo`.
+Data goes to standard output, messages to standard error. `--json` prints one JSON object or array, `--output jsonl`
+one object a line. With `--json`, streaming commands print one object per line: `consume`, `cluster status --watch` and
+the lessons of `demo`. With it an error is one JSON object on standard error, too:
+`{"error": {"message": ..., "hint": ..., "exit_code": ...}}`.
 
 Exit codes: 0 fine, 1 failed or inconclusive, 2 wrong usage, 3 findings, 4 cluster unreachable, 5 timed out, 130
 interrupted. A path or `--data DIR` that is named and is not there is wrong usage (2); where no cluster is named and

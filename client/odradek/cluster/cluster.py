@@ -261,7 +261,8 @@ class Cluster:
         try:
             answer = await self.network.call(address, method, request.SerializeToString(), timeout_ms)
         except PeerUnavailable as error:
-            words = "connection refused" if error.refused else f"not reachable: {error}"
+            why = str(error).removeprefix(f"{address} {method}: ")
+            words = "connection refused" if error.refused else f"not reachable: {why}"
             raise BrokerUnreachable(words, undelivered=error.undelivered) from None
         except DeadlineExceeded:
             raise RequestTimeout(
@@ -312,4 +313,6 @@ def _bootstrap_hint(causes: dict[str, str]) -> str:
         return (
             "nobody listens there: is the cluster up (`odradek cluster up`), and is the port that of the GRPC listener?"
         )
+    if any("says nothing" in cause or "no answer" in cause for cause in causes.values()):
+        return "is the process frozen, or the machine too busy? `odradek doctor` looks closer"
     return "check host names and ports, and that they are those of the GRPC listener"

@@ -88,7 +88,9 @@ class ClientConfig:
             raise ConfigError("bootstrap_servers is empty", hint='give at least one "host:port"')
         for address in self.bootstrap_servers:
             host, _, port = address.rpartition(":")
-            if not host or not port.isdigit():
+            if host and port.isdecimal() and not 0 < int(port[:9]) < 65_536:
+                raise ConfigError(f"bootstrap_servers: {address!r} has no port that can be: 1 to 65535")
+            if not host or not port.isdecimal():
                 raise ConfigError(
                     f"bootstrap_servers: {address!r} is not host:port", hint='for example "localhost:50051"'
                 )

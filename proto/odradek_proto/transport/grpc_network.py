@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
@@ -246,8 +247,16 @@ def _cancelled_from_outside() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def _plain(details: str) -> str:
+    """Why a connection failed, without gRPC's story around it."""
+    if "before receiving SETTINGS frame" in details:
+        return "it takes the connection and says nothing"
+    _, is_found, last = details.rpartition("last error: ")
+    return re.sub(r"^[A-Z]+: (ipv[46]:\S+: )?", "", last) if is_found else details
+
+
 def _translate(peer: str, method: str, code: grpc.StatusCode, details: str) -> NetworkError:
-    message = f"{peer} {method}: {details or code.name}"
+    message = f"{peer} {method}: {_plain(details) or code.name}"
     if code is grpc.StatusCode.UNAVAILABLE:
         undelivered = details.startswith(NEVER_SENT)  # elsewhere in the details a broker may speak of its own peers
         refused = undelivered and "Connection refused" in details

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -71,6 +72,7 @@ def consume(
     check_topic_name(topic)
     start = Start("beginning") if from_beginning else parse_start(offset)
     if start.kind == "end" and exit_at_end:
+        _require_topic(bootstrap, topic)
         raise CommandFailed("-o end -e reads nothing", hint="-o beginning, or -o -10 for the last ten", exit_code=USAGE)
     show = json_line if json_lines or as_json else compile_format(record_format)
     screen = Screen(quiet=quiet)
@@ -78,3 +80,18 @@ def consume(
     seen = run(reading.run(partitions, exit_at_end=exit_at_end, count=count, patience=timeout))
     if exit_at_end and not seen:
         screen.say("no records there")
+
+
+def _require_topic(bootstrap: str | None, topic: str) -> None:
+    """Raises `CommandFailed` when the cluster can be asked and knows no such topic: that is what has to be mended."""
+    from odradek import OdradekError
+    from odradek.cli.records.produce import unknown_topic
+
+    with suppress(OdradekError):
+        try:
+            servers = bootstrap_servers(bootstrap)
+        except CommandFailed:
+            return  # no cluster was named
+        failure, is_known = run(unknown_topic(servers, topic))
+        if not is_known:
+            raise failure

@@ -119,9 +119,9 @@ def produce(
     written: the summary counts the records of the input that were.
     """
     from odradek.cli.records.outgoing import parse_headers
-    from odradek.cli.terminal.parsing import check_topic_name, parse_size
+    from odradek.cli.terminal.parsing import parse_size
 
-    check_topic_name(topic)
+    _check(topic, key_separator)
     if count is not None and (file is not None or input_format is InputFormat.JSON):
         raise CommandFailed(
             "--count makes records up; it reads no input", hint="leave --file/--input out", exit_code=USAGE
@@ -157,6 +157,14 @@ def produce(
         sent = run(_send(servers, topic, screen, source(opened), settings, rate=rate, total=count or 0))
     _sum_up(sent, screen)
     raise typer.Exit(FAILED if sent.failed or sent.unknown else INTERRUPTED if sent.interrupted else FINE)
+
+
+def _check(topic: str, key_separator: str | None) -> None:
+    from odradek.cli.terminal.parsing import check_topic_name
+
+    check_topic_name(topic)
+    if key_separator == "":
+        raise CommandFailed("-K: the separator is empty", hint=r"-K : or -K $'\t'", exit_code=USAGE)
 
 
 async def _send(

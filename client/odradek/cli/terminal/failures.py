@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import difflib
 import errno
+import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from odradek_proto.command_line import FAILED, TIMED_OUT, UNREACHABLE, USAGE
@@ -72,11 +73,24 @@ def _explain_client(error: BaseException) -> Explained:
     return Explained(message, hint, code)
 
 
-def report(error: BaseException) -> int:
-    """Print an error on standard error; returns the exit code."""
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether somebody asked for JSON on this command line, which may be wrong otherwise."""
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    return any(
+        one in ("--json", "-J", "--output=json", "--output=jsonl") or (one == "--output" and other.startswith("json"))
+        for one, other in pairs
+    )
+
+
+def report(error: BaseException, *, as_json: bool = False) -> int:
+    """Print an error on standard error, as a sentence or as one JSON object; returns the exit code."""
     if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
         traceback.print_exception(error)
     explained = explain(error)
+    if as_json:
+        failure = {"message": explained.message, "hint": explained.hint, "exit_code": explained.exit_code}
+        print(json.dumps({"error": failure}, ensure_ascii=False), file=sys.stderr)
+        return explained.exit_code
     print(f"odradek: {explained.message}", file=sys.stderr)
     if explained.hint:
         print(f"  try: {explained.hint}", file=sys.stderr)

@@ -1,0 +1,72 @@
+"""Wrong usage in odradek's own words, whoever noticed it: the parser of the command line, or the check of a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from odradek_proto.command_line import USAGE, CommandFailed
+
+from odradek.cli.terminal.failures import did_you_mean
+
+_PHRASES: Final[tuple[tuple[str, Callable[[re.Match[str]], str]], ...]] = (
+    (
+        r"No such option: (\S+?)\.?(?: \((?:Possible options|Did you mean):? (\S+?)[,)?].*| Did you mean (\S+?)\?)?",
+        lambda m: f"there is no option {m[1]}" + _meant(m[2] or m[3]),
+    ),
+    (r"Missing (?:argument|option|parameter):? '?(.+?)'?\.?", lambda m: f"{m[1]} is missing"),
+    (r"Got unexpected extra arguments? \((.+)\)", lambda m: f"too many arguments: {m[1]}"),
+    (r"Got unexpected extra argument\(s\) \((.+)\)", lambda m: f"too many arguments: {m[1]}"),
+    (r"Option '(\S+)' requires an argument\.?", lambda m: f"{m[1]} needs a value"),
+    (r"Option '(\S+)' does not take a value\.?", lambda m: f"{m[1]} takes no value"),
+    (r"Invalid value for '(\S+?)'(?: / '\S+?')*: (.*)", lambda m: f"{m[1]}{{given}}: {_value(m[2])}"),
+)  # fmt: skip
+_VALUES: Final[tuple[tuple[str, str], ...]] = (
+    (r"Input should be a valid integer.*", "not a whole number"),
+    (r"Input should be a valid number.*", "not a number"),
+    (r"Input should be greater than or equal to (\S+)", r"must be at least \1"),
+    (r"Input should be less than or equal to (\S+)", r"must be at most \1"),
+    (r"Input should be (.*)", r"must be \1"),
+    (r"Value error, '.*' is not one of (.*?)\.?", r"is none of \1"),
+    (r"Value error, (.*)", r"\1"),
+)
+
+
+def in_own_words(error: Any, arguments: Sequence[str]) -> CommandFailed:
+    """What a usage error of the parser says, with a remedy. Its `ctx` tells which command was meant, if it knows."""
+    text, context = str(error.format_message()), error.ctx
+    first = next((word for word in arguments if not word.startswith("-")), "")
+    path = getattr(context, "command_path", f"odradek {first}".strip())
+    hint = f"`{path} --help`"
+    if (unknown := re.fullmatch(r"No such command '(.+?)'\..*", text, re.DOTALL)) is not None:
+        known = context.command.list_commands(context)
+        return CommandFailed(
+            f"there is no command {path.partition(' ')[2]} {unknown[1]}{did_you_mean(unknown[1], known)}",
+            hint=f"{hint} lists all",
+            exit_code=USAGE,
+        )
+    for pattern, say in _PHRASES:
+        if (match := re.fullmatch(pattern, text, re.DOTALL)) is not None:
+            text = say(match).replace("{given}", _given(error))
+            break
+    return CommandFailed(text, hint=f"{hint} shows what it takes", exit_code=USAGE)
+
+
+def _meant(option: str | None) -> str:
+    return f"; did you mean {option}?" if option else ""
+
+
+def _value(text: str) -> str:
+    for pattern, said in _VALUES:
+        if (match := re.fullmatch(pattern, text, re.DOTALL)) is not None:
+            return match.expand(said).replace("'", "")
+    return text
+
+
+def _given(error: Any) -> str:
+    """The value that was refused, if the check knows it."""
+    try:
+        return f" {error.__cause__.errors()[0]['input']}"
+    except (AttributeError, LookupError, TypeError):
+        return ""
