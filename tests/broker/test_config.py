@@ -132,6 +132,12 @@ def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
         ("listeners=GRPC://127.0.0.1:1,REPLICATION://0.0.0.0:2", "brokers cannot dial REPLICATION://0.0.0.0:2"),
         ("controller.quorum.voters=1@a:1,1@b:2", "the voter 1 is named twice"),
         ("controller.quorum.voters=1@0.0.0.0:1,2@b:2", "other nodes cannot dial 0.0.0.0:1"),
+        ("controller.quorum.voters=1@a:1,2@a:1", "names a:1 for two voters"),
+        ("controller.quorum.voters=1@a:1,2147483648@b:1", "2147483648 is no node id; 2147483647 is the largest"),
+        (
+            "controller.quorum.voters=2@a:1,3@b:1",
+            r"node 1 is to be a controller, .* names \[2, 3\]: correct node.id",
+        ),
         ("odradek.create.topics=orders:none:3", "a topic looks like orders:3:3"),
         ("odradek.create.topics=orders:0:3", "a topic looks like orders:3:3"),
         ("odradek.create.topics=orders,orders:3", "names the topic 'orders' twice"),
@@ -144,6 +150,14 @@ def test_a_wrong_setting_is_named_with_its_remedy(override: str, message: str) -
     """The error says which setting, what is wrong with it, and what would be right."""
     with pytest.raises(ConfigError, match=message):
         load(overrides=["node.id=1", override])
+
+
+def test_a_voter_is_a_controller() -> None:
+    """Its quorum would wait for it for ever."""
+    voters = "controller.quorum.voters=1@a:1,2@b:1,3@c:1"
+    with pytest.raises(ConfigError, match="a voter is a controller, too; node"):
+        load(overrides=["node.id=1", "process.roles=broker", voters])
+    load(overrides=["node.id=4", "process.roles=broker", voters])
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,25 @@ def test_what_a_broker_has_read_it_has_not_unread() -> None:
     """R-142: a heartbeat that was overtaken on another stream holds up nobody's shutdown."""
     image = image_of([1, 2])
     sessions = sessions_of(image)
-    for offset in (300, 250):
+    for offset in (150, 120):
         process_heartbeat(image, SETTINGS, sessions, beat(1, current_metadata_offset=offset), 1)
-    process_heartbeat(image, SETTINGS, sessions, beat(2, current_metadata_offset=400), 1)
-    assert sessions.lowest_active_offset(image) == 300
+    process_heartbeat(image, SETTINGS, sessions, beat(2, current_metadata_offset=190), 1)
+    assert sessions.lowest_active_offset(image) == 150
+
+
+@pytest.mark.parametrize(
+    ("offset", "error"),
+    [(-1, ErrorCode.INVALID_REQUEST), (201, ErrorCode.NOT_CONTROLLER), (2**63 - 1, ErrorCode.NOT_CONTROLLER)],
+)
+def test_a_heartbeat_from_beyond_the_metadata_moves_nothing(offset: int, error: ErrorCode) -> None:
+    """Others could leave before anybody had read of it: the largest offset that a broker has named counts (R-142). A
+    broker that has read more than this node has written knows another controller.
+    """
+    image = image_of([1])
+    sessions = sessions_of(image)
+    decision = process_heartbeat(image, SETTINGS, sessions, beat(current_metadata_offset=offset), 1)
+    assert decision.answer.error_code == error
+    assert decision.records == ()
+    session = sessions.session(1)
+    assert session is not None
+    assert session.metadata_offset == -1

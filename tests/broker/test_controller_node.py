@@ -423,7 +423,7 @@ def test_a_heartbeat_that_waited_behind_another_for_a_whole_session_moves_nothin
             broker_id=2,
             broker_epoch=registration.broker_epoch,
             incarnation_id=registration.incarnation_id,
-            current_metadata_offset=1_000,
+            current_metadata_offset=registration.broker_epoch + 1,
         )
         cluster.log.stalled = True
         for want_fence in (False, True):

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 from odradek_broker.core.controller.balance import elect_leaders
-from odradek_broker.core.controller.registration import fence_broker, register_broker, unfencing_records
+from odradek_broker.core.controller.registration import (
+    MAX_BROKERS,
+    fence_broker,
+    register_broker,
+    unfencing_records,
+)
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
 from odradek_proto.errors import ErrorCode
@@ -84,6 +89,52 @@ def test_the_log_directory_of_an_amended_registration_is_noted() -> None:
     image = image_of([1])
     assert register(image, request(1, log_directory_id=OLD_DISK), session_valid=True) is ErrorCode.NONE
     assert (image.brokers[1].log_directory_id, image.brokers[1].broker_epoch) == (OLD_DISK, 101)
+
+
+IMPOSSIBLE: list[dict[str, Any]] = [
+    {"broker_id": -1},
+    {"incarnation_id": b""},
+    {"incarnation_id": bytes(17)},
+    {"endpoints": {}},
+    {"endpoints": {f"L{i}": "a:1" for i in range(17)}},
+    {"endpoints": {"": "a:1"}},
+    {"endpoints": {"grpc": "a:1"}},
+    {"endpoints": {"GRPC": ""}},
+    {"endpoints": {"GRPC": "a"}},
+    {"endpoints": {"GRPC": "a:0"}},
+    {"endpoints": {"GRPC": "a:65536"}},
+    {"endpoints": {"GRPC": "a b:1"}},
+    {"endpoints": {"GRPC": "a\x1b[31m:1"}},
+    {"endpoints": {"GRPC": "a" * 256 + ":1"}},
+    {"rack": "r" * 1_001},
+    {"log_directory_id": bytes(15)},
+    {"previous_broker_epoch": -2},
+    {"previous_broker_epoch": 200},
+    {"previous_broker_epoch": 2**63 - 1},
+]
+
+
+@pytest.mark.parametrize("fields", IMPOSSIBLE, ids=str)
+def test_a_registration_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+    """It would be kept for ever, and be told to every client."""
+    image = image_of([1])
+    assert register(image, request(**{"broker_id": 2} | fields)) is ErrorCode.INVALID_REGISTRATION
+    assert image.offset == 200
+
+
+@pytest.mark.parametrize("address", ["broker-1.example:9092", "10.0.0.1:1", "[::1]:65535", "[fe80::1%eth0]:9092"])
+def test_every_kind_of_address_may_be_registered(address: str) -> None:
+    """Names, IPv4 and IPv6."""
+    image = image_of([1])
+    assert register(image, request(2, endpoints={"GRPC_HOST": address}, rack="r" * 1_000)) is ErrorCode.NONE
+
+
+def test_strangers_do_not_fill_the_metadata_with_brokers() -> None:
+    """Those that are known may come back."""
+    image = image_of([1])
+    image.brokers |= {each: replace(image.brokers[1], broker_id=each) for each in range(100, 99 + MAX_BROKERS)}
+    assert register(image, request(2)) is ErrorCode.INVALID_REGISTRATION
+    assert register(image, request(1, life=1)) is ErrorCode.NONE
 
 
 def test_an_amended_broker_goes_on_leaving() -> None:

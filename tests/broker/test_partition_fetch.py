@@ -6,6 +6,7 @@ import pytest
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.messages import TruncationMode
 from odradek_proto.errors import ErrorCode
+from odradek_proto.values import replace
 
 from tests.scripts.in_memory import Brokers, registration, replica_log
 from tests.scripts.roles import append, events, fetch, follower, leader, position
@@ -44,6 +45,15 @@ def test_follower_compares_the_epoch_before_it_says_that_it_does_not_lead(epoch:
     partition.start(0)
     assert partition.fetch_by_consumer(0, epoch, -1, False, 0).error == error
     assert partition.refusal(epoch) == error
+
+
+@pytest.mark.parametrize("start", [-2, 3, 2**63 - 1])
+def test_a_log_that_begins_behind_its_own_end_acknowledges_nothing(start: int) -> None:
+    """Its start would let DeleteRecords count as done (R-125), its position move the high watermark (R-6)."""
+    partition = leader(replica_log(5), metadata=registration(isr=[0, 1]))
+    decision, effects = partition.fetch_by_follower(replace(fetch(1, 2), log_start_offset=start), 0)
+    assert (decision.error, effects) == (ErrorCode.INVALID_REQUEST, [])
+    assert position(partition, 1) == -1
 
 
 def test_unassigned_replica_is_told_to_wait_or_to_leave() -> None:

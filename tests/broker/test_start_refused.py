@@ -10,6 +10,21 @@ from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.process.server import FAILED, serve
 
 METADATA = "__cluster_metadata-0"
+VOTERS = "1@127.0.0.1:1,2@127.0.0.1:2,3@127.0.0.1:3"
+
+
+def test_voters_that_the_disk_does_not_know_are_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A slip of the pen in the configuration of one node could make two majorities."""
+    (tmp_path / METADATA).mkdir()
+    known = '"currentVoters":[{"voterId":1},{"voterId":2},{"voterId":4}]'
+    state = f'{{"leaderEpoch":3,"leaderId":2,"votedId":-1,"data_version":0,{known}}}'
+    (tmp_path / METADATA / "quorum-state").write_text(state)
+    settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
+    assert asyncio.run(serve(settings)) == FAILED
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("odradek: ")]
+    assert line.startswith("odradek: node 1 cannot start: controller.quorum.voters names the voters [1, 2, 3], and ")
+    assert "quorum-state was written among [1, 2, 4]" in line
+    assert (tmp_path / METADATA / "quorum-state").read_text() == state
 
 
 @pytest.mark.parametrize(
@@ -27,9 +42,7 @@ def test_damaged_metadata_is_a_sentence_with_its_remedy(
     directory = tmp_path / METADATA
     directory.mkdir()
     (directory / name).write_text(content)
-    settings = BrokerSettings(
-        node_id=1, controller_quorum_voters="1@127.0.0.1:1,2@127.0.0.1:2,3@127.0.0.1:3", log_dirs=str(tmp_path)
-    )
+    settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
     assert asyncio.run(serve(settings)) == FAILED
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
     line = record.getMessage()

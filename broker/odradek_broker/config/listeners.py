@@ -16,6 +16,7 @@ import re
 from odradek_proto.values import Value
 
 from odradek_broker.config.settings import BrokerSettings, ConfigError
+from odradek_broker.core.metadata.config_types import INT_MAX
 
 ANY_ADDRESS = "0.0.0.0"
 LOOPBACK_OF = {ANY_ADDRESS: "127.0.0.1", "[::]": "[::1]"}
@@ -71,6 +72,8 @@ def parse_voters(text: str) -> dict[int, str]:
         match = _VOTER.fullmatch(part)
         if match is None or int(match[3]) > MAX_PORT:
             raise ConfigError(f"controller.quorum.voters looks like 1@127.0.0.1:50061,2@..., not {part!r}")
+        if int(match[1]) > INT_MAX:
+            raise ConfigError(f"controller.quorum.voters: {match[1]} is no node id; {INT_MAX} is the largest")
         if int(match[1]) in found:
             raise ConfigError(f"the voter {match[1]} is named twice in {text!r}")
         found[int(match[1])] = f"{match[2]}:{match[3]}"
@@ -181,10 +184,28 @@ def check_listeners(settings: BrokerSettings) -> None:
     if "broker" in _items(settings.process_roles):
         _check_inter_broker(settings)
     if settings.controller_quorum_voters:
-        voters = parse_voters(settings.controller_quorum_voters)
-        wild = next((address for address in voters.values() if address.rpartition(":")[0] in WILDCARDS), None)
-        if wild is not None and len(voters) > 1:
-            raise ConfigError(f"controller.quorum.voters: other nodes cannot dial {wild}; name the host there")
+        _check_voters(settings, parse_voters(settings.controller_quorum_voters))
+
+
+def _check_voters(settings: BrokerSettings, voters: dict[int, str]) -> None:
+    """That the voters can be dialled, and that this node is one of them if it is a controller, as in Kafka."""
+    wild = next((address for address in voters.values() if address.rpartition(":")[0] in WILDCARDS), None)
+    if wild is not None and len(voters) > 1:
+        raise ConfigError(f"controller.quorum.voters: other nodes cannot dial {wild}; name the host there")
+    twice = next((address for address in voters.values() if list(voters.values()).count(address) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"controller.quorum.voters names {twice} for two voters: each has an address of its own")
+    controls = "controller" in _items(settings.process_roles)
+    if controls and settings.node_id not in voters:
+        raise ConfigError(
+            f"node {settings.node_id} is to be a controller, and controller.quorum.voters names {sorted(voters)}:"
+            " correct node.id, or add it there on every node of a new cluster, or set process.roles=broker"
+        )
+    if not controls and settings.node_id in voters:
+        raise ConfigError(
+            f"controller.quorum.voters names node {settings.node_id}, which has process.roles={settings.process_roles}:"
+            " a voter is a controller, too; node.id is another one's, or process.roles lacks controller"
+        )
 
 
 def _check_addresses(settings: BrokerSettings, bound: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord
 
 Answer = controller_pb2.HeartbeatAnswer
+NOBODY = -1  # that this node knows to be the controller instead
 
 
 class BrokerState(Enum):
@@ -80,6 +81,10 @@ def process_heartbeat(
         return Decision((), Answer(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, is_fenced=True))
     if (registration.broker_epoch, registration.incarnation_id) != (heartbeat.broker_epoch, heartbeat.incarnation_id):
         return Decision((), Answer(error_code=ErrorCode.STALE_BROKER_EPOCH, is_fenced=True))
+    if heartbeat.current_metadata_offset < 0:
+        return Decision((), Answer(error_code=ErrorCode.INVALID_REQUEST, is_fenced=True))
+    if heartbeat.current_metadata_offset > image.offset:  # it has read what this node has not written, or it lies
+        return Decision((), Answer(error_code=ErrorCode.NOT_CONTROLLER, is_fenced=True, controller_id=NOBODY))
     sessions.heartbeat(heartbeat.broker_id, heartbeat.current_metadata_offset, now_ms)
     state = current_state(registration)
     caught_up = heartbeat.current_metadata_offset > registration.broker_epoch

@@ -3,9 +3,14 @@
 Unlike Kafka, a new incarnation is accepted as soon as the session stream of the one before has ended, and the old one
 leaves every ISR and every leadership in the same atomic batch (R-152): whoever kills a broker and starts it again
 waits for nothing.
+
+A registration is kept for ever and told to every client, so each of its fields is judged before it is written, and
+their number has a limit: nobody has to prove that it is a broker.
 """
 
 from __future__ import annotations
+
+import re
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import controller_pb2, metadata_pb2
@@ -18,7 +23,14 @@ from odradek_broker.core.metadata.records import MetadataRecord
 
 Answer = controller_pb2.RegisterBrokerResponse
 INCARNATION_SIZE = 16
+NO_BROKER_EPOCH = -1
 MAX_ENDPOINTS = 16
+MAX_BROKERS = 1_000  # as many as may have a session stream; far more than a cluster has
+DIRECTORY_ID_SIZES = (0, 16)  # none, or a UUID
+LONGEST_RACK = 1_000
+_LISTENER = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]{2,60}\]|[^\s:/@\[\]\x00-\x1f]{1,255}):(\d{1,5})")
+_LARGEST_PORT = 65_535
 
 
 def register_broker(
@@ -88,7 +100,25 @@ def _check(
         return _refuse(ErrorCode.INVALID_REGISTRATION, f"an incarnation id has {INCARNATION_SIZE} bytes")
     if not 1 <= len(request.endpoints) <= MAX_ENDPOINTS:
         return _refuse(ErrorCode.INVALID_REGISTRATION, f"a broker has 1 to {MAX_ENDPOINTS} endpoints")
+    if not all(_is_endpoint(name, address) for name, address in request.endpoints.items()):
+        return _refuse(ErrorCode.INVALID_REGISTRATION, "an endpoint is a listener's name and host:port")
+    if len(request.rack) > LONGEST_RACK or len(request.log_directory_id) not in DIRECTORY_ID_SIZES:
+        return _refuse(
+            ErrorCode.INVALID_REGISTRATION, f"a rack has at most {LONGEST_RACK} characters, a directory id 16 bytes"
+        )
+    if not NO_BROKER_EPOCH <= request.previous_broker_epoch < max(image.offset, 1):
+        return _refuse(
+            ErrorCode.INVALID_REGISTRATION,
+            f"a broker epoch of {request.previous_broker_epoch} was never given: the metadata end at {image.offset}",
+        )
+    if request.broker_id not in image.brokers and len(image.brokers) >= MAX_BROKERS:
+        return _refuse(ErrorCode.INVALID_REGISTRATION, f"{MAX_BROKERS} brokers are registered, no more may be")
     return None
+
+
+def _is_endpoint(name: str, address: str) -> bool:
+    match = _ADDRESS.fullmatch(address)
+    return _LISTENER.fullmatch(name) is not None and match is not None and 0 < int(match[2]) <= _LARGEST_PORT
 
 
 def _has_another_disk(known: BrokerRegistration, request: controller_pb2.RegisterBrokerRequest) -> bool:

@@ -276,7 +276,10 @@ class LeaderPartition:
 
         To be called once per fetch. When a waiting fetch is answered later, the rim asks `read_for_follower`, which
         records nothing (R-122). A fetch that diverged, is fenced or out of range is no acknowledgement (R-36, R-38).
+        Neither is that of a log which begins behind its own end.
         """
+        if not NO_OFFSET <= fetch.log_start_offset <= max(fetch.fetch_offset, NO_OFFSET):
+            return fencing.refuse(self.log, ErrorCode.INVALID_REQUEST), []
         decision = self.read_for_follower(fetch)
         if decision.error is not ErrorCode.NONE:
             return decision, self._note_fenced(fetch, decision.error)

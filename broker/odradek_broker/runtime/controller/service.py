@@ -4,17 +4,17 @@
   it any moment, lets calls wait for that.
 - Session: the first heartbeat that is accepted opens the session, the end of the stream ends it; each heartbeat has
   one answer, in order. After an answer with an error the stream ends.
+- Bytes that are no request are answered INVALID_REQUEST, with a line of log.
 - ForwardAdmin: an Admin request with its full method name; the answer's bytes come back as they are.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
-from odradek_proto.transport.ports import CallContext, Handlers, Stream
+from odradek_proto.transport.ports import CallContext, Handlers, Stream, UnaryHandler
 from odradek_proto.v1 import controller_pb2
 from odradek_proto.values import Value
 
@@ -25,6 +25,7 @@ from odradek_broker.core.controller.producer_ids import allocate_producer_ids
 from odradek_broker.core.controller.registration import register_broker
 from odradek_broker.runtime.controller.admin import answer_admin
 from odradek_broker.runtime.controller.term import ActiveController, NotActive, Term
+from odradek_broker.runtime.refusals import Refusals
 
 SERVICE = "odradek.v1.Controller"
 MAX_SESSIONS = 1_000  # streams; a cluster has far fewer brokers
@@ -34,20 +35,36 @@ class ControllerService:
     def __init__(self, node: ActiveController) -> None:
         self._node = node
         self._streams: dict[Stream, None] = {}  # closed in the order of their arrival
+        self._refusals = Refusals()
         node.on_term_end(self._end_sessions)
 
     def handlers(self) -> Handlers:
-        unary: dict[str, Callable[[bytes, CallContext], Awaitable[bytes]]] = {
+        unary: dict[str, UnaryHandler] = {
             "RegisterBroker": self._register_broker,
             "AlterPartition": self._alter_partition,
             "AllocateProducerIds": self._allocate_producer_ids,
             "ForwardAdmin": self._forward_admin,
         }
         return Handlers(
-            unary={f"/{SERVICE}/{name}": handler for name, handler in unary.items()},
+            unary={f"/{SERVICE}/{name}": self._readable(name, handler) for name, handler in unary.items()},
             streams={f"/{SERVICE}/Session": self._session},
             services=(SERVICE,),
         )
+
+    def _readable(self, name: str, handler: UnaryHandler) -> UnaryHandler:
+        """INVALID_REQUEST for bytes that are no such request, in the fields that every answer starts with."""
+
+        async def answer(request_bytes: bytes, context: CallContext) -> bytes:
+            try:
+                return await handler(request_bytes, context)
+            except DecodeError as error:
+                self._refusals.add(f"/{SERVICE}/{name}", context.peer, str(error))
+                header = controller_pb2.ControllerAnswerHeader(
+                    error_code=ErrorCode.INVALID_REQUEST, controller_id=self._node.leader_id
+                )
+                return header.SerializeToString()
+
+        return answer
 
     def _end_sessions(self) -> None:
         """The term is over: brokers have to look for the next controller."""
@@ -138,6 +155,8 @@ class ControllerService:
                 if answer.error_code != ErrorCode.NONE:
                     return
                 busy_ms = clock.now_ms() - begun_ms
+        except DecodeError as error:
+            self._refusals.add(f"/{SERVICE}/Session", context.peer, str(error))  # and the stream ends
         except asyncio.CancelledError:
             opened = None  # this server stops: nobody here will judge the broker any more
             raise

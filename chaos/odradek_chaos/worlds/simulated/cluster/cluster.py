@@ -60,6 +60,10 @@ class SimCluster:
         )
 
     @property
+    def cluster_id(self) -> str:
+        return self._base.cluster_id
+
+    @property
     def bootstrap(self) -> str:
         return ",".join(f"{machine.name}:{GRPC_PORT}" for machine in self.machines.values())
 

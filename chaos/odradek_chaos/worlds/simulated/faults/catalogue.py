@@ -32,6 +32,7 @@ from odradek_chaos.worlds.simulated.faults.processes import (
     Stop,
     StopAll,
 )
+from odradek_chaos.worlds.simulated.faults.strangers import ForgedPeer
 from odradek_chaos.worlds.simulated.plan.script import Strike, by_name
 from odradek_chaos.worlds.simulated.world.world import World
 
@@ -76,9 +77,10 @@ TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
     LyingFsync,
     FlipAny,
     NewDisk,
+    ForgedPeer,
 )
 CLASSES: dict[str, type[Nemesis]] = {each.name: each for each in TABLE}
-SAFE_NEMESES = tuple(each.name for each in TABLE if each.owed in (Owed.ALWAYS, Owed.QUIESCENT))
+SAFE_NEMESES = tuple(each.name for each in TABLE if each.drawn and each.owed in (Owed.ALWAYS, Owed.QUIESCENT))
 
 
 def family_of(kind: type[Nemesis]) -> str:

@@ -87,6 +87,16 @@ def _are_times(value: Any) -> bool:
     return isinstance(value, Mapping) and all(each in ids and _is_time(time) for each, time in value.items())
 
 
+def _is_message(value: Any) -> bool:
+    if not isinstance(value, list | tuple) or len(value) != 3:
+        return False
+    broker, method, request = value
+    try:
+        return _is_broker(broker) and isinstance(method, str) and bytes.fromhex(request) is not None
+    except (TypeError, ValueError):
+        return False
+
+
 def _plain(says: str, fits: Callable[[Any], bool]) -> Argument:
     return Argument(lambda cast: says, lambda value, cast: fits(value))
 
@@ -130,6 +140,11 @@ MACHINES = Argument(
 WAYS = Argument(
     lambda cast: f"a list of pairs of machines ({', '.join(cast.machines)})",
     lambda value, cast: _is_list(value, lambda each: _is_way(each, cast)),
+)
+
+MESSAGES = _plain(
+    "a list of messages, each a broker, a method and its request in hexadecimal",
+    lambda value: _is_list(value, _is_message),
 )
 
 DOWN = {"broker": BROKER, "down_ms": MS}

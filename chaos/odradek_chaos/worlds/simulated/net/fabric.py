@@ -148,6 +148,21 @@ class SimFabric:
         """One arrival outside of any stream."""
         self.pipe(source, target).push(arrival, *args)
 
+    def tell(self, source: str, peer: str, method: str, request: bytes, timeout_ms: float | None = None) -> None:
+        """A unary request to whoever listens at `peer` when it arrives; nobody waits for what it is answered."""
+        machine = self.machine_of(peer)
+        nobody: asyncio.Future[bytes] = self.loop.create_future()
+        nobody.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        def arrive() -> None:
+            server = self.listeners.get(peer)
+            handler = server.handlers.unary.get(method) if server is not None else None
+            if server is not None and handler is not None:
+                reply = Reply(self, machine, source, nobody)
+                server.answer(method, handler, request, CallContext(source, timeout_ms), reply)
+
+        self.send(source, machine, arrive)
+
     def connect(self, client: str, server: str, client_name: str, server_name: str) -> SimStream:
         """Two ends that know each other; returns the client's."""
         near = SimStream(self.loop, client, server_name, self.pipe(client, server), self.window_bytes, self.is_off)

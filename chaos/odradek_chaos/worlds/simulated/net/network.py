@@ -68,24 +68,14 @@ class SimNetwork:
         else:
             self.fabric.send(self.node, machine, arrive)
             if link.duplicate_requests and self.fabric.rng.random() < link.duplicate_requests:
-                self._repeat(peer, machine, method, request, timeout_ms, link.duplicate_late_ms)
+                self._repeat(peer, method, request, timeout_ms, link.duplicate_late_ms)
         return await self._wait(outcome, reply, f"{peer} {method}", machine, timeout_ms)
 
-    def _repeat(self, peer: str, machine: str, method: str, request: bytes, timeout_ms: float, late_ms: float) -> None:
+    def _repeat(self, peer: str, method: str, request: bytes, timeout_ms: float, late_ms: float) -> None:
         """The same request once more, later; nobody waits for what it is answered."""
         fabric = self.fabric
-        nobody: asyncio.Future[bytes] = fabric.loop.create_future()
-        reply = Reply(fabric, machine, self.node, nobody)
-        nobody.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-        def arrive() -> None:
-            server = fabric.listeners.get(peer)
-            handler = server.handlers.unary.get(method) if server is not None else None
-            if server is not None and handler is not None:
-                server.answer(method, handler, request, CallContext(self.node, timeout_ms), reply)
-
         at_us = fabric.loop.now_us + int(late_ms * 1000)
-        fabric.loop.call_world_at(at_us, lambda: fabric.send(self.node, machine, arrive))
+        fabric.loop.call_world_at(at_us, lambda: fabric.tell(self.node, peer, method, request, timeout_ms))
 
     async def open(self, peer: str, method: str, timeout_ms: float = 5000) -> Stream:
         machine, outcome, reply = self._prepare(peer)

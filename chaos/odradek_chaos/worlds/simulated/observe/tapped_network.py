@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
 from odradek_proto.transport.ports import (
     Accept,
     CallContext,
@@ -105,7 +106,10 @@ class TappedBrokerNetwork(TappedNetwork):
 
         async def tapped(request: bytes, context: CallContext) -> bytes:
             tap = taps.of(method)
-            tap.asked(request)
+            try:
+                tap.asked(request)
+            except DecodeError:
+                return await handler(request, context)  # a stranger's: what is said of it says nothing of the protocol
             answer = await handler(request, context)
             tap.answered(answer)
             return answer

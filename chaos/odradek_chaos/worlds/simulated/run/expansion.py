@@ -58,8 +58,11 @@ def expand(rng: Random, options: Options) -> Plan:
     if not any(CLASSES[name].deadly for name in drawn):
         drawn = (*drawn, "kill")  # a run in which nobody dies elects too rarely
     paces = {
-        kind.name: rng.uniform(SMALLEST_PACE_MS, LARGEST_PACE_MS) * (SELDOM if kind.heavy else 1) for kind in TABLE
+        kind.name: rng.uniform(SMALLEST_PACE_MS, LARGEST_PACE_MS) * (SELDOM if kind.heavy else 1)
+        for kind in TABLE
+        if kind.drawn
     }
+    paces |= {kind.name: SMALLEST_PACE_MS for kind in TABLE if not kind.drawn}
     if any(CLASSES[name].copies for name in options.nemeses or drawn):
         settings = replace(settings, replica_fetch_max_bytes=max(settings.replica_fetch_max_bytes, COPIED_BYTES))
     core = rng.random() < CORE_SHARE
