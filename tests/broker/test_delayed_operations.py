@@ -126,6 +126,12 @@ def test_whatever_ends_it_ends_it_under_all_keys(ends: str) -> None:
     assert delayed.check("a") == delayed.check("b") == delayed.fail("a", FAILED) == delayed.on_time(1_000) == []
 
 
+def test_an_operation_under_one_key_twice_is_completed_once() -> None:
+    """As a Fetch that names a partition twice."""
+    delayed = waiting(Named("twice"), keys=("a", "a"))
+    assert names(delayed.fail("a", FAILED)) == [("twice", FAILED)]
+
+
 def test_what_is_over_does_not_pile_up() -> None:
     """At a partition where nothing happens, and behind one that waits for ever, entries of the past are dropped."""
     delayed = waiting(Named("patient", holds=False, deadline_ms=1 << 40))

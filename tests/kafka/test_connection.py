@@ -14,6 +14,7 @@ from odradek_broker.kafka.messages.request import Api, Body, Done, HangUp, Reque
 from odradek_broker.kafka.shared import KafkaLimits
 from odradek_broker.runtime.counters import Counters
 from odradek_proto.transport.ports import Buffer, TimerHandle
+from odradek_proto.transport.tcp import FULL_BYTES
 
 PRODUCE, SLOW = 0, 3
 
@@ -65,13 +66,19 @@ class Wire:
     def __init__(self) -> None:
         self.written = bytearray()
         self.writes = 0
-        self.paused = self.closed = self.aborted = False
+        self.paused = self.closed = self.aborted = self.full = False
         self.unsent_bytes = 0
+        self.on_full: Callable[[], None] | None = None  # set: the client reads nothing
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         self.writes += 1
         for buffer in buffers:
             self.written += buffer
+            if self.on_full is not None:  # as asyncio's transport: in the middle, the rest is written all the same
+                self.unsent_bytes += len(buffer)
+                if self.unsent_bytes > FULL_BYTES and not self.full:
+                    self.full = True
+                    self.on_full()
 
     def pause(self) -> None:
         self.paused = True
@@ -346,6 +353,49 @@ def test_a_client_that_takes_no_answers_is_asked_nothing_more_and_then_ended() -
         assert client.wire.aborted
         client.receiver.on_lost()
         assert door.listener.shared.untaken_bytes == 0
+
+    asyncio.run(story())
+
+
+def test_all_of_an_answer_that_a_client_does_not_take_is_counted() -> None:
+    """`on_full` comes in the middle of a write; the rest of the answer, and answers after it, count as well."""
+
+    async def story() -> None:
+        door = Door()
+        client = door.connect()
+        client.wire.on_full = client.receiver.on_full
+        client.ask((PRODUCE, 1), (PRODUCE, 2))
+        door.done[1]([bytes(100_000), bytes(2_000_000)])
+        await turns()
+        assert door.listener.shared.untaken_bytes == client.wire.unsent_bytes > 2_100_000
+        door.done[2]([bytes(1_000_000)])
+        await turns()
+        assert door.listener.shared.untaken_bytes == client.wire.unsent_bytes > 3_100_000
+        client.wire.unsent_bytes, client.wire.full = 0, False
+        client.receiver.on_drained()
+        assert door.listener.shared.untaken_bytes == 0
+
+    asyncio.run(story())
+
+
+def test_a_client_that_takes_an_answer_slowly_is_not_ended() -> None:
+    """Bytes that leave are activity (K-16); when none leave any more, it is stuck."""
+
+    async def story() -> None:
+        door = Door()
+        client = door.connect()
+        client.wire.on_full = client.receiver.on_full
+        client.ask((PRODUCE, 1))
+        door.done[1]([bytes(8_000_000)])
+        await turns()
+        for _ in range(4):
+            door.clock.turn(STUCK_MS - SWEEP_MS)
+            client.wire.unsent_bytes -= 100_000
+        door.clock.turn(STUCK_MS - SWEEP_MS)
+        assert not client.wire.aborted
+        assert door.listener.shared.untaken_bytes == client.wire.unsent_bytes
+        door.clock.turn(STUCK_MS + 2 * SWEEP_MS)
+        assert client.wire.aborted
 
     asyncio.run(story())
 

@@ -89,7 +89,7 @@ class DelayedOperations(Generic[K, Op]):
 
     def register(self, operation: Op, *keys: K) -> None:
         """Wait. The condition does not hold; `check` of any of the keys looks at it again."""
-        for key in keys:
+        for key in dict.fromkeys(keys):
             watched = self._watched.get(key)
             if watched is None:
                 watched = self._watched[key] = _Watched()

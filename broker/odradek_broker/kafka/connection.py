@@ -60,7 +60,7 @@ class KafkaConnection:
         self._slots: deque[_Slot] = deque()  # of those that have, unanswered
         self._unanswered_bytes = 0  # of the frames in both
         self._held_bytes = 0  # the same and a large frame under way, as the listener has counted them
-        self._untaken_bytes = 0  # of answers, when the client was last too slow
+        self._untaken_bytes = 0  # of answers, while the client is too slow
         self._alone = False  # what runs is no Produce
         self._running: asyncio.Task[None] | None = None
         self._context = RequestContext(ANONYMOUS, shared.name, "", connection.peer)
@@ -79,22 +79,21 @@ class KafkaConnection:
 
     def on_full(self) -> None:
         self._full = True
-        self._untaken_bytes = self._connection.unsent_bytes
-        self._shared.untaken_bytes += self._untaken_bytes
+        self._count_untaken(self._connection.unsent_bytes)
 
     def on_drained(self) -> None:
         self._full = False
-        self._taken()
+        self._count_untaken(0)
         self.heard_ms = self._shared.now_ms()
         self.go_on()
 
-    def _taken(self) -> None:
-        self._shared.untaken_bytes -= self._untaken_bytes
-        self._untaken_bytes = 0
+    def _count_untaken(self, size: int) -> None:
+        self._shared.untaken_bytes += size - self._untaken_bytes
+        self._untaken_bytes = size
 
     def on_lost(self) -> None:
         self._gone = True
-        self._taken()
+        self._count_untaken(0)
         if self._running is not None:
             self._running.cancel()
         self._shared.forget(self, self._held_bytes)
@@ -150,6 +149,14 @@ class KafkaConnection:
             return False
         self._held_bytes += size
         return True
+
+    def look(self) -> None:
+        """Once in each sweep: a client that takes an answer slowly is not silent."""
+        if self._full:
+            unsent_bytes = self._connection.unsent_bytes
+            if unsent_bytes < self._untaken_bytes:
+                self.heard_ms = self._shared.now_ms()
+            self._count_untaken(unsent_bytes)
 
     def is_stuck(self) -> bool:
         """Whether it waits for the client, in the middle of a frame or of an answer (K-16)."""
@@ -246,6 +253,8 @@ class KafkaConnection:
         if out:
             self.heard_ms = self._shared.now_ms()
             self._connection.write(out)
+            if self._full:  # `on_full` came in the middle of this write, or an answer follows that made it full
+                self._count_untaken(self._connection.unsent_bytes)
         if self._closing and not slots:
             self._connection.close()
         else:

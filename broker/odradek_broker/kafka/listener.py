@@ -57,6 +57,7 @@ class KafkaListener:
         """End what is stuck or idle. One timer for all connections."""
         now_ms = self._clock.now_ms()
         for connection in tuple(self._connections):
+            connection.look()
             silent_ms = now_ms - connection.heard_ms
             if connection.is_stuck():
                 if silent_ms >= STUCK_MS:

@@ -18,7 +18,6 @@ from odradek_broker.kafka.messages.produce_codec import (
     LEADERS_FROM,
     PartitionAnswer,
     ProducedPartition,
-    ProducedTopic,
     ProduceRequest,
     TopicAnswer,
     read_request,
@@ -49,7 +48,7 @@ class ProduceApi:
         if request.version < FIRST_WITH_FORMAT_2:
             raise HangUp(f"Produce of version {request.version} carries a record format that is no longer served")
         produced = read_request(request.reader, request.version)
-        answers = _Answers(request, produced, done, self._endpoints)
+        answers = _Answers(request, produced, done, self._endpoints)  # it must not refer to either: they hold the frame
         for topic_number, topic in enumerate(produced.topics):
             name = topic.name or self._topic_name(topic.topic_id)
             for number, partition in enumerate(topic.partitions):
@@ -84,54 +83,57 @@ class _Answers:
     """What the partitions of one request are told, until the last one has been."""
 
     def __init__(self, request: Request, produced: ProduceRequest, done: Done, endpoints: Endpoints) -> None:
-        self._request = request
-        self._produced = produced
+        self._version = request.version
+        self._listener = request.context.listener
+        self._acks = produced.acks
+        self._topics = [
+            (topic.name, topic.topic_id, [partition.index for partition in topic.partitions])
+            for topic in produced.topics
+        ]
         self._done = done
         self._endpoints = endpoints
         self._told: dict[tuple[int, int], ProduceAnswer] = {}
-        self._left = sum([len(topic.partitions) for topic in produced.topics])
+        self._left = sum([len(indexes) for _, _, indexes in self._topics])
 
     def taker(self, topic_number: int, number: int) -> Callable[[ProduceAnswer], None]:
         def take(told: ProduceAnswer) -> None:
             self._told[topic_number, number] = told
             self._left -= 1
-            if not self._left and self._produced.acks != 0:
+            if not self._left and self._acks != 0:
                 self._answer()
 
         return take
 
     def all_asked(self) -> None:
         """With acks=0 whatever failed has said so by now."""
-        if self._produced.acks == 0:
+        if self._acks == 0:
             for told in self._told.values():
                 raise HangUp(f"Produce with acks=0 failed: {told.error.name}: {told.message}")
             self._done(None)
-        elif not self._produced.topics or not any(topic.partitions for topic in self._produced.topics):
+        elif not any(indexes for _, _, indexes in self._topics):
             self._answer()
 
     def _answer(self) -> None:
-        version = self._request.version
-        topics = [self._topic(number, topic) for number, topic in enumerate(self._produced.topics)]
+        version = self._version
+        topics = [
+            TopicAnswer(name, topic_id, [self._partition(number, *each) for each in enumerate(indexes)])
+            for number, (name, topic_id, indexes) in enumerate(self._topics)
+        ]
         nodes: list[NodeEndpoint] = []
         if version >= LEADERS_FROM:
             leaders = {told.leader_id: None for told in self._told.values() if told.leader_id >= 0}
             if leaders:
-                nodes = self._endpoints(self._request.context.listener, leaders)
+                nodes = self._endpoints(self._listener, leaders)
         self._done(write_answer(version, topics, nodes).buffers())
 
-    def _topic(self, topic_number: int, topic: ProducedTopic) -> TopicAnswer:
-        partitions = []
-        for number, partition in enumerate(topic.partitions):
-            told = self._told[topic_number, number]
-            partitions.append(
-                PartitionAnswer(
-                    partition.index,
-                    told.error,
-                    told.base_offset,
-                    told.log_start_offset,
-                    told.message or None,
-                    told.leader_id,
-                    told.leader_epoch,
-                )
-            )
-        return TopicAnswer(topic.name, topic.topic_id, partitions)
+    def _partition(self, topic_number: int, number: int, index: int) -> PartitionAnswer:
+        told = self._told[topic_number, number]
+        return PartitionAnswer(
+            index,
+            told.error,
+            told.base_offset,
+            told.log_start_offset,
+            told.message or None,
+            told.leader_id,
+            told.leader_epoch,
+        )

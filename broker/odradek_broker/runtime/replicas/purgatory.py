@@ -56,7 +56,9 @@ class ProduceRequest(DelayedProduce, eq=False):
     answer: AnswerCallback
 
     def complete(self, outcome: ErrorCode) -> None:
-        self.answer(self.describe(outcome, self.base_offset))
+        answer = self.answer
+        del self.answer  # it holds the request, and a completed operation stays in the heap until its deadline
+        answer(self.describe(outcome, self.base_offset))
 
 
 class DelayedFetch(DelayedOperation, eq=False):

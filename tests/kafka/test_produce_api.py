@@ -1,0 +1,65 @@
+"""Produce as an API of Kafka's protocol: what is kept of a request while it waits, and after it."""
+
+from __future__ import annotations
+
+import struct
+import weakref
+
+import pytest
+from odradek_broker.kafka.apis.produce import ProduceApi
+from odradek_broker.kafka.messages.primitives import Reader
+from odradek_broker.kafka.messages.request import Body, Client, Request
+from odradek_broker.requests.produce import ProduceRequests
+from odradek_proto.encoding import encode_batch
+from odradek_proto.errors import ErrorCode
+
+from tests.broker.replica_world import CALLER, ME, ORDERS, World, run
+
+OTHER = ME + 1
+BATCH = encode_batch([(0, None, b"a record of some bytes", ())])
+ACKS_ALL = -1
+
+
+class Frame(bytearray):
+    """Memory of a request; unlike `bytearray`, it can be watched."""
+
+
+def frame_of(timeout_ms: int) -> Frame:
+    """A Produce request of version 3, behind its header."""
+    topic = ORDERS.topic.encode()
+    return Frame(
+        struct.pack(f">hhiih{len(topic)}siii", -1, ACKS_ALL, timeout_ms, 1, len(topic), topic, 1, 0, len(BATCH)) + BATCH
+    )
+
+
+@pytest.mark.parametrize("ends", ["fail", "time"])
+def test_a_frame_is_released_when_its_batch_is_appended(ends: str) -> None:
+    """The request that waits for the high watermark keeps names and indexes, and once answered not even those."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME, OTHER), replicas=(ME, OTHER))
+        requests = ProduceRequests(lookup=world.replicas.lookup, counters=world.replicas.counters)
+        api = ProduceApi(requests, topic_name=lambda _: None, endpoints=lambda _listener, _ids: [])
+        answers: list[Body | None] = []
+
+        class Told:
+            def __call__(self, body: Body | None) -> None:
+                answers.append(body)
+
+        frame, told = frame_of(30_000), Told()
+        frame_there, told_there = weakref.ref(frame), weakref.ref(told)
+        replica = world.replicas.replicas[ORDERS]
+        api.start(Request(0, 3, Reader(memoryview(frame)), CALLER, Client(), 1_000_000), told)
+        del frame, told
+        replica.log._tail._cache.clear()  # the memory of recent batches has a limit of its own
+        assert frame_there() is None
+        assert told_there() is not None
+        assert not answers
+        if ends == "fail":
+            replica.purgatory.fail_all(replica.produces, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            await world.clock.sleep(30_001)
+        assert len(answers) == 1
+        assert told_there() is None
+
+    run(story)
