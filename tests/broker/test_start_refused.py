@@ -13,7 +13,7 @@ METADATA = "__cluster_metadata-0"
 VOTERS = "1@127.0.0.1:1,2@127.0.0.1:2,3@127.0.0.1:3"
 
 
-def test_voters_that_the_disk_does_not_know_are_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_voters_that_the_disk_does_not_know_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A slip of the pen in the configuration of one node could make two majorities."""
     (tmp_path / METADATA).mkdir()
     known = '"currentVoters":[{"voterId":1},{"voterId":2},{"voterId":4}]'
@@ -21,8 +21,8 @@ def test_voters_that_the_disk_does_not_know_are_named(tmp_path: Path, capfd: pyt
     (tmp_path / METADATA / "quorum-state").write_text(state)
     settings = BrokerSettings(node_id=1, controller_quorum_voters=VOTERS, log_dirs=str(tmp_path))
     assert asyncio.run(serve(settings)) == FAILED
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("odradek: ")]
-    assert line.startswith("odradek: node 1 cannot start: controller.quorum.voters names the voters [1, 2, 3], and ")
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith("node 1 cannot start: controller.quorum.voters names the voters [1, 2, 3], and ")
     assert "quorum-state was written among [1, 2, 4]" in line
     assert (tmp_path / METADATA / "quorum-state").read_text() == state
 

@@ -28,4 +28,8 @@ def test_each_question_is_asked_once(odradek: Run, monkeypatch: pytest.MonkeyPat
             patched.setattr(GrpcNetwork, "call", counted)
             outcome = odradek("cluster", "health", "-b", cluster.bootstrap)
     assert outcome.code == 0, outcome
-    assert asked == {"Metadata": 5, "ListOffsets": 1}  # two of them are the clients' own, before the first question
+    assert asked == {
+        "Metadata": 5,
+        "ListOffsets": 1,
+        "DescribeReplicas": 1,
+    }  # two of them are the clients' own, before the first question

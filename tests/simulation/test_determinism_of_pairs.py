@@ -35,7 +35,7 @@ import os
 os.write(2, b"disk on fire\\n")
 os._exit(7)
 """
-DIES_AS_A_RUN = f"import sys\nif '--faults-ms' in sys.orig_argv:\n    exec({DIES!r})\n"
+DIES_AS_A_RUN = f"import sys\nif any('import tell' in word for word in sys.orig_argv):\n    exec({DIES!r})\n"
 
 
 def every_python_first_runs(program: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
