@@ -6,7 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from odradek_broker.local.cluster import LocalCluster
+import pytest
+from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_broker.local.processes import start_time
 
 
@@ -44,3 +45,11 @@ def test_a_moved_cluster_keeps_its_processes(tmp_path: Path) -> None:
     moved = LocalCluster.load(tmp_path / "after")
     assert moved.running(1)
     assert moved.replicas()["1"] == tmp_path / "after" / "broker-1"
+
+
+@pytest.mark.parametrize("port", ["abc", "-1", "65535", "70000", "9092.5"])
+def test_a_first_kafka_port_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+    """The sentence names the variable and the range; nothing is bound."""
+    monkeypatch.setenv("ODRADEK_KAFKA_PORT", port)
+    with pytest.raises(ClusterError, match=f"ODRADEK_KAFKA_PORT={port}: no port for 3 brokers; .* 1 to 65533, or 0"):
+        LocalCluster.create(tmp_path / "cluster", brokers=3)

@@ -126,6 +126,12 @@ def test_what_is_said_again_within_a_minute_is_left_out_and_counted() -> None:
     assert vars(again)["left_out"] == 39 - (MOST_OF_A_SENTENCE - 1)  # the first nine were told of with orders-1
 
 
+def test_arguments_that_do_not_fit_stop_nobody() -> None:
+    """The handler reports such a record; the filter must not raise where it was logged."""
+    record = logging.LogRecord("odradek.server", logging.WARNING, "", 0, "%d brokers", ("three",), None)
+    assert Repetitions().filter(record)
+
+
 def test_levels_have_names_and_only_loggers_that_there_are_have_levels() -> None:
     """Kafka's names; all or nothing."""
     assert parse_levels("WARN, odradek.quorum=debug") == {ROOT: "WARN", QUORUM: "debug"}

@@ -173,7 +173,7 @@ class LocalCluster:
         ports = iter(free_ports(4 * len(self.nodes)))
         for node in self.nodes.values():
             node.grpc, node.replication, node.controller, node.kafka = (f"{HOST}:{next(ports)}" for _ in range(4))
-        first = int(os.environ.get(KAFKA_PORT_VARIABLE, FIRST_KAFKA_PORT))
+        first = _first_kafka_port(len(self.nodes))
         wanted = [f"{HOST}:{first + index}" for index in range(len(self.nodes))]
         if first and all(map(is_free, wanted)):
             for node, address in zip(self.nodes.values(), wanted, strict=True):
@@ -382,3 +382,13 @@ class LocalCluster:
         except KeyError:
             known = ", ".join(map(str, self.nodes))
             raise ClusterError(f"there is no broker {node_id} in this cluster; there are {known}") from None
+
+
+def _first_kafka_port(nodes: int) -> int:
+    """The first of `nodes` ports in a row; 0: whatever is free. Raises `ClusterError`."""
+    text = os.environ.get(KAFKA_PORT_VARIABLE, str(FIRST_KAFKA_PORT))
+    if text.isascii() and text.isdecimal() and int(text) + nodes - 1 <= 65_535:
+        return int(text)
+    raise ClusterError(
+        f"{KAFKA_PORT_VARIABLE}={text}: no port for {nodes} brokers; it is a number from 1 to {65_536 - nodes}, or 0"
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,12 +39,21 @@ class Repetitions(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._said: dict[tuple[str, ...], _Said] = {}
+        self._lock = threading.Lock()  # threads of the pool log, too
 
     def filter(self, record: logging.LogRecord) -> bool:
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):  # arguments that do not fit: the handler reports that, and raises nothing
+            return True
+        with self._lock:
+            return self._passes(record, message)
+
+    def _passes(self, record: logging.LogRecord, message: str) -> bool:
         if len(self._said) > MOST_REMEMBERED:
             self._said.clear()
         sentence = self._of((record.name, record.msg), record.created)
-        line = self._of((record.name, record.msg, record.getMessage()), record.created)
+        line = self._of((record.name, record.msg, message), record.created)
         repeated = line.times and record.levelno >= logging.WARNING
         if repeated or sentence.times >= MOST_OF_A_SENTENCE:
             sentence.left_out += 1

@@ -43,7 +43,7 @@ _warning, _error = partial(_line, logging.WARNING), partial(_line, logging.ERROR
 
 
 def _leaderless_or_unclean(facts: Facts) -> bool:
-    return facts["leader"] == NOBODY or bool(facts["unclean"])
+    return facts.get("leader") == NOBODY or bool(facts.get("unclean"))
 
 
 def _not_just_fenced(facts: Facts) -> bool:

@@ -28,7 +28,7 @@ from odradek_broker.storage.cache import RecentBatches, slice_buffers
 from odradek_broker.storage.errors import AppendOutOfOrder, DiskFull, LogCorrupted, LogDirectoryFailed
 from odradek_broker.storage.lookup import TimestampAndOffset, largest_timestamp, offset_for_timestamp
 from odradek_broker.storage.opening import Opened, open_files
-from odradek_broker.storage.producer_loading import load_producers, read_back
+from odradek_broker.storage.producer_loading import READ_BACK_BATCHES_ON_LOOP, load_producers, read_back
 from odradek_broker.storage.reading import read_batches
 from odradek_broker.storage.retention import new_log_start, segments_below
 from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
@@ -412,7 +412,7 @@ class Log:
         """Producer state of the log as it is now (R-247)."""
         producers, end = self.state.producers, self._end_offset
         load_producers(producers, self._snapshots, self._segments, end)
-        read_back(producers, self._segments)
+        read_back(producers, self._segments, READ_BACK_BATCHES_ON_LOOP)
         self._snapshots.write(end, producers, self.log_start_offset)
 
     def restart_at(self, offset: int) -> None:

@@ -19,6 +19,7 @@ from odradek_broker.storage.walk import walk_headers
 
 READ_BACK_BYTES = 64 << 20  # of the log: five of a producer's largest batches fit three times
 READ_BACK_BATCHES = 20_000  # what limits the time, to some 100 ms: five of 4,000 producers
+READ_BACK_BATCHES_ON_LOOP = 1_000  # after a truncation, which the event loop waits for: some 5 ms
 FIRST_STEP_BYTES, LAST_STEP_BYTES = 64 << 10, 1 << 20
 
 
@@ -34,15 +35,15 @@ def load_producers(producers: ProducerStates, snapshots: Snapshots, segments: Se
     producers.end_offset = end_offset
 
 
-def read_back(producers: ProducerStates, segments: Segments) -> None:
+def read_back(producers: ProducerStates, segments: Segments, most_batches: int = READ_BACK_BATCHES) -> None:
     """Complete the last five batches of each producer from the segments that reach into the last `READ_BACK_BYTES`.
 
-    No more bytes than that are passed over, and no more than `READ_BACK_BATCHES`. Damage ends it, too: the log is
-    judged when it is read for somebody. Blocking. Raises `OSError`.
+    No more bytes than that are passed over, and no more than `most_batches`. Damage ends it, too: the log is judged
+    when it is read for somebody. Blocking. Raises `OSError`.
     """
     earlier = EarlierBatches(producers)
     lowest = _lowest(segments)
-    bytes_left, batches_left, step = READ_BACK_BYTES, READ_BACK_BATCHES, FIRST_STEP_BYTES
+    bytes_left, batches_left, step = READ_BACK_BYTES, most_batches, FIRST_STEP_BYTES
     while (offset := earlier.wanted_below) is not None and offset > lowest:
         segment = segments.all[segments.find(offset - 1)]
         start, end = segment.stretch_before(offset, step)
