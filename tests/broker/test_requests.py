@@ -61,6 +61,22 @@ def test_a_batch_for_another_topic_of_the_same_name_is_not_appended() -> None:
     run(story)
 
 
+def test_a_produce_waits_five_minutes_at_most() -> None:
+    """Whatever its timeout.ms: what waits is in memory."""
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0)
+        requests = ProduceRequests(lookup=world.replicas.lookup, counters=world.replicas.counters)
+        answers: list[ProduceAnswer] = []
+        requests.append(CALLER, ORDERS, b"", memoryview(BATCH), -1, 2_147_483_647, answers.append)
+        await world.clock.sleep(299_000)
+        assert answers == []
+        await world.clock.sleep(2_000)
+        assert [answer.error for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
+
+    run(story)
+
+
 def test_a_fetch_answers_every_partition_in_the_order_of_the_request() -> None:
     """With records, with none, and not here at all: the error is told at once (R-121)."""
 

@@ -12,8 +12,9 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from odradek.sync import Producer
 from odradek_broker.kafka.messages.codec import reader_of, writer_of
-from odradek_broker.kafka.messages.primitives import Reader, Writer
+from odradek_broker.kafka.messages.primitives import NO_UUID, Reader, Writer
 from odradek_broker.testing import Cluster
+from odradek_proto.errors import ErrorCode
 
 from tests.kafka.raw import Raw, header
 
@@ -66,6 +67,26 @@ def test_topics_are_created_grown_described_and_deleted(admin: AdminClient, topi
     ]
     done(admin.delete_topics([topic]))
     assert error_of(admin.delete_topics([topic])) == "UNKNOWN_TOPIC_OR_PART"
+
+
+def test_a_topic_that_is_named_twice_is_not_deleted(odradek_cluster: Cluster, kafka_bootstrap: str, topic: str) -> None:
+    """INVALID_REQUEST for it, as in Kafka; the others of the request are deleted."""
+    names = [f"{topic}-{letter}" for letter in "abc"]
+    for name in names:
+        odradek_cluster.create_topic(name, partitions=1)
+    address = kafka_bootstrap.partition(",")[0]
+    described = ask(address, 75, 0, {"topics": [{"name": names[1]}], "response_partition_limit": 9, "cursor": None})
+    by_id = {"name": None, "topic_id": described["topics"][0]["topic_id"]}
+    unknown = {"name": None, "topic_id": bytes([7] * 16)}
+    by_name = [{"name": name, "topic_id": NO_UUID} for name in names]
+    asked = [by_name[0], *by_name, by_id, unknown]
+    answer = ask(address, 20, 6, {"topics": asked, "timeout_ms": 10_000})
+    assert [(each["name"], each["error_code"]) for each in answer["responses"]] == [
+        (names[0], ErrorCode.INVALID_REQUEST),
+        (names[1], ErrorCode.INVALID_REQUEST),
+        (names[2], ErrorCode.NONE),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
 
 
 def test_configs_are_told_with_their_source_and_changed(admin: AdminClient, odradek_topic: str) -> None:

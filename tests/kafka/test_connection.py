@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from odradek_broker.kafka.connection import MOST_UNANSWERED
 from odradek_broker.kafka.listener import STUCK_MS, SWEEP_MS, KafkaListener
+from odradek_broker.kafka.messages.primitives import Reader
 from odradek_broker.kafka.messages.request import Api, Body, Done, HangUp, Request
 from odradek_broker.kafka.shared import KafkaLimits
 from odradek_broker.runtime.counters import Counters
@@ -17,6 +18,7 @@ from odradek_proto.transport.ports import Buffer, TimerHandle
 from odradek_proto.transport.tcp import FULL_BYTES
 
 PRODUCE, SLOW = 0, 3
+BUG = 666  # a Produce that fails as no Produce should
 
 
 class Timer:
@@ -66,7 +68,7 @@ class Wire:
     def __init__(self) -> None:
         self.written = bytearray()
         self.writes = 0
-        self.paused = self.closed = self.aborted = self.full = False
+        self.paused = self.closed = self.aborted = self.full = self.broken = False
         self.unsent_bytes = 0
         self.on_full: Callable[[], None] | None = None  # set: the client reads nothing
 
@@ -84,6 +86,8 @@ class Wire:
         self.paused = True
 
     def resume(self) -> None:
+        if self.broken:
+            raise RuntimeError("a bug")
         self.paused = False
 
     def close(self) -> None:
@@ -105,7 +109,7 @@ class Wire:
 class Door:
     """A listener with two APIs whose answers the test gives: Produce, which overlaps, and one that does not."""
 
-    def __init__(self, limits: KafkaLimits | None = None) -> None:
+    def __init__(self, limits: KafkaLimits | None = None, *, is_open: bool = True) -> None:
         self.started: list[tuple[int, int]] = []  # key, number
         self.done: dict[int, Done] = {}
         self.slow: dict[int, asyncio.Future[Body]] = {}
@@ -121,16 +125,20 @@ class Door:
             limits=limits or KafkaLimits(),
             counters=Counters(),
         )
+        if is_open:
+            self.listener.open()
 
     def _produce(self, request: Request, done: Done) -> None:
-        number = request.reader.int32()
+        number = request.decoded(_number)
         if number < 0:
             raise HangUp("a negative number")
+        if number == BUG:
+            raise IndexError("a bug")
         self.started.append((PRODUCE, number))
         self.done[number] = done
 
     def _answer(self, request: Request) -> Awaitable[Body]:
-        number = request.reader.int32()
+        number = request.decoded(_number)
         self.started.append((SLOW, number))
         self.slow[number] = asyncio.get_running_loop().create_future()
         return self.slow[number]
@@ -162,6 +170,10 @@ class Client:
 def asked(key: int, number: int, filling: int = 0, version: int = 1) -> bytes:
     body = struct.pack(">hhihi", key, version, number, -1, number) + bytes(filling)
     return struct.pack(">i", len(body)) + body
+
+
+def _number(reader: Reader, _version: int) -> int:
+    return reader.int32()
 
 
 async def turns(count: int = 5) -> None:
@@ -280,9 +292,52 @@ def test_a_connection_that_ends_gives_back_what_it_held() -> None:
         assert second.wire.paused
         first.receiver.on_lost()
         assert not second.wire.paused
+        third = door.connect()
+        third.send(asked(PRODUCE, 4, 300_000)[:70_000])
+        assert third.wire.paused  # what the first has under way is in memory still
         door.done[1]([b"too late"])
         await turns()
         assert not first.wire.written
+        assert not third.wire.paused
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_fails_does_not_hold_up_the_others() -> None:
+    """Those that wait for room are all told that there is some."""
+
+    async def story() -> None:
+        door = Door(KafkaLimits(queued_bytes=1 << 20))
+        first, second, third = door.connect(), door.connect(), door.connect()
+        first.ask((PRODUCE, 1), filling=900_000)
+        for number, client in enumerate((second, third), 2):
+            client.send(asked(PRODUCE, number, 300_000)[:70_000])
+            assert client.wire.paused
+        second.wire.broken = True
+        door.done[1]([b""])
+        await turns()
+        assert second.wire.aborted
+        assert not third.wire.paused
+        assert first.wire.correlation_ids() == [1]
+
+    asyncio.run(story())
+
+
+def test_nothing_is_read_before_the_listener_is_open() -> None:
+    """A broker that does not know its metadata would deny topics that exist."""
+
+    async def story() -> None:
+        door = Door(is_open=False)
+        client = door.connect()
+        client.ask((PRODUCE, 1), (SLOW, 2))
+        await turns()
+        assert door.started == []
+        assert client.wire.paused
+        door.clock.turn(STUCK_MS + SWEEP_MS)
+        assert not client.wire.aborted
+        door.listener.open()
+        assert door.started == [(PRODUCE, 1)]
+        assert not client.wire.paused
 
     asyncio.run(story())
 
@@ -316,20 +371,40 @@ def test_what_cannot_be_understood_closes_after_the_answers_before_it(bad: bytes
     asyncio.run(story())
 
 
-def test_a_handler_that_fails_closes_the_connection() -> None:
-    """The others go on."""
+def test_a_produce_that_fails_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """After the answers before it; the log has the traceback, and does not blame the client."""
+
+    async def story() -> None:
+        door = Door()
+        client = door.connect()
+        client.ask((PRODUCE, 1), (PRODUCE, BUG), (PRODUCE, 3))
+        door.done[1]([b""])
+        await turns()
+        assert client.wire.correlation_ids() == [1]
+        assert client.wire.closed
+        assert door.started == [(PRODUCE, 1)]
+        assert door.listener.shared.refused_requests == 0
+        assert 'raise IndexError("a bug")' in caplog.text
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), IndexError("a bug that a malformed frame may raise too")])
+def test_a_handler_that_fails_closes_the_connection(error: Exception) -> None:
+    """The others go on, and the client is not blamed."""
 
     async def story() -> None:
         door = Door()
         client, other = door.connect(), door.connect()
         client.ask((SLOW, 1))
         await turns()
-        door.slow[1].set_exception(RuntimeError("a bug"))
+        door.slow[1].set_exception(error)
         other.ask((SLOW, 2))
         await turns()
         door.slow[2].set_result([b""])
         await turns()
         assert client.wire.closed
+        assert door.listener.shared.refused_requests == 0
         assert other.wire.correlation_ids() == [2]
 
     asyncio.run(story())

@@ -96,7 +96,8 @@ class KafkaConnection:
         self._count_untaken(0)
         if self._running is not None:
             self._running.cancel()
-        self._shared.forget(self, self._held_bytes)
+        under_way = sum([slot.size for slot in self._slots if not slot.due])  # counted until they are done
+        self._shared.forget(self, self._held_bytes - under_way)
         self._on_lost(self)
         self._held_bytes = 0
         self._queue.clear()
@@ -178,8 +179,6 @@ class KafkaConnection:
             self._queue.popleft()
             try:
                 self._start_one(frame)
-            except MALFORMED as error:
-                self._hang_up(f"a request that is none: {error}")
             except HangUp as reason:
                 self._hang_up(str(reason))
 
@@ -187,10 +186,8 @@ class KafkaConnection:
         key, version, correlation_id = _HEADER.unpack_from(frame)
         api = self._shared.api(key, version)
         reader = Reader(frame, _HEADER.size)
-        client_id = reader.string_or_none(flexible=False) or ""
         flexible = version >= api.flexible_from
-        if flexible:
-            reader.skip_tags()
+        client_id = _client_id(reader, flexible=flexible)
         if client_id != self._context.client_id:
             self._context = RequestContext(ANONYMOUS, self._shared.name, client_id, self._context.peer)
         request = Request(key, version, reader, self._context, self.client, self._shared.answer_bytes())
@@ -203,6 +200,8 @@ class KafkaConnection:
             if slot.due:
                 return
             slot.body, slot.due = body, True
+            if self._gone:
+                self._shared.release(slot.size)
             self._shared.observe(api, started)
             self._flush_soon()
 
@@ -210,10 +209,12 @@ class KafkaConnection:
             self._alone = False
             try:
                 api.start(request, done)
-            except BaseException:
-                self._slots.remove(slot)
-                self._release(slot.size)
+            except HangUp:
+                self._drop(slot)
                 raise
+            except Exception:
+                self._drop(slot)
+                self._failed(api, request)
         else:
             self._alone = True
             self._running = asyncio.get_running_loop().create_task(self._answer(api, request, slot))
@@ -223,13 +224,10 @@ class KafkaConnection:
         assert api.answer is not None
         try:
             slot.body = await api.answer(request)
-        except MALFORMED as error:
-            self._hang_up(f"no {api.name} of version {request.version}: {error}")
         except HangUp as reason:
             self._hang_up(str(reason))
         except Exception:
-            logger.exception("%s of version %d from %s failed", api.name, request.version, self)
-            self.close()
+            self._failed(api, request)
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 
@@ -266,7 +264,18 @@ class KafkaConnection:
             self._held_bytes -= size
             self._shared.release(size)
 
+    def _drop(self, slot: _Slot) -> None:
+        """It has no answer; one that comes nevertheless comes too late."""
+        slot.due = True
+        self._slots.remove(slot)
+        self._release(slot.size)
+
     # --- The end ----------------------------------------------------------------------------------------------------
+
+    def _failed(self, api: Api, request: Request) -> None:
+        """In an exception's handler: an error that nobody expected ends this connection, and no other."""
+        logger.exception("%s of version %d from %s failed", api.name, request.version, self)
+        self.close()
 
     def _hang_up(self, reason: str) -> None:
         self._shared.refused(str(self.client), f"{self}: {reason}")
@@ -286,3 +295,14 @@ class KafkaConnection:
 
     def __str__(self) -> str:
         return f"{self._connection.peer} ({self.client}, client.id {self._context.client_id!r})"
+
+
+def _client_id(reader: Reader, *, flexible: bool) -> str:
+    """Reads the rest of the header. Raises `HangUp`."""
+    try:
+        client_id = reader.string_or_none(flexible=False) or ""
+        if flexible:
+            reader.skip_tags()
+    except MALFORMED as error:
+        raise HangUp(f"a malformed header: {error}") from error
+    return client_id

@@ -22,7 +22,7 @@ STUCK_MS = 30_000  # a client that takes no answer, or sends no more of a frame,
 
 
 class KafkaListener:
-    """All connections of one listener. `accept` is what `Network.listen_bytes` calls."""
+    """All connections of one listener. `accept` is what `Network.listen_bytes` calls; nothing is read before `open`."""
 
     def __init__(
         self, name: str, apis: Mapping[int, Api], *, clock: Clock, limits: KafkaLimits, counters: Counters
@@ -32,6 +32,10 @@ class KafkaListener:
         self._connections: dict[KafkaConnection, str] = {}  # and their hosts
         self._by_host: Counter[str] = Counter()
         self._sweep: TimerHandle | None = None
+
+    def open(self) -> None:
+        """The broker's metadata is applied: requests are answered from now on."""
+        self.shared.open()
 
     def accept(self, connection: ByteConnection) -> ByteReceiver | None:
         """A new connection; None when there are too many."""

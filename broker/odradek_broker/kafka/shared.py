@@ -35,6 +35,8 @@ class Waiting(Protocol):
 
     def go_on(self) -> None: ...
 
+    def abort(self) -> None: ...
+
 
 class Shared:
     """`held` is bounded: frames that have arrived or have their buffer, and are not answered yet."""
@@ -52,6 +54,7 @@ class Shared:
         self._counters = counters
         self._times = {api.key: counters.request(api.name) for api in apis.values() if not api.measures_itself}
         self._held_bytes = 0
+        self._is_open = False
         self._waiting: dict[Waiting, None] = {}
         self._warned: set[str] = set()
 
@@ -86,9 +89,14 @@ class Shared:
 
     # --- Memory -----------------------------------------------------------------------------------------------------
 
+    def open(self) -> None:
+        """From now on connections are read."""
+        self._is_open = True
+        self._wake()
+
     def has_room(self, connection: Waiting) -> bool:
         """Whether more may be read; if not, the connection goes on when there is room again."""
-        if self._held_bytes < self.limits.queued_bytes:
+        if self._is_open and self._held_bytes < self.limits.queued_bytes:
             return True
         self._waiting[connection] = None
         return False
@@ -104,9 +112,16 @@ class Shared:
     def release(self, size: int) -> None:
         self._held_bytes -= size
         if self._waiting and self._held_bytes < self.limits.queued_bytes:
-            waiting, self._waiting = self._waiting, {}
-            for connection in waiting:
+            self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for connection in waiting:
+            try:
                 connection.go_on()
+            except Exception:  # the others still go on
+                logger.exception("listener %s: %s failed, and is ended", self.name, connection)
+                connection.abort()
 
     def forget(self, connection: Waiting, held_bytes: int) -> None:
         """It has ended, and lets go of so many bytes."""

@@ -31,6 +31,7 @@ from odradek_broker.config.log_levels import CONTROLLER, QUORUM, SERVER
 from odradek_broker.config.settings import BrokerSettings, ConfigError
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
+from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.process.broker import Broker
 from odradek_broker.process.wiring import broker_services, controller_settings, kafka_listener, quorum_settings
 from odradek_broker.rpc.services import merge
@@ -267,6 +268,7 @@ class Node:
             if kind is KAFKA_CLIENTS and self.broker is not None:
                 kafka = kafka_listener(name, self.broker.requests, self.settings, self._clock, self.counters)
                 self._servers[name] = await self._network.listen_bytes(address, kafka.accept)
+                self.spawn(_open(kafka, self.broker.caught_up))
             elif kind in serving:
                 handlers = timed(serving[kind](name), self.counters)
                 handlers = replace(handlers, reflection=self.settings.odradek_grpc_reflection_enable)
@@ -373,6 +375,12 @@ class Node:
             await self._files.offload(lambda: directory.close(clean=clean, broker_epoch=broker_epoch))
         if self._events is not None:
             self._events.close()
+
+
+async def _open(listener: KafkaListener, caught_up: asyncio.Event) -> None:
+    """Before that a broker does not know what it leads, and would tell clients that topics do not exist."""
+    await caught_up.wait()
+    listener.open()
 
 
 async def _watch(failed: asyncio.Future[None]) -> None:

@@ -12,6 +12,7 @@ from odradek_broker.runtime.replicas.purgatory import AnswerCallback, ProduceAns
 __all__ = ["AnswerCallback", "ProduceAnswer", "ProduceRequests"]
 
 DEFAULT_TIMEOUT_MS = 30_000  # request.timeout.ms, Kafka's default
+MAX_TIMEOUT_MS = 300_000  # five minutes bound what a caller may ask us to hold
 
 
 class ProduceRequests:
@@ -34,8 +35,8 @@ class ProduceRequests:
     ) -> None:
         """Append one batch; no await stands between the call and the write. `timeout_ms` 0: the default.
 
-        `answer` is called exactly once, now or later; with acks=0 only with an error. `topic_id` b"" finds the topic
-        by its name alone; another topic of this name is UNKNOWN_TOPIC_ID.
+        It waits five minutes at most. `answer` is called exactly once, now or later; with acks=0 only with an error.
+        `topic_id` b"" finds the topic by its name alone; another topic of this name is UNKNOWN_TOPIC_ID.
         """
         counters = self._counters
         if counters.timer is not None:
@@ -44,7 +45,7 @@ class ProduceRequests:
         replica = ErrorCode.INVALID_TOPIC_EXCEPTION if long_name else self._lookup(tp, topic_id)
         if not isinstance(replica, ErrorCode):
             replica.traffic.produces += 1
-            replica.produce(batch, acks, timeout_ms or DEFAULT_TIMEOUT_MS, answer)
+            replica.produce(batch, acks, min(timeout_ms, MAX_TIMEOUT_MS) or DEFAULT_TIMEOUT_MS, answer)
             return
         counters.gone.produces += 1
         counters.gone.failed_produces += 1

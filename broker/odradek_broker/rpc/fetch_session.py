@@ -121,7 +121,7 @@ class FetchSession:
                 message = await self._stream.recv()
             try:
                 self.on_message(message)
-            except FrameError:  # not ours to answer: whoever speaks so is not spoken to
+            except FrameError:  # a malformed request closes the stream
                 self._stream.close()
                 return
             message = None

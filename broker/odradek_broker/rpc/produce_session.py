@@ -90,7 +90,7 @@ class ProduceSession:
             message = await self._stream.recv()
             try:
                 self.on_message(message)
-            except FrameError:  # not ours to answer: whoever speaks so is not spoken to
+            except FrameError:  # a malformed request closes the stream
                 self._stream.close()
                 return
             while self._is_full() and not self._broken:

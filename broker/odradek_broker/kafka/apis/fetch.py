@@ -35,7 +35,7 @@ class FetchApi:
         self._sessions = FetchSessions(requests.clock)
 
     async def answer(self, request: Request) -> Body:
-        asked = codec.read_request(request.reader, request.version)
+        asked = request.decoded(codec.read_request)
         if asked.replica_id >= 0:
             logger.warning("%s: a Fetch of replica %d: followers fetch by gRPC", request.context.peer, asked.replica_id)
             return self._refused(request, asked, ErrorCode.INVALID_REQUEST)

@@ -47,7 +47,7 @@ class ProduceApi:
         """Append everything at once; `done` is called when all partitions have their answers."""
         if request.version < FIRST_WITH_FORMAT_2:
             raise HangUp(f"Produce of version {request.version} carries a record format that is no longer served")
-        produced = read_request(request.reader, request.version)
+        produced = request.decoded(read_request)
         answers = _Answers(request, produced, done, self._endpoints)  # it must not refer to either: they hold the frame
         for topic_number, topic in enumerate(produced.topics):
             name = topic.name or self._topic_name(topic.topic_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,21 +62,25 @@ class TopicsApi:
             topics: list[dict[str, Any]] = [{"name": name, "topic_id": NO_UUID} for name in asked["topic_names"]]
         else:
             topics = asked["topics"]
-        names = [topic["name"] or self._metadata.topic_name(topic["topic_id"]) for topic in topics]
+        keys = [topic["name"] or self._metadata.topic_name(topic["topic_id"]) or topic["topic_id"] for topic in topics]
+        times = Counter(keys)
         wanted = admin_pb2.DeleteTopicsRequest(
-            topics=[name for name in names if name is not None], timeout_ms=asked["timeout_ms"]
+            topics=[key for key, count in times.items() if isinstance(key, str) and count == 1],
+            timeout_ms=asked["timeout_ms"],
         )
+        unknown = failed(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        twice = failed(ErrorCode.INVALID_REQUEST, "the request names this topic more than once: name it once")
+        results = {key: unknown if count == 1 else twice for key, count in times.items()}
         try:
             answer = await self._admin.call(request, "DeleteTopics", wanted, asked["timeout_ms"])
-            results = iter([failed(topic.error_code, topic.error_message) for topic in answer.topics])
+            results |= {topic.name: failed(topic.error_code, topic.error_message) for topic in answer.topics}
         except NoController as nobody:
-            results = iter([nobody.told()] * len(wanted.topics))
-        unknown = failed(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
-        responses = [
-            {"name": name, "topic_id": topic["topic_id"], **(unknown if name is None else next(results))}
-            for topic, name in zip(topics, names, strict=True)
-        ]
-        return request.answered({"responses": responses})
+            results |= dict.fromkeys(wanted.topics, nobody.told())
+        responses = {
+            key: {"name": key if isinstance(key, str) else None, "topic_id": topic["topic_id"], **results[key]}
+            for key, topic in zip(keys, topics, strict=True)
+        }
+        return request.answered({"responses": list(responses.values())})
 
     async def create_partitions(self, request: Request) -> Body:
         asked = request.read()

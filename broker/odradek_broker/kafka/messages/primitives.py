@@ -24,7 +24,7 @@ _UINT16, _FLOAT64 = struct.Struct(">H"), struct.Struct(">d")
 
 
 class Malformed(ValueError):
-    """These bytes are no request. Whoever speaks so is not spoken to."""
+    """These bytes are no request. A malformed request closes the connection."""
 
 
 MALFORMED = (Malformed, struct.error, IndexError, UnicodeDecodeError)  # what reading a frame may raise

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from odradek_proto.transport.ports import Buffer
 from odradek_proto.values import Value
 
 from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, Message, reader_of, writer_of
-from odradek_broker.kafka.messages.primitives import Reader, Writer
+from odradek_broker.kafka.messages.primitives import MALFORMED, Reader, Writer
 from odradek_broker.requests.context import RequestContext
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -37,8 +39,16 @@ class Request:
     answer_bytes: int  # the most that the answer's record batches may be together; the first is always whole
 
     def read(self) -> Message:
-        """The body as `schemas.py` defines it. Raises one of `MALFORMED`."""
-        return reader_of(self.key, REQUEST, self.version)(self.reader)
+        """The body as `schemas.py` defines it. Raises `HangUp` when it is malformed."""
+        read = reader_of(self.key, REQUEST, self.version)
+        return self.decoded(lambda reader, _version: read(reader))
+
+    def decoded(self, decode: Callable[[Reader, int], T]) -> T:
+        """The body as `decode` reads it. Raises `HangUp` when it is malformed; no other error is the client's."""
+        try:
+            return decode(self.reader, self.version)
+        except MALFORMED as error:
+            raise HangUp(f"a malformed request, API key {self.key} of version {self.version}: {error}") from error
 
     def answered(self, message: Mapping[str, Any]) -> Body:
         """The body of an answer of the same version."""
