@@ -35,15 +35,16 @@ def load_producers(producers: ProducerStates, snapshots: Snapshots, segments: Se
     producers.end_offset = end_offset
 
 
-def read_back(producers: ProducerStates, segments: Segments, most_batches: int = READ_BACK_BATCHES) -> None:
+def read_back(producers: ProducerStates, segments: Segments, most_batches: int | None = None) -> None:
     """Complete the last five batches of each producer from the segments that reach into the last `READ_BACK_BYTES`.
 
-    No more bytes than that are passed over, and no more than `most_batches`. Damage ends it, too: the log is judged
-    when it is read for somebody. Blocking. Raises `OSError`.
+    No more bytes than that are passed over, and no more than `most_batches`, by default
+    `READ_BACK_BATCHES`. Damage ends it, too: the log is judged when it is read. Blocking. Raises `OSError`.
     """
     earlier = EarlierBatches(producers)
     lowest = _lowest(segments)
-    bytes_left, batches_left, step = READ_BACK_BYTES, most_batches, FIRST_STEP_BYTES
+    bytes_left, step = READ_BACK_BYTES, FIRST_STEP_BYTES
+    batches_left = READ_BACK_BATCHES if most_batches is None else most_batches
     while (offset := earlier.wanted_below) is not None and offset > lowest:
         segment = segments.all[segments.find(offset - 1)]
         start, end = segment.stretch_before(offset, step)
