@@ -106,6 +106,26 @@ def test_an_outage_is_logged_when_it_begins_and_when_it_ends(peers: Any, caplog:
         assert ended.startswith("orders-0: goes on after 4")
 
 
+def test_a_consumer_that_is_closed_says_and_asks_nothing_more(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Its partition was refused shortly before, and was to be asked for again after a pause."""
+    peers.topic("orders")
+    broker = peers.brokers[1]
+    broker.errors += [(ZERO, ErrorCode.KAFKA_STORAGE_ERROR)] * 1_000
+
+    async def story() -> None:
+        async with made(peers, Consumer, "orders", auto_offset_reset="earliest") as reader:
+            assert await reader.poll(5) == []
+            left = len(broker.errors)
+            assert left < 999
+            await peers.until(lambda: len(broker.errors) < left)  # and the next pause began
+        caplog.clear()
+        await peers.clock.sleep(60_000)
+        assert len(broker.errors) == left - 1
+
+    peers.run(story())
+    assert lines(caplog) == []
+
+
 def test_a_failover_is_no_outage(peers: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Who leads next is known within a second: nothing is logged."""
     caplog.set_level(logging.INFO, "odradek")

@@ -56,3 +56,27 @@ def test_a_producer_reaches_a_broker_that_is_slow_to_answer(peers: Any) -> None:
 
     peers.run(story())
     assert log.values() == [b"a"]
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_reader_gets_on_soon_after_an_opening_was_lost_with_a_machine(peers_of_seed: Any, seed: int) -> None:
+    """However often it was refused before: nothing comes any more of what the machine was asked without power."""
+    peers = peers_of_seed(seed)
+    [log] = peers.topic("orders")
+    log.append(encode_batch([(1_000, None, b"before", ())]))
+
+    async def story() -> None:
+        async with Consumer(
+            peers.bootstrap, "orders", auto_offset_reset="earliest", clock=peers.clock, network=peers.network
+        ) as reader:
+            assert [record.value for record in await reader.poll(1)] == [b"before"]
+            peers.brokers[1].kill()
+            assert await reader.poll(20) == []
+            peers.fabric.machine_off("node1")
+            assert await reader.poll(2) == []
+            peers.fabric.machine_on("node1")
+            peers.brokers[1].start()
+            log.append(encode_batch([(1_000, None, b"after", ())]))
+            assert [record.value for record in await reader.poll(13)] == [b"after"]
+
+    peers.run(story())

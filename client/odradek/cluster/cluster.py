@@ -120,14 +120,16 @@ class Cluster:
         return backoff_ms(failures, config.retry_backoff_ms, config.retry_backoff_max_ms, self.clock.rng, SEARCHING)
 
     def patience_ms(self, failures: int, first_ms: int) -> int:
-        """How long the attempt after `failures` in a row may take, up to request.timeout.ms.
+        """How long the attempt after `failures` in a row may take, up to a third of request.timeout.ms.
 
         Each time longer: where everything is slow, because many clients begin at once or the machine is busy, an
-        attempt that is cut off and made anew after a fixed time only adds to the work, and none ever succeeds.
+        attempt that is cut off and made anew after a fixed time only adds to the work, and none ever succeeds. But of
+        what was asked of a machine that lost its power nothing comes, however long: there has to be time for another.
         """
         if not failures:
             return first_ms
-        return backoff_ms(failures + 1, first_ms, max(self.config.request_timeout_ms, first_ms), self.clock.rng)
+        longest_ms = max(self.config.request_timeout_ms // 3, first_ms)
+        return min(backoff_ms(failures + 1, first_ms, 2 * longest_ms, self.clock.rng), longest_ms)
 
     def follow(self, topics: Iterable[str]) -> None:
         """Keep these topics in the metadata."""

@@ -51,14 +51,18 @@ class FetchEngine:
             committed=config.isolation_level == "read_committed",
             changed=self.look_again,
         )
+        self._retry = Deadline(cluster.clock, self.look_again)
+        self._ended = False
         self._fatal: ClientFailed | None = None
         self._tasks = [start_task(self._keeper.run(), self._fail)]
         cluster.listeners.append(self._on_metadata)
         cluster.failure_listeners.append(self._fail)
 
     async def end(self) -> None:
+        self._ended = True
         for task in self._tasks:
             task.cancel()
+        self._retry.cancel()
         self._watch.cancel()
         await asyncio.wait(self._tasks)
         self._news.set()
@@ -98,9 +102,13 @@ class FetchEngine:
 
     def look_again(self) -> None:
         """Wake whoever may have something to do for a partition now."""
-        leaderless = False
+        if self._ended:  # metadata still come until the cluster is closed
+            return
+        leaderless, now_ms = False, self._clock.now_ms()
         for state in self._states.values():
             self._give_back(state)
+            if state.retry_at_ms > now_ms:
+                self._retry.arm(state.retry_at_ms)
             if state.leader.leader_id == NO_LEADER:
                 leaderless = True
             elif state.state is State.FETCHING:
@@ -111,7 +119,7 @@ class FetchEngine:
         if leaderless:
             self._cluster.request_refresh("a partition that is read has no leader")
         self._news.set()
-        self._watch.arm(self._clock.now_ms() + WATCH_MS)
+        self._watch.arm(now_ms + WATCH_MS)
 
     def _log_outages(self) -> None:
         """What the application was told by an error is none."""
@@ -182,7 +190,7 @@ class FetchEngine:
             return
         if code is not ErrorCode.UNKNOWN_LEADER_EPOCH:
             self._cluster.request_refresh(f"{state.name}: {code.name}")
-        self._clock.call_later(pause, self.look_again)
+        self._retry.arm(state.retry_at_ms)
 
     def _on_broken(self, broker_id: int, error: NetworkError) -> None:
         trouble = BrokerUnreachable(f"broker {broker_id}: {error}")

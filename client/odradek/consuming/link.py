@@ -186,6 +186,7 @@ class FetchLink:
                 self._failures = 0
         except NetworkError as end:
             self._ended = end
+            stream.close()  # a message may wait for room that the broker would never give
             self._bell.ring()
 
     def _take(self, message: bytes) -> None:

@@ -160,6 +160,7 @@ class ProduceLink:
                 self._take(message)
         except NetworkError as end:
             self._ended = end
+            stream.close()  # a message may wait for room that the broker would never give
             self._bell.ring()
 
     def _take(self, message: bytes) -> None:
