@@ -154,7 +154,8 @@ def test_a_cluster_is_examined_as_it_is(cluster: LocalCluster, odradek_process: 
     report = json.loads(well.out)
     assert (well.code, report["problems"], report["healthy"]) == (0, 0, True), well.out
     assert report["cluster_id"] == cluster.cluster_id
-    assert [row["answered_by"] for row in report["addresses"]] == [1, 2, 3]
+    known = [row["answered_by"] for row in report["addresses"] if row["answered_by"] is not None]
+    assert known == [1, 2, 3]  # who listens on an address for Kafka's clients does not say which broker it is
 
     cluster.kill(1)
     found = until(
