@@ -101,7 +101,8 @@ def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
         ),
         ("auto.create.topics.enable=maybe", "must be true or false"),
         ("odradek.fsync=sometimes", "must be one of never, before-ack"),
-        ("log.cleanup.policy=compact", "must be one of delete"),
+        ("log.cleanup.policy=shred", "log.cleanup.policy.*must be compact, delete, or compact,delete"),
+        ("log.cleaner.min.cleanable.ratio=2", "log.cleaner.min.cleanable.ratio.*must lie between 0.0 and 1.0"),
         ("listeners=127.0.0.1:9092", "a listener looks like GRPC://"),
         ("controller.quorum.voters=127.0.0.1:9092", "controller.quorum.voters looks like"),
         ("process.roles=leader", "process.roles must name"),
@@ -141,7 +142,6 @@ def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
         ("odradek.create.topics=orders:none:3", "a topic looks like orders:3:3"),
         ("odradek.create.topics=orders:0:3", "a topic looks like orders:3:3"),
         ("odradek.create.topics=orders,orders:3", "names the topic 'orders' twice"),
-        ("odradek.create.topics=orders:1:1:compact", "orders:1:1:compact"),
         ("odradek.create.topics=orders:1:1:retention", "a setting looks like retention.ms=60000"),
         ("odradek.create.topics=..:1:1", "odradek.create.topics: '..:1:1'"),
     ],
@@ -351,7 +351,7 @@ def test_topics_are_named_as_images_of_kafka_do() -> None:
         StartupTopic("audit"),
         StartupTopic("plain", -1, 2),
     ]
-    assert parse_topics("orders:1:1:delete") == [StartupTopic("orders", 1, 1, {"cleanup.policy": "delete"})]
+    assert parse_topics("orders:1:1:compact") == [StartupTopic("orders", 1, 1, {"cleanup.policy": "compact"})]
     assert parse_topics("") == []
 
 

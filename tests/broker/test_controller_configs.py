@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.config.topic_settings import log_settings
 from odradek_broker.core.controller.activation import activation_records
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES
 from odradek_broker.core.controller.configs import alter_configs, describe_configs
@@ -57,6 +59,8 @@ def test_every_default_is_a_value_that_may_be_set(name: str) -> None:
         ("internal.segment.bytes", "100"),
         ("retention.ms", "-1"),
         ("min.cleanable.dirty.ratio", "1"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "delete, compact"),
     ],
 )
 def test_both_ends_of_a_range_may_be_set(name: str, value: str) -> None:
@@ -67,8 +71,9 @@ def test_both_ends_of_a_range_may_be_set(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("cleanup.policy", "compact", "compaction is not supported"),
-        ("cleanup.policy", "compact,delete", "compaction is not supported"),
+        ("cleanup.policy", "compress", "must be compact, delete, or compact,delete"),
+        ("cleanup.policy", "compact,compact", "must be compact, delete, or compact,delete"),
+        ("cleanup.policy", " , ", "must be compact, delete, or compact,delete"),
         ("message.timestamp.type", "LogAppendTime", "LogAppendTime is not supported"),
         ("compression.type", "zstd", "only 'producer'"),
         ("max.message.bytes", str(LARGEST_MESSAGE_BYTES + 1), "one gRPC message of 16 MiB"),
@@ -312,3 +317,13 @@ def test_a_setting_that_no_follower_could_fetch_is_refused(validate_only: bool) 
     long = {"cleanup.policy": "delete" + "," * MAX_BATCH_BYTES}
     assert alter(image, "topic", "orders", long, validate_only=validate_only) is ErrorCode.POLICY_VIOLATION
     assert image.offset == 200
+
+
+@pytest.mark.parametrize(
+    ("policy", "retention_ms"), [("delete", 604_800_000), ("compact", -1), ("compact, delete", 604_800_000)]
+)
+def test_nothing_of_a_compacted_topic_goes_by_age_or_size(policy: str, retention_ms: int) -> None:
+    """Unless both policies hold: the newest value of a key may be years old."""
+    image = MetadataImage(topic_configs={"orders": {"cleanup.policy": policy, "retention.bytes": "1000"}})
+    found = log_settings(BrokerSettings(node_id=1), image, "orders")
+    assert (found.retention_ms, found.retention_bytes) == (retention_ms, -1 if retention_ms < 0 else 1000)

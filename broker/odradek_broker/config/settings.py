@@ -79,7 +79,11 @@ class BrokerSettings:
     log_retention_bytes: int = -1
     log_retention_check_interval_ms: int = 300_000
     log_segment_delete_delay_ms: int = 60_000
-    log_cleanup_policy: str = "delete"
+    log_cleanup_policy: str = "delete"  # compact | compact,delete
+    log_cleaner_delete_retention_ms: int = 86_400_000
+    log_cleaner_min_compaction_lag_ms: int = 0
+    log_cleaner_max_compaction_lag_ms: int = NONE_LIMIT
+    log_cleaner_min_cleanable_ratio: str = "0.5"
     producer_id_expiration_ms: int = 86_400_000
 
     # --- the cluster

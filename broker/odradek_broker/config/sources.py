@@ -237,7 +237,6 @@ CHOICES = {
     "odradek_fsync": ("never", "before-ack"),
     "odradek_log_format": ("text", "json"),
     "message_timestamp_type": ("CreateTime",),
-    "log_cleanup_policy": ("delete",),
 }
 
 

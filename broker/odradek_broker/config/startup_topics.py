@@ -13,11 +13,11 @@ from odradek_proto.topics import validate_topic_name
 from odradek_proto.values import Value, field
 
 from odradek_broker.config.settings import ConfigError
-from odradek_broker.core.metadata.topic_configs import validate_topic_config
+from odradek_broker.core.metadata.topic_configs import CLEANUP_POLICY, COMPACT, DELETE, validate_topic_config
 
 KEY = "odradek.create.topics"
 BY_DEFAULT = -1  # in requests: num.partitions, default.replication.factor
-CLEANUP_POLICIES = ("delete", "compact")  # images take these words without the setting's name
+CLEANUP_POLICIES = (DELETE, COMPACT)  # images take these words without the setting's name
 
 
 class StartupTopic(Value, frozen=True):
@@ -63,7 +63,7 @@ def _count(text: str, given: Iterable[str]) -> int:
 
 def _config(text: str) -> tuple[str, str]:
     if text in CLEANUP_POLICIES:
-        return "cleanup.policy", text
+        return CLEANUP_POLICY, text
     key, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"a setting looks like retention.ms=60000, not {text!r}")

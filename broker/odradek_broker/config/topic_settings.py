@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
 from odradek_broker.core.metadata.image import MetadataImage
-from odradek_broker.core.metadata.topic_configs import INTERNAL_SEGMENT_BYTES, TOPIC_CONFIGS, effective_config
+from odradek_broker.core.metadata.topic_configs import (
+    CLEANUP_POLICY,
+    DELETE,
+    INTERNAL_SEGMENT_BYTES,
+    TOPIC_CONFIGS,
+    effective_config,
+)
 from odradek_broker.core.partition.messages import PartitionSettings, TruncationMode
 from odradek_broker.storage.settings import LogSettings
 
@@ -31,8 +37,14 @@ class _TopicReader:
         self._topic = topic
         self._broker_id = settings.node_id
 
+    def text(self, name: str) -> str:
+        return effective_config(self._image, self._topic, name, self._defaults, self._broker_id).value
+
     def integer(self, name: str) -> int:
-        return int(effective_config(self._image, self._topic, name, self._defaults, self._broker_id).value)
+        return int(self.text(name))
+
+    def has_policy(self, policy: str) -> bool:
+        return policy in map(str.strip, self.text(CLEANUP_POLICY).split(","))
 
     def segment_bytes(self) -> int:
         return self.integer(INTERNAL_SEGMENT_BYTES) or self.integer("segment.bytes")
@@ -60,14 +72,15 @@ def log_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> 
     """What the log of a partition of this topic goes by."""
     reader = _TopicReader(settings, image, topic)
     of = reader.integer
+    deletes = reader.has_policy(DELETE)
     return LogSettings(
         segment_bytes=reader.segment_bytes(),
         segment_ms=of("segment.ms"),
         segment_jitter_ms=of("segment.jitter.ms"),
         segment_index_bytes=of("segment.index.bytes"),
         index_interval_bytes=of("index.interval.bytes"),
-        retention_ms=of("retention.ms"),
-        retention_bytes=of("retention.bytes"),
+        retention_ms=of("retention.ms") if deletes else -1,
+        retention_bytes=of("retention.bytes") if deletes else -1,
         file_delete_delay_ms=of("file.delete.delay.ms"),
         producer_id_expiration_ms=settings.producer_id_expiration_ms,
         accept_straddling=settings.odradek_truncation_mode == TruncationMode.HIGH_WATERMARK.value,

@@ -2,8 +2,8 @@
 
 - A topic's value wins over that of the one broker, over the cluster-wide one, over the node's own configuration, over
   Kafka's default.
-- Unlike Kafka, what this system cannot do is refused when it is set: `cleanup.policy=compact`, LogAppendTime, another
-  `compression.type` than `producer`, preallocation, remote storage, and batches that do not fit into a gRPC message.
+- Unlike Kafka, what this system cannot do is refused when it is set: LogAppendTime, another `compression.type` than
+  `producer`, preallocation, remote storage, and batches that do not fit into a gRPC message.
 - As in Kafka 4, `segment.bytes` is 1 MiB at least, since every segment costs each replica open files. Tests that need
   many segments set `internal.segment.bytes`, which wins over it and is in no list of settings.
 """
@@ -27,9 +27,11 @@ from odradek_broker.core.metadata.image import MetadataImage
 
 LARGEST_MESSAGE_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024  # gRPC's 16 MiB less room for the header of a frame
 CLUSTER_DEFAULT: Final = ""  # the broker resource that stands for all brokers
+CLEANUP_POLICY: Final = "cleanup.policy"
+COMPACT: Final = "compact"  # of its values: the newest record of each key stays
+DELETE: Final = "delete"  # and the other one: records go by age and size
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"  # of topics and of brokers
 
-_NO_COMPACTION = "compaction is not supported yet, only 'delete' is"
 _NO_APPEND_TIME = "LogAppendTime is not supported yet, only CreateTime is"
 SMALLEST_SEGMENT: Final = 1 << 20  # KIP-1030
 INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
@@ -38,7 +40,10 @@ _NO_RECODING = "brokers never compress anew, only 'producer' is supported"
 
 
 def _policy(value: object) -> str | None:
-    return None if value == ["delete"] else _NO_COMPACTION
+    assert isinstance(value, list)
+    if value and set(value) <= {COMPACT, DELETE} and len(set(value)) == len(value):
+        return None
+    return "must be compact, delete, or compact,delete"
 
 
 def _message_bytes(value: object) -> str | None:
@@ -63,7 +68,7 @@ _NO = "false"
 
 TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = dict(
     (
-        _define("cleanup.policy", ConfigType.LIST, "delete", "log.cleanup.policy", _policy),
+        _define(CLEANUP_POLICY, ConfigType.LIST, "delete", "log.cleanup.policy", _policy),
         _define("compression.gzip.level", _I, -1, "compression.gzip.level", at_least(-1, 9)),
         _define("compression.lz4.level", _I, 9, "compression.lz4.level", at_least(1, 17)),
         _define("compression.type", _S, "producer", "compression.type", only("producer", _NO_RECODING)),
