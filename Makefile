@@ -37,9 +37,13 @@ format: $(STAMP)  ## format and sort imports
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+TYPED := broker quorum  # used as Google's library has them
+VALUES := admin controller metadata  # used as values: odradek_proto.messages
 proto: $(STAMP)  ## generate code from the .proto files
+	@$(BIN)/python -m grpc_tools.protoc -I proto --python_out=proto proto/odradek_proto/v1/*.proto
 	@$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
-		--python_out=proto --mypy_out=proto proto/odradek_proto/v1/*.proto
+		--mypy_out=proto $(TYPED:%=proto/odradek_proto/v1/%.proto)
+	@$(BIN)/python ops/proto/values.py proto $(VALUES:%=odradek_proto/v1/%.proto)
 
 SEED ?= 7
 SIM_OPTIONS ?=

@@ -25,7 +25,7 @@ from odradek_proto.records import encode_batch
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import NetworkError
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 from odradek_proto.v1 import broker_pb2 as pb
 
 from bench.processes import cpu_seconds
@@ -148,12 +148,14 @@ async def prepare(cluster: LocalCluster, topic: str, partitions: int) -> int:
     network = GrpcNetwork()
     await until_ready(cluster, network)
     others = [node_id for node_id in cluster.nodes if node_id != 1]
-    request = admin_pb2.CreateTopicsRequest(timeout_ms=10_000)
-    wanted = request.topics.add(name=topic, partitions=-1, replication_factor=-1)
-    for partition in range(partitions):
-        wanted.assignments.add(partition=partition, broker_ids=[1, *others])
+    assignments = [
+        admin_messages.ReplicaAssignment(partition=partition, broker_ids=[1, *others])
+        for partition in range(partitions)
+    ]
+    wanted = admin_messages.NewTopic(name=topic, partitions=-1, replication_factor=-1, assignments=assignments)
+    request = admin_messages.CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)
     data = await network.call(cluster.nodes[1].grpc, CREATE_TOPICS, request.SerializeToString(), 10_000)
-    created = admin_pb2.CreateTopicsResponse.FromString(data).topics[0]
+    created = admin_messages.CreateTopicsResponse.FromString(data).topics[0]
     if created.error_code:
         raise RuntimeError(f"{topic}: {created.error_message}")
     await network.close()

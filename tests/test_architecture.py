@@ -198,6 +198,19 @@ def test_chance_and_pauses_come_from_the_clock(folder: str) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("core", ["broker/odradek_broker/core", "client/odradek/core"])
+def test_decisions_are_made_without_protobuf(core: str) -> None:
+    """A core's words are plain values (odradek_proto.messages); how they are encoded is the rim's affair."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sources(ROOT / core)
+        for node in nodes(path)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and ("_pb2" in (names := ast.unparse(node)) or "google.protobuf" in names)
+    ]
+    assert found == []
+
+
 def test_no_test_sleeps() -> None:
     """Tests await a condition or run under virtual time."""
     found = []

@@ -29,7 +29,7 @@ from odradek_chaos.worlds.simulated.kernel.process import Process
 from odradek_chaos.worlds.simulated.net.fabric import SimFabric
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Handlers
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 COMMIT_MS = 4
 CLUSTER_ID = "a-test-cluster"
@@ -122,8 +122,8 @@ class MemoryQuorum:
             raise NotLeader(self.leader_id, self.epoch)
         return self._log.append(records)
 
-    def describe(self) -> admin_pb2.DescribeQuorumResponse:
-        return admin_pb2.DescribeQuorumResponse(leader_id=self.leader_id, leader_epoch=self.epoch)
+    def describe(self) -> admin_messages.DescribeQuorumResponse:
+        return admin_messages.DescribeQuorumResponse(leader_id=self.leader_id, leader_epoch=self.epoch)
 
     def tell(self, callback: Callable[[], None]) -> None:
         """On this node's own time: a paused node hears of it later, a dead one never."""
@@ -327,15 +327,15 @@ class Cluster:
 
     async def create_topic(self, name: str, assignment: Sequence[int] = (1, 2, 3), **configs: str) -> bytes:
         """One partition on these brokers; returns the topic id once every node knows it."""
-        topic = admin_pb2.NewTopic(
+        topic = admin_messages.NewTopic(
             name=name,
             partitions=-1,
             replication_factor=-1,
-            assignments=[admin_pb2.ReplicaAssignment(partition=0, broker_ids=assignment)],
+            assignments=[admin_messages.ReplicaAssignment(partition=0, broker_ids=assignment)],
             configs={key.replace("_", "."): value for key, value in configs.items()},
         )
-        request = admin_pb2.CreateTopicsRequest(topics=[topic])
-        response = admin_pb2.CreateTopicsResponse.FromString(await self.admin("CreateTopics", request))
+        request = admin_messages.CreateTopicsRequest(topics=[topic])
+        response = admin_messages.CreateTopicsResponse.FromString(await self.admin("CreateTopics", request))
         assert response.topics[0].error_code == 0, response
         await self.until(lambda: all(name in member.feed.image.topics for member in self.members.values()))
         return response.topics[0].topic_id

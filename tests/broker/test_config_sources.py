@@ -16,7 +16,7 @@ from odradek_broker.core.metadata.config_sources import (
 )
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 RETENTION = "log.retention.ms"
 DEFAULT = ConfigSource(RETENTION, "604800000", "default")
@@ -80,8 +80,8 @@ def test_a_broker_tells_its_own_settings_and_no_others() -> None:
     image.broker_configs["3"] = {"log.segment.bytes": "2000"}
     describe = OwnConfigs(settings, lambda: image).describe
     for kind, name in (("broker", "2"), ("broker", ""), ("topic", "3")):
-        assert describe(admin_pb2.DescribeConfigsRequest(resource_type=kind, resource_name=name)) is None
-    answer = describe(admin_pb2.DescribeConfigsRequest(resource_type="broker", resource_name="3"))
+        assert describe(admin_messages.DescribeConfigsRequest(resource_type=kind, resource_name=name)) is None
+    answer = describe(admin_messages.DescribeConfigsRequest(resource_type="broker", resource_name="3"))
     assert answer is not None
     entries = {entry.name: entry for entry in answer.entries}
     assert set(entries) == {*FIELD_BY_KEY, *BROKER_CONFIGS}

@@ -10,11 +10,11 @@ from odradek_broker.core.controller.heartbeats import process_heartbeat
 from odradek_broker.core.controller.sessions import SessionTable
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 
 from tests.broker.controller_images import ORDERS_ID, SETTINGS, add_topic, image_of, incarnation, partition_of, write
 
-Altered = controller_pb2.AlteredPartition
+Altered = controller_messages.AlteredPartition
 
 
 def cluster(fenced: tuple[int, ...] = (), leaving: tuple[int, ...] = (), recovering: bool = False) -> MetadataImage:
@@ -38,15 +38,15 @@ def ask(
 ) -> tuple[Altered, int]:
     """The answer for the one partition, and how many records were written."""
     epochs = member_epochs or {}
-    item = controller_pb2.AlterPartitionItem(
+    item = controller_messages.AlterPartitionItem(
         topic_id=topic_id,
         partition=partition,
         leader_epoch=leader_epoch,
         partition_epoch=partition_epoch,
         recovering=recovering,
-        new_isr=[controller_pb2.IsrMember(broker_id=i, broker_epoch=epochs.get(i, 100 + i)) for i in isr],
+        new_isr=[controller_messages.IsrMember(broker_id=i, broker_epoch=epochs.get(i, 100 + i)) for i in isr],
     )
-    request = controller_pb2.AlterPartitionRequest(broker_id=sender, broker_epoch=100 + sender, partitions=[item])
+    request = controller_messages.AlterPartitionRequest(broker_id=sender, broker_epoch=100 + sender, partitions=[item])
     decision = alter_partition(image, SETTINGS, request)
     write(image, decision.records)
     assert decision.answer.error_code == ErrorCode.NONE
@@ -106,7 +106,7 @@ def test_a_sender_with_another_broker_epoch_is_refused_as_a_whole(epoch: int) ->
     """R-54: STALE_BROKER_EPOCH for the request; an unknown broker is told the same."""
     image = cluster()
     for sender in (1, 9):
-        request = controller_pb2.AlterPartitionRequest(broker_id=sender, broker_epoch=epoch)
+        request = controller_messages.AlterPartitionRequest(broker_id=sender, broker_epoch=epoch)
         decision = alter_partition(image, SETTINGS, request)
         assert decision.answer.error_code == ErrorCode.STALE_BROKER_EPOCH
 
@@ -121,7 +121,7 @@ def test_a_fenced_or_leaving_member_is_ineligible_until_it_is_back(state: str) -
     if state == "fenced":
         sessions = SessionTable(SETTINGS)
         sessions.take_over(image, 0)
-        heartbeat = controller_pb2.Heartbeat(
+        heartbeat = controller_messages.Heartbeat(
             broker_id=3, broker_epoch=103, incarnation_id=incarnation(3), current_metadata_offset=200
         )
         write(image, process_heartbeat(image, SETTINGS, sessions, heartbeat, 1).records)
@@ -152,13 +152,13 @@ def test_a_recovering_leader_confirms_that_it_has_recovered() -> None:
 
 def test_one_request_may_name_a_partition_only_once() -> None:
     """Two records of one batch must not build on the same state."""
-    item = controller_pb2.AlterPartitionItem(
+    item = controller_messages.AlterPartitionItem(
         topic_id=ORDERS_ID,
         leader_epoch=5,
         partition_epoch=10,
-        new_isr=[controller_pb2.IsrMember(broker_id=1, broker_epoch=101)],
+        new_isr=[controller_messages.IsrMember(broker_id=1, broker_epoch=101)],
     )
-    request = controller_pb2.AlterPartitionRequest(broker_id=1, broker_epoch=101, partitions=[item, item])
+    request = controller_messages.AlterPartitionRequest(broker_id=1, broker_epoch=101, partitions=[item, item])
     decision = alter_partition(cluster(), SETTINGS, request)
     assert [answer.error_code for answer in decision.answer.partitions] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
     assert len(decision.records) == 1

@@ -6,7 +6,7 @@ import pytest
 from odradek_broker.core.controller.balance import MAX_ELECTIONS_PER_BATCH, balance_leaders, elect_leaders
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 from tests.broker.controller_images import SETTINGS, add_topic, image_of, partition_of, write
 
@@ -27,8 +27,8 @@ def cluster() -> MetadataImage:
 
 
 def elect(image: MetadataImage, kind: str, *partitions: int, topic: str = "orders") -> dict[int, ErrorCode]:
-    request = admin_pb2.ElectLeadersRequest(
-        election_type=kind, partitions=[admin_pb2.ElectPartition(topic=topic, partition=p) for p in partitions]
+    request = admin_messages.ElectLeadersRequest(
+        election_type=kind, partitions=[admin_messages.ElectPartition(topic=topic, partition=p) for p in partitions]
     )
     decision = elect_leaders(image, SETTINGS, request)
     write(image, decision.records)
@@ -78,7 +78,7 @@ def test_naming_no_partition_means_all_that_need_it() -> None:
 @pytest.mark.parametrize("kind", ["online", "", "both"])
 def test_other_kinds_of_elections_cannot_be_asked_for(kind: str) -> None:
     """INVALID_REQUEST for the request as a whole."""
-    decision = elect_leaders(cluster(), SETTINGS, admin_pb2.ElectLeadersRequest(election_type=kind))
+    decision = elect_leaders(cluster(), SETTINGS, admin_messages.ElectLeadersRequest(election_type=kind))
     assert decision.answer.error_code == ErrorCode.INVALID_REQUEST
 
 

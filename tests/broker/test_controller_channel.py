@@ -11,7 +11,7 @@ from odradek_broker.runtime.membership.controller_channel import ControllerChann
 from odradek_broker.testing.network import BrokerNetwork
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.ports import DeadlineExceeded, NetworkError, PeerUnavailable
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 
 
 def test_an_attempt_that_fails_as_it_is_given_up_is_not_missed() -> None:
@@ -52,7 +52,7 @@ class FailsAtFirst(BrokerNetwork):
         self.calls += 1
         if self.errors:
             raise self.errors.pop(0)
-        return controller_pb2.ControllerAnswerHeader(error_code=0, controller_id=1).SerializeToString()
+        return controller_messages.ControllerAnswerHeader(error_code=0, controller_id=1).SerializeToString()
 
 
 def give_an_order(network: FailsAtFirst) -> None:

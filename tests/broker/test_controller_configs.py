@@ -20,7 +20,7 @@ from odradek_broker.core.metadata.topic_configs import (
     validate_topic_config,
 )
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
 from tests.broker.controller_images import CLUSTER_ID, SETTINGS, add_topic, image_of, partition_of, write
@@ -35,7 +35,7 @@ def alter(
     validate_only: bool = False,
     settings: ControllerSettings = SETTINGS,
 ) -> ErrorCode:
-    request = admin_pb2.AlterConfigsRequest(
+    request = admin_messages.AlterConfigsRequest(
         resource_type=kind, resource_name=name, set=dict(values or {}), unset=unset, validate_only=validate_only
     )
     decision = alter_configs(image, settings, request)
@@ -190,7 +190,7 @@ def test_a_description_says_where_each_value_comes_from() -> None:
     settings = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, min_insync_replicas=2)
 
     def describe(kind: str, name: str) -> dict[str, tuple[str, str]]:
-        request = admin_pb2.DescribeConfigsRequest(resource_type=kind, resource_name=name)
+        request = admin_messages.DescribeConfigsRequest(resource_type=kind, resource_name=name)
         answer = describe_configs(image, settings, request)
         assert answer.error_code == ErrorCode.NONE
         return {entry.name: (entry.value, entry.source) for entry in answer.entries}
@@ -203,7 +203,7 @@ def test_a_description_says_where_each_value_comes_from() -> None:
     broker = describe("broker", "1")
     assert set(broker) == set(BROKER_CONFIGS)
     assert broker["log.segment.bytes"] == ("2000000", "broker")
-    missing = admin_pb2.DescribeConfigsRequest(resource_type="topic", resource_name="none")
+    missing = admin_messages.DescribeConfigsRequest(resource_type="topic", resource_name="none")
     assert describe_configs(image, settings, missing).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

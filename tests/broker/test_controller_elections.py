@@ -329,4 +329,4 @@ def test_the_record_says_whether_the_election_was_unclean(
     """R-137, R-140: an election that may have lost records is counted and told; a clean one is not."""
     record = change_partition(ORDERS_ID, 0, current, target)
     assert record is not None
-    assert (record.partition_change.leader, record.partition_change.unclean) == (2, unclean)
+    assert (record.leader, record.unclean) == (2, unclean)

@@ -9,7 +9,7 @@ from odradek_broker.core.controller.heartbeats import BrokerState, HeartbeatFact
 from odradek_broker.core.controller.sessions import SessionTable
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 
 from tests.broker.controller_images import SETTINGS, add_topic, image_of, incarnation, partition_of, write
 
@@ -41,14 +41,14 @@ def test_the_next_state_of_a_broker(state: BrokerState, facts: HeartbeatFacts, e
     assert next_state(state, facts) is expected
 
 
-def beat(broker_id: int = 1, **fields: Any) -> controller_pb2.Heartbeat:
+def beat(broker_id: int = 1, **fields: Any) -> controller_messages.Heartbeat:
     values: dict[str, Any] = {
         "broker_id": broker_id,
         "broker_epoch": 100 + broker_id,
         "incarnation_id": incarnation(broker_id),
         "current_metadata_offset": 200,
     }
-    return controller_pb2.Heartbeat(**values | fields)
+    return controller_messages.Heartbeat(**values | fields)
 
 
 def sessions_of(image: MetadataImage) -> SessionTable:
@@ -112,7 +112,7 @@ def test_controlled_shutdown_waits_until_the_others_have_read_of_it() -> None:
     for other in (1, 2, 3):
         process_heartbeat(image, SETTINGS, sessions, beat(other, current_metadata_offset=image.offset), 1)
 
-    def ask() -> controller_pb2.HeartbeatAnswer:
+    def ask() -> controller_messages.HeartbeatAnswer:
         decision = process_heartbeat(image, SETTINGS, sessions, beat(want_shut_down=True), 1)
         write(image, decision.records)
         return decision.answer

@@ -6,7 +6,8 @@ import pytest
 from odradek_broker.core.controller import balance
 from odradek_broker.runtime.controller import node as controller_node
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2, controller_pb2
+from odradek_proto.v1 import admin_messages, controller_messages
+from odradek_proto.values import replace
 
 from tests.broker.controller_cluster import CLUSTER_ID, Cluster
 
@@ -256,12 +257,12 @@ def test_a_second_process_with_the_same_id_waits_while_the_first_is_in_session()
 
     async def story(cluster: Cluster) -> None:
         await cluster.begin(assignment=())
-        request = controller_pb2.RegisterBrokerRequest(
+        request = controller_messages.RegisterBrokerRequest(
             broker_id=3, cluster_id=CLUSTER_ID, incarnation_id=b"2" * 16, endpoints={"GRPC": "x:1"}
         )
         member = cluster.members[2]
         answer = await member.channel.call("RegisterBroker", request.SerializeToString(), 5_000)
-        error = controller_pb2.RegisterBrokerResponse.FromString(answer).error_code
+        error = controller_messages.RegisterBrokerResponse.FromString(answer).error_code
         assert error == ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
     Cluster().run(story)
@@ -295,8 +296,8 @@ def test_a_refusal_waits_for_the_uncommitted_state_that_it_speaks_of() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.begin(assignment=())
         cluster.log.stalled = True
-        request = admin_pb2.CreateTopicsRequest(
-            topics=[admin_pb2.NewTopic(name="orders", partitions=1, replication_factor=1)]
+        request = admin_messages.CreateTopicsRequest(
+            topics=[admin_messages.NewTopic(name="orders", partitions=1, replication_factor=1)]
         )
         first = cluster.loop.create_task(cluster.admin("CreateTopics", request))
         await cluster.sleep(20)
@@ -306,7 +307,7 @@ def test_a_refusal_waits_for_the_uncommitted_state_that_it_speaks_of() -> None:
         cluster.log.stalled = False
         cluster.log.commit(len(cluster.log.batches))
         errors = [
-            admin_pb2.CreateTopicsResponse.FromString(await task).topics[0].error_code for task in (first, second)
+            admin_messages.CreateTopicsResponse.FromString(await task).topics[0].error_code for task in (first, second)
         ]
         assert errors == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
 
@@ -322,11 +323,11 @@ def test_producer_ids_are_never_given_twice() -> None:
         for leader in (1, 2, 3):
             cluster.log.elect(leader)
             for member in cluster.members.values():
-                request = controller_pb2.AllocateProducerIdsRequest(
+                request = controller_messages.AllocateProducerIdsRequest(
                     broker_id=member.session._broker_id, broker_epoch=member.session.broker_epoch
                 )
                 answer = await member.channel.call("AllocateProducerIds", request.SerializeToString(), 5_000)
-                block = controller_pb2.AllocateProducerIdsResponse.FromString(answer)
+                block = controller_messages.AllocateProducerIdsResponse.FromString(answer)
                 assert (block.error_code, block.count) == (ErrorCode.NONE, 1000)
                 firsts.append(block.first_producer_id)
         assert firsts == [1000 * i for i in range(9)]
@@ -419,7 +420,7 @@ def test_a_heartbeat_that_waited_behind_another_for_a_whole_session_moves_nothin
         cluster.kill(2)
         await cluster.until(lambda: cluster.fenced(2, seen_by=1))
         stream = await cluster.members[3].ports.network.open(cluster.voters[1], "/odradek.v1.Controller/Session")
-        beat = controller_pb2.Heartbeat(
+        beat = controller_messages.Heartbeat(
             broker_id=2,
             broker_epoch=registration.broker_epoch,
             incarnation_id=registration.incarnation_id,
@@ -427,18 +428,17 @@ def test_a_heartbeat_that_waited_behind_another_for_a_whole_session_moves_nothin
         )
         cluster.log.stalled = True
         for want_fence in (False, True):
-            beat.want_fence = want_fence
-            await stream.send(beat.SerializeToString())
+            await stream.send(replace(beat, want_fence=want_fence).SerializeToString())
         await cluster.sleep(50)
         cluster.machines[1].pause()
         await cluster.sleep(10_000)
         cluster.machines[1].resume()
         cluster.log.stalled = False
         cluster.log.commit(len(cluster.log.batches))
-        answers = [controller_pb2.HeartbeatAnswer.FromString(await stream.recv()) for _ in range(2)]
+        answers = [controller_messages.HeartbeatAnswer.FromString(await stream.recv()) for _ in range(2)]
         assert [(answer.error_code, answer.is_fenced) for answer in answers] == [(ErrorCode.NONE, False)] * 2
-        await stream.send(beat.SerializeToString())
-        assert controller_pb2.HeartbeatAnswer.FromString(await stream.recv()).is_fenced
+        await stream.send(replace(beat, want_fence=True).SerializeToString())
+        assert controller_messages.HeartbeatAnswer.FromString(await stream.recv()).is_fenced
 
     Cluster().run(story)
 

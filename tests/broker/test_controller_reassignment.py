@@ -11,7 +11,7 @@ from odradek_broker.core.controller.registration import fence_broker
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
 from tests.broker.controller_images import SETTINGS, add_topic, image_of, partition_of, write
@@ -29,8 +29,8 @@ def reassign(
     settings: ControllerSettings = SETTINGS,
 ) -> ErrorCode:
     """Order a target (none: cancel) and write what came of it."""
-    request = admin_pb2.AlterPartitionReassignmentsRequest(keep_replication_factor=keep_factor)
-    request.partitions.add(topic=topic, partition=partition, replicas=replicas)
+    item = admin_messages.ReassignedPartition(topic=topic, partition=partition, replicas=replicas)
+    request = admin_messages.AlterPartitionReassignmentsRequest(partitions=[item], keep_replication_factor=keep_factor)
     decision = alter_partition_reassignments(image, settings, request)
     write(image, decision.records)
     (result,) = decision.answer.partitions
@@ -268,9 +268,11 @@ def test_each_partition_is_judged_by_itself() -> None:
     """One partition's refusal does not keep another from its new replicas; one that is named twice gets neither."""
     image = image_of([1, 2, 3])
     add_topic(image, "orders", partition_of([1]), partition_of([1]), partition_of([1]))
-    request = admin_pb2.AlterPartitionReassignmentsRequest()
-    for partition, replicas in ((0, [2]), (1, [9]), (2, [2]), (2, [3])):
-        request.partitions.add(topic="orders", partition=partition, replicas=replicas)
+    items = [
+        admin_messages.ReassignedPartition(topic="orders", partition=partition, replicas=replicas)
+        for partition, replicas in ((0, [2]), (1, [9]), (2, [2]), (2, [3]))
+    ]
+    request = admin_messages.AlterPartitionReassignmentsRequest(partitions=items)
     decision = alter_partition_reassignments(image, SETTINGS, request)
     write(image, decision.records)
     codes = [ErrorCode(result.error_code) for result in decision.answer.partitions]
@@ -285,9 +287,11 @@ def test_reassignments_of_one_request_fit_into_a_batch_that_followers_can_fetch(
     image = image_of([1])
     image.brokers = {broker_id: replace(image.brokers[1], broker_id=broker_id) for broker_id in brokers}
     add_topic(image, "orders", *[partition_of([1])] * count)
-    request = admin_pb2.AlterPartitionReassignmentsRequest()
-    for partition in range(count):
-        request.partitions.add(topic="orders", partition=partition, replicas=brokers)
+    items = [
+        admin_messages.ReassignedPartition(topic="orders", partition=partition, replicas=brokers)
+        for partition in range(count)
+    ]
+    request = admin_messages.AlterPartitionReassignmentsRequest(partitions=items)
     decision = alter_partition_reassignments(image, SETTINGS, request)
     codes = [result.error_code for result in decision.answer.partitions]
     written = len(decision.records)
@@ -300,12 +304,11 @@ def test_the_list_has_what_is_on_its_way() -> None:
     image = image_of([1, 2, 3])
     moving = replace(partition_of([2, 1], [1]), adding=(2,), removing=(1,))
     add_topic(image, "orders", partition_of([1]), moving, moving)
-    everything = list_partition_reassignments(image, admin_pb2.ListPartitionReassignmentsRequest())
+    everything = list_partition_reassignments(image, admin_messages.ListPartitionReassignmentsRequest())
     assert [found.partition for found in everything.partitions] == [1, 2]
     found = everything.partitions[0]
     assert (found.topic, list(found.replicas)) == ("orders", [2, 1])
     assert (list(found.adding_replicas), list(found.removing_replicas)) == ([2], [1])
-    request = admin_pb2.ListPartitionReassignmentsRequest()
-    for partition in (0, 2, 9):
-        request.partitions.add(topic="orders", partition=partition)
+    named = [admin_messages.ElectPartition(topic="orders", partition=partition) for partition in (0, 2, 9)]
+    request = admin_messages.ListPartitionReassignmentsRequest(partitions=named)
     assert [found.partition for found in list_partition_reassignments(image, request).partitions] == [2]

@@ -16,7 +16,7 @@ from odradek_broker.core.controller.registration import (
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2, controller_pb2
+from odradek_proto.v1 import admin_messages, controller_messages
 from odradek_proto.values import replace
 
 from tests.broker.controller_images import (
@@ -32,7 +32,7 @@ from tests.broker.controller_images import (
 OLD_PROTOCOL = ControllerSettings(node_id=0, cluster_id=CLUSTER_ID, fast_restart_keeps_isr=True)
 
 
-def request(broker_id: int = 1, life: int = 0, **fields: Any) -> controller_pb2.RegisterBrokerRequest:
+def request(broker_id: int = 1, life: int = 0, **fields: Any) -> controller_messages.RegisterBrokerRequest:
     values: dict[str, Any] = {
         "broker_id": broker_id,
         "cluster_id": CLUSTER_ID,
@@ -40,12 +40,12 @@ def request(broker_id: int = 1, life: int = 0, **fields: Any) -> controller_pb2.
         "endpoints": {"GRPC": f"host{broker_id}:9092"},
         "previous_broker_epoch": -1,
     }
-    return controller_pb2.RegisterBrokerRequest(**values | fields)
+    return controller_messages.RegisterBrokerRequest(**values | fields)
 
 
 def register(
     image: MetadataImage,
-    asked: controller_pb2.RegisterBrokerRequest,
+    asked: controller_messages.RegisterBrokerRequest,
     *,
     session_valid: bool = False,
     settings: ControllerSettings = SETTINGS,
@@ -211,7 +211,7 @@ def test_nobody_waits_for_a_broker_that_lost_its_disk(elr: bool, partition: Part
     after = image.topics["orders"].partitions[0]
     assert (after.leader, after.isr, after.eligible, after.last_known_eligible) == (NO_LEADER, (), (), ())
     write(image, fence_broker(image, settings, 1).records)
-    asked = admin_pb2.ElectLeadersRequest(election_type="unclean")
+    asked = admin_messages.ElectLeadersRequest(election_type="unclean")
     write(image, elect_leaders(image, settings, asked).records)
     assert image.topics["orders"].partitions[0].isr == (2,)
 

@@ -7,6 +7,7 @@ ends with the same words said there: they would have done harm.
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from odradek_proto.records import encode_batch
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import CallRejected
-from odradek_proto.v1 import admin_pb2, broker_pb2, controller_pb2, quorum_pb2
 from odradek_proto.v1 import broker_pb2 as pb
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 30_000
 DESCRIBE = "/odradek.v1.Broker/DescribeReplicas"
 FETCH_STREAM = "/odradek.v1.Replication/FetchStream"
-FILES = (broker_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR, controller_pb2.DESCRIPTOR, quorum_pb2.DESCRIPTOR)
+FILES = [
+    import_module(f"odradek_proto.v1.{name}_pb2").DESCRIPTOR for name in ("broker", "admin", "controller", "quorum")
+]
 SERVED_BY = {
     "odradek.v1.Broker": "GRPC",
     "odradek.v1.Admin": "GRPC",

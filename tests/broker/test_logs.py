@@ -34,7 +34,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.records import read_header
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.files import OsFiles
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 from tests.broker.log_bench import batch
 from tests.test_docs import events_on_page
@@ -150,13 +150,13 @@ def test_a_running_broker_changes_its_levels_and_tells_them() -> None:
     own = OwnConfigs(SETTINGS, MetadataImage)
 
     def altered(broker: str, **changes: Any) -> int:
-        request = admin_pb2.AlterConfigsRequest(resource_type="broker-logger", resource_name=broker, **changes)
+        request = admin_messages.AlterConfigsRequest(resource_type="broker-logger", resource_name=broker, **changes)
         answer = own.alter(request)
         assert answer is not None
         return answer.error_code
 
     def told() -> dict[str, tuple[str, str]]:
-        request = admin_pb2.DescribeConfigsRequest(resource_type="broker-logger", resource_name=str(ME))
+        request = admin_messages.DescribeConfigsRequest(resource_type="broker-logger", resource_name=str(ME))
         answer = own.describe(request)
         assert answer is not None
         return {entry.name: (entry.value, entry.source) for entry in answer.entries}
@@ -169,7 +169,7 @@ def test_a_running_broker_changes_its_levels_and_tells_them() -> None:
     assert altered("3", unset=[QUORUM]) == 0
     assert told()[QUORUM] == ("INFO", "default")
     assert altered("2", set={QUORUM: "DEBUG"}) == ErrorCode.INVALID_REQUEST
-    assert own.alter(admin_pb2.AlterConfigsRequest(resource_type="broker", resource_name="3")) is None
+    assert own.alter(admin_messages.AlterConfigsRequest(resource_type="broker", resource_name="3")) is None
 
 
 def test_every_event_has_a_line_and_no_line_is_without_an_event() -> None:

@@ -20,7 +20,7 @@ from odradek_broker.core.metadata.image import NO_LEADER, MetadataImage
 from odradek_broker.core.metadata.records import CorruptMetadata, MetadataRecord, apply, decode, encode
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import admin_pb2, controller_pb2, metadata_pb2
+from odradek_proto.v1 import admin_messages, controller_messages, metadata_messages
 
 from tests.broker.controller_images import (
     CLUSTER_ID,
@@ -51,7 +51,7 @@ class Operator:
         match rng.randrange(9):
             case 0:
                 self.lives[broker_id] += rng.randrange(2)
-                request = controller_pb2.RegisterBrokerRequest(
+                request = controller_messages.RegisterBrokerRequest(
                     broker_id=broker_id,
                     cluster_id=CLUSTER_ID,
                     incarnation_id=incarnation(broker_id, self.lives[broker_id]),
@@ -62,7 +62,7 @@ class Operator:
                 known = ahead.brokers[broker_id]
                 sessions = SessionTable(SETTINGS)
                 sessions.take_over(ahead, 0)
-                heartbeat = controller_pb2.Heartbeat(
+                heartbeat = controller_messages.Heartbeat(
                     broker_id=broker_id,
                     broker_epoch=known.broker_epoch,
                     incarnation_id=known.incarnation_id,
@@ -73,25 +73,25 @@ class Operator:
             case 4:
                 return fence_broker(ahead, SETTINGS, broker_id).records
             case 5:
-                topic = admin_pb2.NewTopic(
+                topic = admin_messages.NewTopic(
                     name=name, partitions=rng.randint(1, 4), replication_factor=rng.randint(1, 3)
                 )
-                return create_topics(ahead, SETTINGS, admin_pb2.CreateTopicsRequest(topics=[topic]), rng).records
+                return create_topics(ahead, SETTINGS, admin_messages.CreateTopicsRequest(topics=[topic]), rng).records
             case 6 if rng.random() < 0.3:
-                return delete_topics(ahead, admin_pb2.DeleteTopicsRequest(topics=[name])).records
+                return delete_topics(ahead, admin_messages.DeleteTopicsRequest(topics=[name])).records
             case 7:
                 if rng.random() < 0.5:
                     return balance_leaders(ahead, SETTINGS).records
-                growth = admin_pb2.CreatePartitionsRequest(topic=name, count=rng.randint(1, 6))
+                growth = admin_messages.CreatePartitionsRequest(topic=name, count=rng.randint(1, 6))
                 return create_partitions(ahead, growth, rng).records
             case 8:
                 value = rng.choice(("true", "false"))
-                change = admin_pb2.AlterConfigsRequest(
+                change = admin_messages.AlterConfigsRequest(
                     resource_type="topic", resource_name=name, set={"unclean.leader.election.enable": value}
                 )
                 return alter_configs(ahead, SETTINGS, change).records
         epoch = ahead.brokers[broker_id].broker_epoch if broker_id in ahead.brokers else 0
-        ids = controller_pb2.AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch)
+        ids = controller_messages.AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch)
         return allocate_producer_ids(ahead, ids).records
 
 
@@ -182,14 +182,10 @@ def test_a_delta_of_a_topic_that_was_deleted_and_made_again() -> None:
     delta = write(
         image,
         [
-            MetadataRecord(
-                partition_change=metadata_pb2.PartitionChangeRecord(topic_id=old_id, partition=1, leader=-1)
-            ),
-            MetadataRecord(remove_topic=metadata_pb2.RemoveTopicRecord(topic_id=old_id)),
-            MetadataRecord(topic=metadata_pb2.TopicRecord(name="orders", topic_id=new_id)),
-            MetadataRecord(
-                partition=metadata_pb2.PartitionRecord(topic_id=new_id, partition=0, replicas=[1], isr=[1], leader=1)
-            ),
+            metadata_messages.PartitionChangeRecord(topic_id=old_id, partition=1, leader=-1),
+            metadata_messages.RemoveTopicRecord(topic_id=old_id),
+            metadata_messages.TopicRecord(name="orders", topic_id=new_id),
+            metadata_messages.PartitionRecord(topic_id=new_id, partition=0, replicas=[1], isr=[1], leader=1),
         ],
     )
     assert delta.created_topics == {"orders": new_id}
@@ -201,16 +197,15 @@ def test_a_delta_of_a_topic_that_was_deleted_and_made_again() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        MetadataRecord(),
-        MetadataRecord(remove_topic=metadata_pb2.RemoveTopicRecord(topic_id=b"x" * 16)),
-        MetadataRecord(broker_state=metadata_pb2.BrokerStateRecord(broker_id=9)),
-        MetadataRecord(broker_state=metadata_pb2.BrokerStateRecord(broker_id=1, broker_epoch=5)),
-        MetadataRecord(topic=metadata_pb2.TopicRecord(name="orders", topic_id=b"x" * 16)),
-        MetadataRecord(partition=metadata_pb2.PartitionRecord(topic_id=b"x" * 16)),
-        MetadataRecord(partition_change=metadata_pb2.PartitionChangeRecord(topic_id=b"orders-topic-id!", partition=4)),
-        MetadataRecord(partition=metadata_pb2.PartitionRecord(topic_id=b"orders-topic-id!", partition=0)),
-        MetadataRecord(config=metadata_pb2.ConfigRecord(resource_type="user", name="x", value="y")),
-        MetadataRecord(producer_ids=metadata_pb2.ProducerIdsRecord(next_producer_id=10)),
+        metadata_messages.RemoveTopicRecord(topic_id=b"x" * 16),
+        metadata_messages.BrokerStateRecord(broker_id=9),
+        metadata_messages.BrokerStateRecord(broker_id=1, broker_epoch=5),
+        metadata_messages.TopicRecord(name="orders", topic_id=b"x" * 16),
+        metadata_messages.PartitionRecord(topic_id=b"x" * 16),
+        metadata_messages.PartitionChangeRecord(topic_id=b"orders-topic-id!", partition=4),
+        metadata_messages.PartitionRecord(topic_id=b"orders-topic-id!", partition=0),
+        metadata_messages.ConfigRecord(resource_type="user", name="x", value="y"),
+        metadata_messages.ProducerIdsRecord(next_producer_id=10),
     ],
 )
 def test_a_record_that_does_not_fit_is_damage(record: MetadataRecord) -> None:

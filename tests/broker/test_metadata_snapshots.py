@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
-from odradek_broker.core.metadata.records import CorruptMetadata, MetadataRecord, apply, encode
+from odradek_broker.core.metadata.records import CorruptMetadata, apply, encode
 from odradek_broker.core.metadata.snapshot import difference, image_of, records_of
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1.metadata_pb2 import RegisterBrokerRecord, RemoveTopicRecord
+from odradek_proto.v1.metadata_messages import RegisterBrokerRecord, RemoveTopicRecord
 
 from tests.broker.controller_images import add_topic, partition_of
 from tests.broker.controller_images import image_of as cluster_of
@@ -101,7 +101,7 @@ def test_the_image_of_the_property_leaves_no_field_at_its_default(kind: Any) -> 
 
 def test_a_snapshot_names_the_broker_epoch_of_a_registration() -> None:
     """In the log it is the offset of the record; in a snapshot it would be an arbitrary number."""
-    record = MetadataRecord(register_broker=RegisterBrokerRecord(broker_id=1))
+    record = RegisterBrokerRecord(broker_id=1)
     with pytest.raises(CorruptMetadata, match="without its broker epoch"):
         image_of([encode(record)], 10, 1)
 
@@ -111,7 +111,7 @@ def test_a_topic_that_was_made_anew_inside_the_gap_is_deleted_and_created() -> N
     old = cluster_of([1, 2])
     add_topic(old, "orders", partition_of([1, 2]), partition_of([2, 1]))
     new = old.copy()
-    apply(new, MetadataRecord(remove_topic=RemoveTopicRecord(topic_id=old.topics["orders"].topic_id)), 300, 1)
+    apply(new, RemoveTopicRecord(topic_id=old.topics["orders"].topic_id), 300, 1)
     new.topics["orders"] = TopicImage("orders", b"another topic id", {0: old.topics["orders"].partitions[0]})
     new.topic_names[b"another topic id"] = "orders"
     delta = difference(old, new)

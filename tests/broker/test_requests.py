@@ -14,7 +14,7 @@ from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
 from tests.broker.controller_cluster import Cluster
@@ -224,9 +224,9 @@ def test_the_controller_knows_who_is_behind_a_request_that_was_passed_on(monkeyp
     alice = RequestContext(Principal("User", "alice"), "EXTERNAL", "billing-7", "10.0.0.9:4242")
     callers: list[RequestContext] = []
 
-    def decide(call: admin.AdminCall) -> Decision[admin_pb2.DeleteTopicsResponse]:
+    def decide(call: admin.AdminCall) -> Decision[admin_messages.DeleteTopicsResponse]:
         callers.append(call.context)
-        return Decision([], admin_pb2.DeleteTopicsResponse())
+        return Decision([], admin_messages.DeleteTopicsResponse())
 
     watched = replace(admin.ADMIN_REQUESTS["DeleteTopics"], decide=decide)
     monkeypatch.setitem(admin.ADMIN_REQUESTS, "DeleteTopics", watched)

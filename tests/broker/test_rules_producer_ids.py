@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.controller.producer_ids import BLOCK_SIZE, LARGEST_PRODUCER_ID, allocate_producer_ids
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 
 from tests.broker.controller_images import image_of, write
 
 
-def asked(broker_id: int = 1, broker_epoch: int = 101) -> controller_pb2.AllocateProducerIdsRequest:
-    return controller_pb2.AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch)
+def asked(broker_id: int = 1, broker_epoch: int = 101) -> controller_messages.AllocateProducerIdsRequest:
+    return controller_messages.AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch)
 
 
 @pytest.mark.parametrize(("broker_id", "broker_epoch"), [(1, 100), (1, 102), (7, 107)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from odradek_broker.core.controller.alter_partition import alter_partition
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 
 from tests.broker.controller_images import ORDERS_ID, SETTINGS, add_topic, image_of, partition_of
 
@@ -28,16 +28,18 @@ def test_the_shape_of_an_isr_is_judged_before_its_members(
     """What no cluster could grant is a fault of the request; whom nobody knows is not let in (R-54)."""
     image = image_of([1, 2, 4], fenced=(4,))
     add_topic(image, "orders", partition_of([1, 2, 3], [1]))
-    item = controller_pb2.AlterPartitionItem(
+    item = controller_messages.AlterPartitionItem(
         topic_id=ORDERS_ID,
         leader_epoch=5,
         partition_epoch=partition_epoch,
         new_isr=[
-            controller_pb2.IsrMember(broker_id=each, broker_epoch=100 + each if member_epoch is None else member_epoch)
+            controller_messages.IsrMember(
+                broker_id=each, broker_epoch=100 + each if member_epoch is None else member_epoch
+            )
             for each in isr
         ],
     )
-    request = controller_pb2.AlterPartitionRequest(broker_id=1, broker_epoch=101, partitions=[item])
+    request = controller_messages.AlterPartitionRequest(broker_id=1, broker_epoch=101, partitions=[item])
     decision = alter_partition(image, SETTINGS, request)
     assert ErrorCode(decision.answer.partitions[0].error_code) is error
     assert len(decision.records) == (error is ErrorCode.NONE)

@@ -12,7 +12,8 @@ from odradek_broker.runtime.membership.controller_channel import ControllerChann
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
+from odradek_proto.values import replace
 
 from tests.broker.controller_cluster import Cluster
 
@@ -105,10 +106,12 @@ class Forgetful:
         self.calls: list[int] = []
 
     async def call(self, method: str, request: bytes, timeout_ms: float) -> bytes:
-        self.calls.append(len(controller_pb2.AlterPartitionRequest.FromString(request).partitions))
-        answer = controller_pb2.AlterPartitionResponse.FromString(await self._channel.call(method, request, timeout_ms))
+        self.calls.append(len(controller_messages.AlterPartitionRequest.FromString(request).partitions))
+        answer = controller_messages.AlterPartitionResponse.FromString(
+            await self._channel.call(method, request, timeout_ms)
+        )
         if len(self.calls) == 1:
-            del answer.partitions[0]
+            answer = replace(answer, partitions=answer.partitions[1:])
         return answer.SerializeToString()
 
 

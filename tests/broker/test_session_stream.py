@@ -8,7 +8,7 @@ import pytest
 from odradek_broker.runtime.membership.broker_session import BrokerSession, RegistrationRefused, SessionSettings
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2, controller_pb2
+from odradek_proto.v1 import admin_messages, controller_messages
 
 from tests.broker.controller_cluster import CALLER, CLUSTER_ID, Cluster
 
@@ -193,11 +193,11 @@ def test_a_superseded_broker_learns_that_its_epoch_is_stale() -> None:
         member = cluster.members[2]
         stream = await member.ports.network.open(cluster.voters[1], "/odradek.v1.Controller/Session")
         registration = member.feed.image.brokers[2]
-        heartbeat = controller_pb2.Heartbeat(
+        heartbeat = controller_messages.Heartbeat(
             broker_id=2, broker_epoch=registration.broker_epoch + 1, incarnation_id=registration.incarnation_id
         )
         await stream.send(heartbeat.SerializeToString())
-        answer = controller_pb2.HeartbeatAnswer.FromString(await stream.recv())
+        answer = controller_messages.HeartbeatAnswer.FromString(await stream.recv())
         assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
 
     Cluster().run(story)
@@ -211,9 +211,9 @@ def test_calls_find_the_controller_by_hints_alone() -> None:
         network = cluster.members[1].ports.network
         clock = cluster.members[1].ports.clock
         channel = ControllerChannel(clock=clock, network=network, voters=cluster.voters, leader=lambda: -1)
-        request = controller_pb2.AllocateProducerIdsRequest(broker_id=1, broker_epoch=-5)
+        request = controller_messages.AllocateProducerIdsRequest(broker_id=1, broker_epoch=-5)
         answer = await channel.call("AllocateProducerIds", request.SerializeToString(), 1_000)
-        error = controller_pb2.AllocateProducerIdsResponse.FromString(answer).error_code
+        error = controller_messages.AllocateProducerIdsResponse.FromString(answer).error_code
         assert error == ErrorCode.STALE_BROKER_EPOCH
         assert channel.controller_address() == cluster.voters[3]
 
@@ -256,8 +256,8 @@ def test_an_order_whose_answer_is_lost_is_not_given_again() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.begin(assignment=())
         cluster.log.stalled = True
-        request = admin_pb2.CreateTopicsRequest(
-            topics=[admin_pb2.NewTopic(name="orders", partitions=1, replication_factor=1)]
+        request = admin_messages.CreateTopicsRequest(
+            topics=[admin_messages.NewTopic(name="orders", partitions=1, replication_factor=1)]
         )
         forwarded = cluster.members[2].channel.forward_admin(
             CALLER, "CreateTopics", request.SerializeToString(), 8_000, at_most_once=True

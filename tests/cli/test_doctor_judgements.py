@@ -14,7 +14,7 @@ from odradek.cli.checkup.cluster import ClusterFacts
 from odradek.cli.checkup.dialling import Dialled, Outcome
 from odradek.cli.checkup.finding import Finding, Level
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 from odradek_proto.v1 import broker_pb2 as pb
 
 INNER, OUTER = "odradek-{}:50051", "127.0.0.1:2905{}"
@@ -138,13 +138,13 @@ def test_every_outcome_of_a_bootstrap_address_has_a_sentence_and_a_remedy(outcom
 # --- The cluster ----------------------------------------------------------------------------------------------------
 
 
-def quorum(*fetched_ms: int) -> admin_pb2.DescribeQuorumResponse:
+def quorum(*fetched_ms: int) -> admin_messages.DescribeQuorumResponse:
     """A leader, node 1, and voters that fetched so long ago."""
-    found = admin_pb2.DescribeQuorumResponse(leader_id=1)
-    found.voters.add(node_id=1)
-    for node, ago in enumerate(fetched_ms, 2):
-        found.voters.add(node_id=node, last_fetch_ms=ago)
-    return found
+    followers = [
+        admin_messages.QuorumReplica(node_id=node, last_fetch_ms=ago) for node, ago in enumerate(fetched_ms, 2)
+    ]
+    voters = [admin_messages.QuorumReplica(node_id=1), *followers]
+    return admin_messages.DescribeQuorumResponse(leader_id=1, voters=voters)
 
 
 def topic(*isrs: Sequence[int], leader: int = 1) -> pb.MetadataResponse:
@@ -155,9 +155,9 @@ def topic(*isrs: Sequence[int], leader: int = 1) -> pb.MetadataResponse:
     return found
 
 
-def entries(**values: str) -> list[admin_pb2.ConfigEntry]:
+def entries(**values: str) -> list[admin_messages.ConfigEntry]:
     return [
-        admin_pb2.ConfigEntry(name=name.replace("_", "."), value=value, source="topic")
+        admin_messages.ConfigEntry(name=name.replace("_", "."), value=value, source="topic")
         for name, value in values.items()
     ]
 
@@ -175,7 +175,9 @@ def test_a_cluster_that_is_well_gives_no_findings() -> None:
 def test_a_quorum_without_leader_or_with_silent_voters_is_found() -> None:
     """No answer means no majority; a voter that has not fetched for seconds, or ever, is silent."""
     assert checks(ClusterFacts(topic([1, 2, 3]), None)) == ["no-majority"]
-    assert checks(ClusterFacts(topic([1, 2, 3]), admin_pb2.DescribeQuorumResponse(leader_id=-1))) == ["no-majority"]
+    assert checks(ClusterFacts(topic([1, 2, 3]), admin_messages.DescribeQuorumResponse(leader_id=-1))) == [
+        "no-majority"
+    ]
     (finding,) = of_cluster.judge(ClusterFacts(topic([1, 2, 3]), quorum(5_001, 20)))
     assert (finding.check, finding.about) == ("voter-silent", "2")
     assert finding.says == "controller 2 does not follow; of all 3 no other may fail"

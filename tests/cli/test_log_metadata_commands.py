@@ -15,7 +15,7 @@ from odradek_proto.metadata_snapshots import (
     snapshot_file_name,
 )
 from odradek_proto.records import encode_batch
-from odradek_proto.v1.metadata_pb2 import (
+from odradek_proto.v1.metadata_messages import (
     ConfigRecord,
     MetadataRecord,
     PartitionChangeRecord,

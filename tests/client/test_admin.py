@@ -10,7 +10,8 @@ import pytest
 from odradek import Admin, BrokerError, BrokerUnreachable, NewTopic, RequestTimeout, TopicPartition, broker_errors
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext, Handlers
-from odradek_proto.v1 import admin_pb2 as pb
+from odradek_proto.v1 import admin_messages as pb
+from odradek_proto.values import replace
 
 ADMIN = "/odradek.v1.Admin/"
 
@@ -29,7 +30,7 @@ class Controller:
         self.calls.append("CreateTopics")
         if self.silent:
             await asyncio.get_running_loop().create_future()
-        answer = pb.CreateTopicsResponse()
+        created = []
         for topic in pb.CreateTopicsRequest.FromString(request).topics:
             error = ErrorCode.TOPIC_ALREADY_EXISTS if topic.name in self.topics else ErrorCode.NONE
             if self.not_controller:
@@ -37,46 +38,45 @@ class Controller:
                 error = ErrorCode.NOT_CONTROLLER
             if not error:
                 self.topics[topic.name] = topic
-            answer.topics.add(name=topic.name, error_code=error, topic_id=b"i" * 16, partitions=3, replication_factor=2)
-        return answer.SerializeToString()
+            answer = pb.CreatedTopic(name=topic.name, error_code=error, topic_id=b"i" * 16, partitions=3)
+            created.append(replace(answer, replication_factor=2))
+        return pb.CreateTopicsResponse(topics=created).SerializeToString()
 
     async def DescribeConfigs(self, request: bytes, context: CallContext) -> bytes:
-        answer = pb.DescribeConfigsResponse()
-        for name, value in self.topics[pb.DescribeConfigsRequest.FromString(request).resource_name].configs.items():
-            answer.entries.add(name=name, value=value, source="topic")
-        return answer.SerializeToString()
+        topic = self.topics[pb.DescribeConfigsRequest.FromString(request).resource_name]
+        entries = [pb.ConfigEntry(name=name, value=value, source="topic") for name, value in topic.configs.items()]
+        return pb.DescribeConfigsResponse(entries=entries).SerializeToString()
 
     async def AlterConfigs(self, request: bytes, context: CallContext) -> bytes:
         asked = pb.AlterConfigsRequest.FromString(request)
-        configs = self.topics[asked.resource_name].configs
-        configs.update(asked.set)
-        for name in asked.unset:
-            del configs[name]
+        topic = self.topics[asked.resource_name]
+        configs = {name: value for name, value in {**topic.configs, **asked.set}.items() if name not in asked.unset}
+        self.topics[asked.resource_name] = replace(topic, configs=configs)
         return pb.AlterConfigsResponse().SerializeToString()
 
     async def ElectLeaders(self, request: bytes, context: CallContext) -> bytes:
         asked = pb.ElectLeadersRequest.FromString(request)
-        answer = pb.ElectLeadersResponse()
-        for number, item in enumerate(asked.partitions):
-            answer.partitions.add(topic=item.topic, partition=item.partition, error_code=84 if number else 0)
-        return answer.SerializeToString()
+        results = [
+            pb.ElectionResult(topic=item.topic, partition=item.partition, error_code=84 if number else 0)
+            for number, item in enumerate(asked.partitions)
+        ]
+        return pb.ElectLeadersResponse(partitions=results).SerializeToString()
 
     async def AlterPartitionReassignments(self, request: bytes, context: CallContext) -> bytes:
         asked = pb.AlterPartitionReassignmentsRequest.FromString(request)
-        answer = pb.AlterPartitionReassignmentsResponse()
+        results = []
         for item in asked.partitions:
             error = ErrorCode.NONE if item.replicas else ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
             if asked.keep_replication_factor:
                 error = ErrorCode.INVALID_REPLICATION_FACTOR
-            answer.partitions.add(topic=item.topic, partition=item.partition, error_code=error)
-        return answer.SerializeToString()
+            results.append(pb.ReassignmentResult(topic=item.topic, partition=item.partition, error_code=error))
+        return pb.AlterPartitionReassignmentsResponse(partitions=results).SerializeToString()
 
     async def ListPartitionReassignments(self, request: bytes, context: CallContext) -> bytes:
-        answer = pb.ListPartitionReassignmentsResponse()
-        answer.partitions.add(
+        ongoing = pb.OngoingReassignment(
             topic="orders", partition=1, replicas=[3, 4, 1, 2], adding_replicas=[3, 4], removing_replicas=[1, 2]
         )
-        return answer.SerializeToString()
+        return pb.ListPartitionReassignmentsResponse(partitions=[ongoing]).SerializeToString()
 
     async def DescribeQuorum(self, request: bytes, context: CallContext) -> bytes:
         voters = [pb.QuorumReplica(node_id=number, log_end_offset=7) for number in (1, 2, 3)]

@@ -33,7 +33,7 @@ from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.log import Log
 from odradek_proto.transport.ports import Clock
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 
 from tests.scripts.in_memory import Brokers, Disk, OpenLog
 
@@ -73,12 +73,12 @@ class Controller:
     """What a broker's `IsrChannel` calls: a request waits here until the story answers it."""
 
     def __init__(self, number: int, say: Say) -> None:
-        self.requests: list[tuple[controller_pb2.AlterPartitionRequest, asyncio.Future[bytes]]] = []
+        self.requests: list[tuple[controller_messages.AlterPartitionRequest, asyncio.Future[bytes]]] = []
         self._number = number
         self._say = say
 
     async def call(self, method: str, request_bytes: bytes, timeout_ms: float) -> bytes:
-        request = controller_pb2.AlterPartitionRequest.FromString(request_bytes)
+        request = controller_messages.AlterPartitionRequest.FromString(request_bytes)
         (item,) = request.partitions
         isr = _ids([member.broker_id for member in item.new_isr])
         self._say(f"b{self._number} -> controller {method} isr={isr} partition_epoch={item.partition_epoch}")
@@ -160,7 +160,7 @@ class Node:
         return self.here.state
 
     @property
-    def proposals(self) -> list[controller_pb2.AlterPartitionRequest]:
+    def proposals(self) -> list[controller_messages.AlterPartitionRequest]:
         """The AlterPartition requests that wait for an answer: one at most (R-48)."""
         return [request for request, _ in self.controller.requests]
 

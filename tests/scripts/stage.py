@@ -49,7 +49,7 @@ from odradek_broker.core.partition.messages import PartitionSettings, Truncation
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 from odradek_proto.values import replace
 
 from tests.scripts.clients import Clients
@@ -241,7 +241,7 @@ class Stage(Clients):
         node = self._asking(next((int(word) for word in words if word.isdigit()), None))
         request, answer = node.controller.requests.pop(0)
         if whole:
-            response = controller_pb2.AlterPartitionResponse(error_code=ErrorCode[whole])
+            response = controller_messages.AlterPartitionResponse(error_code=ErrorCode[whole])
         elif error or version:
             response = self._forced(request.partitions[0], error, version, leader_epoch)
         else:
@@ -266,24 +266,27 @@ class Stage(Clients):
         assert found is not None, f"no AlterPartition waits; asking are {[node.number for node in asking]}"
         return found
 
-    def _decide(self, request: controller_pb2.AlterPartitionRequest) -> controller_pb2.AlterPartitionResponse:
+    def _decide(self, request: controller_messages.AlterPartitionRequest) -> controller_messages.AlterPartitionResponse:
         """What the controller of today's metadata says (R-54, R-55). A yes that changes something is applied."""
         decision = alter_partition(self._image(), self._settings, request)
         self._apply(decision.records)
         return decision.answer
 
     def _forced(
-        self, item: controller_pb2.AlterPartitionItem, error: str, version: str, leader_epoch: str
-    ) -> controller_pb2.AlterPartitionResponse:
-        altered = controller_pb2.AlteredPartition(topic_id=item.topic_id, partition=item.partition)
+        self, item: controller_messages.AlterPartitionItem, error: str, version: str, leader_epoch: str
+    ) -> controller_messages.AlterPartitionResponse:
+        altered = controller_messages.AlteredPartition(topic_id=item.topic_id, partition=item.partition)
         if error:
-            altered.error_code = ErrorCode[error]
+            altered = replace(altered, error_code=ErrorCode[error])
         else:
             wished = [member.broker_id for member in item.new_isr]
-            altered.leader_epoch = int(leader_epoch) if leader_epoch else item.leader_epoch
-            altered.partition_epoch = int(version)
-            altered.isr.extend(self.registration.isr if int(version) == item.partition_epoch else wished)
-        return controller_pb2.AlterPartitionResponse(partitions=[altered])
+            altered = replace(
+                altered,
+                leader_epoch=int(leader_epoch) if leader_epoch else item.leader_epoch,
+                partition_epoch=int(version),
+                isr=self.registration.isr if int(version) == item.partition_epoch else wished,
+            )
+        return controller_messages.AlterPartitionResponse(partitions=[altered])
 
     # --- Disks and time --------------------------------------------------------------------------------------------
 
@@ -332,7 +335,7 @@ def _numbers(only: str) -> list[int] | None:
     return [int(each) for each in only.split(",")] if only else None
 
 
-def _answer_text(response: controller_pb2.AlterPartitionResponse, *, epochs: bool) -> str:
+def _answer_text(response: controller_messages.AlterPartitionResponse, *, epochs: bool) -> str:
     if response.error_code:
         return f"{ErrorCode(response.error_code).name}, the whole request"
     (item,) = response.partitions

@@ -24,7 +24,7 @@ from odradek_chaos.worlds.simulated.run.run import run_seed
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import pack_frame
 from odradek_proto.transport.ports import NetworkError, Stream
-from odradek_proto.v1 import broker_pb2, controller_pb2
+from odradek_proto.v1 import broker_pb2, controller_messages
 
 VOTERS = (1, 2, 3)
 ORDERS = TopicPartition("orders", 0)
@@ -111,7 +111,7 @@ class Story:
         """Heartbeats in a broker's name; what is right in them is told to everybody who reads the metadata log."""
         known = self.cluster.newest_image().brokers.get(self.rng.choice(VOTERS))
         assert known is not None
-        heartbeat = controller_pb2.Heartbeat(
+        heartbeat = controller_messages.Heartbeat(
             broker_id=known.broker_id,
             broker_epoch=self.rng.choice((known.broker_epoch, *LONGS)),
             incarnation_id=self.rng.choice((known.incarnation_id, b"", bytes(16))),

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError, Message
 from odradek_proto.control import ControlType, control_type
 from odradek_proto.headers import CorruptBatch
+from odradek_proto.messages import DecodeError, Message
 from odradek_proto.metadata_snapshots import CorruptSnapshot, header_timestamp
 from odradek_proto.records import Record
 from odradek_proto.topics import topic_id_to_text
-from odradek_proto.v1.metadata_pb2 import MetadataRecord
+from odradek_proto.v1.metadata_messages import MetadataRecord
 
-TYPE_NAMES: Final = {field.name: f"{field.name.upper()}_RECORD" for field in MetadataRecord.DESCRIPTOR.fields}
+TYPE_NAMES: Final = {kind: f"{kind.upper()}_RECORD" for kind in MetadataRecord.__struct_fields__}
 
 
 def metadata_payload(record: Record, *, is_control: bool) -> dict[str, Any]:
@@ -26,12 +26,12 @@ def metadata_payload(record: Record, *, is_control: bool) -> dict[str, Any]:
         return _control(record)
     try:
         decoded = MetadataRecord.FromString(record.value or b"")
-        kind = decoded.WhichOneof("kind")
     except DecodeError as error:
         return {"isvalid": False, "error": f"no metadata record: {error}"}
-    if kind is None:
+    kinds = [kind for kind in TYPE_NAMES if getattr(decoded, kind) is not None]
+    if not kinds:
         return {"isvalid": False, "error": "a metadata record of a kind that this version does not know"}
-    shown = {"type": TYPE_NAMES[kind], "data": _fields(getattr(decoded, kind))}
+    shown = {"type": TYPE_NAMES[kinds[0]], "data": _fields(getattr(decoded, kinds[0]))}
     return {"payload": json.dumps(shown, ensure_ascii=False, separators=(",", ":"))}
 
 
@@ -51,14 +51,10 @@ def _control(record: Record) -> dict[str, Any]:
 def _fields(message: Message) -> dict[str, Any]:
     """Every field that is set or has no presence of its own, by its name."""
     shown: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        if field.has_presence and not message.HasField(field.name):
-            continue
-        value = getattr(message, field.name)
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
         if isinstance(value, bytes):
-            shown[field.name] = topic_id_to_text(value) if len(value) == 16 else value.hex()
-        elif isinstance(value, bool | int | str):
-            shown[field.name] = value
-        else:
-            shown[field.name] = dict(value) if hasattr(value, "items") else list(value)
+            shown[name] = topic_id_to_text(value) if len(value) == 16 else value.hex()
+        elif value is not None:
+            shown[name] = list(value) if isinstance(value, tuple) else value
     return shown

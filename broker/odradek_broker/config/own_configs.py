@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 from odradek_broker.config.log_levels import levels, set_levels
 from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
@@ -33,31 +33,33 @@ class OwnConfigs:
         self._image = image
         self._loggers_at_start = levels()
 
-    def describe(self, request: admin_pb2.DescribeConfigsRequest) -> admin_pb2.DescribeConfigsResponse | None:
+    def describe(self, request: admin_messages.DescribeConfigsRequest) -> admin_messages.DescribeConfigsResponse | None:
         if request.resource_type == LOGGERS_OF_BROKER:
             if error := self._not_mine(request.resource_name):
-                return admin_pb2.DescribeConfigsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=error)
-            return admin_pb2.DescribeConfigsResponse(entries=self._loggers())
+                return admin_messages.DescribeConfigsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=error)
+            return admin_messages.DescribeConfigsResponse(entries=self._loggers())
         if request.resource_type != "broker" or self._not_mine(request.resource_name):
             return None
-        return admin_pb2.DescribeConfigsResponse(entries=_entries(self._settings, self._image(), request.resource_name))
+        return admin_messages.DescribeConfigsResponse(
+            entries=_entries(self._settings, self._image(), request.resource_name)
+        )
 
-    def alter(self, request: admin_pb2.AlterConfigsRequest) -> admin_pb2.AlterConfigsResponse | None:
+    def alter(self, request: admin_messages.AlterConfigsRequest) -> admin_messages.AlterConfigsResponse | None:
         if request.resource_type != LOGGERS_OF_BROKER:
             return None
         if error := self._not_mine(request.resource_name):
-            return admin_pb2.AlterConfigsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=error)
+            return admin_messages.AlterConfigsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=error)
         try:
             set_levels(request.set, request.unset, validate_only=request.validate_only)
         except ValueError as invalid:
-            return admin_pb2.AlterConfigsResponse(error_code=ErrorCode.INVALID_CONFIG, error_message=str(invalid))
-        return admin_pb2.AlterConfigsResponse()
+            return admin_messages.AlterConfigsResponse(error_code=ErrorCode.INVALID_CONFIG, error_message=str(invalid))
+        return admin_messages.AlterConfigsResponse()
 
     def _not_mine(self, name: str) -> str:
         mine = str(self._settings.node_id)
         return "" if name == mine else f"this is broker {mine}: ask broker {name} itself"
 
-    def _loggers(self) -> list[admin_pb2.ConfigEntry]:
+    def _loggers(self) -> list[admin_messages.ConfigEntry]:
         entries = []
         for name, level in levels().items():
             at_start = self._loggers_at_start[name]
@@ -68,7 +70,7 @@ class OwnConfigs:
         return entries
 
 
-def _entries(settings: BrokerSettings, image: MetadataImage, broker: str) -> list[admin_pb2.ConfigEntry]:
+def _entries(settings: BrokerSettings, image: MetadataImage, broker: str) -> list[admin_messages.ConfigEntry]:
     defaults = {item.name: item.default for item in fields(BrokerSettings) if item.default is not MISSING}
     node = {key: as_text(getattr(settings, name)) for key, name in FIELD_BY_KEY.items()}
     entries = []

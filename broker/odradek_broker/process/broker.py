@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from odradek_proto.topics import TopicPartition, topic_id_from_text
 from odradek_proto.transport.ports import Clock, Files, Network
-from odradek_proto.v1.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse
+from odradek_proto.v1.admin_messages import CreateTopicsRequest, CreateTopicsResponse
 
 from odradek_broker.config.listeners import inter_broker_listener, parse_voters
 from odradek_broker.config.log_levels import SESSION

@@ -15,7 +15,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import NetworkError
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.local.cluster import ClusterError
@@ -184,16 +184,16 @@ class AsyncCluster:
 
         Raises `ClusterError` with the controller's words.
         """
-        request = admin_pb2.CreateTopicsRequest(timeout_ms=int(timeout * 1000))
-        request.topics.add(
+        topic = admin_messages.NewTopic(
             name=name,
             partitions=partitions,
             replication_factor=DEFAULT if replication_factor is None else replication_factor,
             configs=as_text(configs or {}),
         )
+        request = admin_messages.CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout * 1000))
         is_new = name not in self._newest_image().topics
         found, repeated = await self._ask(CREATE_TOPICS, request.SerializeToString(), timeout)
-        for created in admin_pb2.CreateTopicsResponse.FromString(found).topics:
+        for created in admin_messages.CreateTopicsResponse.FromString(found).topics:
             done_before = is_new and repeated and created.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
             if created.error_code and not done_before:
                 raise ClusterError(f"{created.name}: {created.error_message or f'error {created.error_code}'}")

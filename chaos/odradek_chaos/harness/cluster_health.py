@@ -16,14 +16,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from odradek_broker.local.cluster import ClusterError
 from odradek_proto.errors import ErrorCode
+from odradek_proto.messages import Request, Response
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import Network, NetworkError
-from odradek_proto.v1 import admin_pb2, broker_pb2
+from odradek_proto.v1 import admin_messages, broker_pb2
 
 from odradek_chaos.harness.waiting import POLL_S
 from odradek_chaos.worlds.real import Watched
@@ -32,14 +33,6 @@ CALL_TIMEOUT_MS = 5_000  # of one broker; a busy one may need a second
 METADATA = "/odradek.v1.Broker/Metadata"
 DESCRIBE_REPLICAS = "/odradek.v1.Broker/DescribeReplicas"
 DESCRIBE_QUORUM = "/odradek.v1.Admin/DescribeQuorum"
-
-
-class Request(Protocol):
-    def SerializeToString(self) -> bytes: ...
-
-
-class Response(Protocol):
-    def ParseFromString(self, serialized: bytes, /) -> int: ...
 
 
 R = TypeVar("R", bound=Response)
@@ -146,7 +139,7 @@ class _Asking:
     addresses: Sequence[str]
     timeout_ms: float
 
-    async def all(self, method: str, question: Request, kind: Callable[[], R]) -> list[R]:
+    async def all(self, method: str, question: Request, kind: type[R]) -> list[R]:
         """The same question to all at once, and the answers in order; raises when one does not answer."""
         request = question.SerializeToString()
         asked = [self.network.call(address, method, request, self.timeout_ms) for address in self.addresses]
@@ -156,9 +149,7 @@ class _Asking:
                 raise NotConverged(f"no answer: {told}")
             if isinstance(told, BaseException):
                 raise told
-            answer = kind()
-            answer.ParseFromString(told)
-            answers.append(answer)
+            answers.append(kind.FromString(told))
         return answers
 
 
@@ -220,8 +211,8 @@ def check_view(view: View) -> None:
 
 async def _check_quorum(asking: _Asking, controller_id: int) -> None:
     """Everyone reaches the same active controller, and no voter lacks what is committed."""
-    question = admin_pb2.DescribeQuorumRequest()
-    answers = await asking.all(DESCRIBE_QUORUM, question, admin_pb2.DescribeQuorumResponse)
+    question = admin_messages.DescribeQuorumRequest()
+    answers = await asking.all(DESCRIBE_QUORUM, question, admin_messages.DescribeQuorumResponse)
     for address, quorum in zip(asking.addresses, answers, strict=True):
         if quorum.error_code or quorum.leader_id != controller_id:
             name = ErrorCode.from_number(quorum.error_code).name

@@ -8,14 +8,15 @@ while the cluster has nobody to answer; what changes something is repeated only 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.messages import Request, Response
 from odradek_proto.topics import TopicPartition, topic_id_to_text
 from odradek_proto.transport.ports import Clock, Network
-from odradek_proto.v1 import admin_pb2, broker_pb2
+from odradek_proto.v1 import admin_messages, broker_pb2
 
 from odradek.administration.descriptions import (
     ClusterDescription,
@@ -37,7 +38,7 @@ from odradek.administration.from_wire import (
     topic_request,
 )
 from odradek.cluster.client import Client
-from odradek.cluster.cluster import METADATA, Request, Response
+from odradek.cluster.cluster import METADATA
 from odradek.shared.config import AdminConfig, AdminSettings, BootstrapServers, build, from_dotted
 from odradek.shared.errors import (
     BrokerError,
@@ -106,9 +107,12 @@ class Admin(Client):
         self, topics: Iterable[NewTopic], *, timeout: float | None = None, validate_only: bool = False
     ) -> list[CreatedTopic]:
         """Create topics. Raises the first topic's error, with notes on the others; those without one were created."""
-        request = admin_pb2.CreateTopicsRequest(timeout_ms=self._timeout_ms(timeout), validate_only=validate_only)
-        request.topics.extend([topic_request(topic) for topic in topics])
-        answer = await self._change("CreateTopics", request, admin_pb2.CreateTopicsResponse, timeout)
+        request = admin_messages.CreateTopicsRequest(
+            topics=[topic_request(topic) for topic in topics],
+            timeout_ms=self._timeout_ms(timeout),
+            validate_only=validate_only,
+        )
+        answer = await self._change("CreateTopics", request, admin_messages.CreateTopicsResponse, timeout)
         _raise_first([(made.name, made.error_code, made.error_message) for made in answer.topics])
         return [
             CreatedTopic(
@@ -122,14 +126,14 @@ class Admin(Client):
 
     async def delete_topics(self, topics: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete topics. Raises the first topic's error; those without one were deleted."""
-        request = admin_pb2.DeleteTopicsRequest(topics=list(topics), timeout_ms=self._timeout_ms(timeout))
-        answer = await self._change("DeleteTopics", request, admin_pb2.DeleteTopicsResponse, timeout)
+        request = admin_messages.DeleteTopicsRequest(topics=list(topics), timeout_ms=self._timeout_ms(timeout))
+        answer = await self._change("DeleteTopics", request, admin_messages.DeleteTopicsResponse, timeout)
         _raise_first([(gone.name, gone.error_code, gone.error_message) for gone in answer.topics])
 
     async def create_partitions(self, topic: str, count: int, *, timeout: float | None = None) -> None:
         """Let a topic have `count` partitions in all. Keys may go to other partitions from then on."""
-        request = admin_pb2.CreatePartitionsRequest(topic=topic, count=count, timeout_ms=self._timeout_ms(timeout))
-        answer = await self._change("CreatePartitions", request, admin_pb2.CreatePartitionsResponse, timeout)
+        request = admin_messages.CreatePartitionsRequest(topic=topic, count=count, timeout_ms=self._timeout_ms(timeout))
+        answer = await self._change("CreatePartitions", request, admin_messages.CreatePartitionsResponse, timeout)
         raise_for(answer.error_code, answer.error_message, where=topic)
 
     async def list_topics(self) -> list[str]:
@@ -153,10 +157,9 @@ class Admin(Client):
         self, election_type: ElectionType = "preferred", partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, BrokerError | None]:
         """Elect leaders, of all partitions when none is named; says of each what refused it, or None."""
-        request = admin_pb2.ElectLeadersRequest(election_type=election_type)
-        for topic, partition in partitions or ():
-            request.partitions.add(topic=topic, partition=partition)
-        answer = await self._change("ElectLeaders", request, admin_pb2.ElectLeadersResponse, None)
+        named = [admin_messages.ElectPartition(topic=topic, partition=number) for topic, number in partitions or ()]
+        request = admin_messages.ElectLeadersRequest(election_type=election_type, partitions=named)
+        answer = await self._change("ElectLeaders", request, admin_messages.ElectLeadersResponse, None)
         raise_for(answer.error_code)
         return {
             TopicPartition(result.topic, result.partition): broker_error(
@@ -215,12 +218,15 @@ class Admin(Client):
         for partition, replicas in reassignments.items():
             if replicas is not None and not replicas:
                 raise ValueError(f"{partition}: a partition has at least one replica; None cancels a reassignment")
-        request = admin_pb2.AlterPartitionReassignmentsRequest(
-            timeout_ms=self._timeout_ms(timeout), keep_replication_factor=not allow_replication_factor_change
+        request = admin_messages.AlterPartitionReassignmentsRequest(
+            timeout_ms=self._timeout_ms(timeout),
+            keep_replication_factor=not allow_replication_factor_change,
+            partitions=[
+                admin_messages.ReassignedPartition(topic=topic, partition=number, replicas=replicas or ())
+                for (topic, number), replicas in reassignments.items()
+            ],
         )
-        for (topic, number), replicas in reassignments.items():
-            request.partitions.add(topic=topic, partition=number, replicas=replicas or ())
-        kind = admin_pb2.AlterPartitionReassignmentsResponse
+        kind = admin_messages.AlterPartitionReassignmentsResponse
         answer = await self._change("AlterPartitionReassignments", request, kind, timeout)
         raise_for(answer.error_code, answer.error_message)
         return {
@@ -239,10 +245,9 @@ class Admin(Client):
         named = None if partitions is None else list(partitions)
         if named == []:
             return {}
-        request = admin_pb2.ListPartitionReassignmentsRequest()
-        for topic, number in named or ():
-            request.partitions.add(topic=topic, partition=number)
-        kind = admin_pb2.ListPartitionReassignmentsResponse
+        wanted = [admin_messages.ElectPartition(topic=topic, partition=number) for topic, number in named or ()]
+        request = admin_messages.ListPartitionReassignmentsRequest(partitions=wanted)
+        kind = admin_messages.ListPartitionReassignmentsResponse
         answer = await self._ask("ListPartitionReassignments", request, kind)
         raise_for(answer.error_code, answer.error_message)
         return {
@@ -259,8 +264,8 @@ class Admin(Client):
 
         A broker tells its own, and the levels of its loggers, so it must be up: `BrokerUnreachable` otherwise.
         """
-        request = admin_pb2.DescribeConfigsRequest(resource_type=resource_type, resource_name=resource_name)
-        response = admin_pb2.DescribeConfigsResponse
+        request = admin_messages.DescribeConfigsRequest(resource_type=resource_type, resource_name=resource_name)
+        response = admin_messages.DescribeConfigsResponse
         if resource_type != "topic" and resource_name.isdecimal():
             answer = await self._ask_broker(int(resource_name), "DescribeConfigs", request, response)
         else:
@@ -268,7 +273,7 @@ class Admin(Client):
         raise_for(answer.error_code, answer.error_message, where=resource_name)
         return [describe_config(entry) for entry in answer.entries]
 
-    async def _ask_broker(self, broker_id: int, method: str, request: Request, kind: Callable[[], R]) -> R:
+    async def _ask_broker(self, broker_id: int, method: str, request: Request, kind: type[R]) -> R:
         cluster = self._require_running()
         known = {broker.broker_id: broker for broker in (await self.describe_cluster()).brokers}
         broker = known.get(broker_id)
@@ -297,14 +302,14 @@ class Admin(Client):
         It holds on every broker as soon as that one has read it, without a restart; levels of loggers on that broker
         until its end. Raises INVALID_CONFIG for a name or a value that cannot be, and changes nothing then.
         """
-        request = admin_pb2.AlterConfigsRequest(
+        request = admin_messages.AlterConfigsRequest(
             resource_type=resource_type,
             resource_name=resource_name,
             set=dict(set or {}),
             unset=unset,
             validate_only=validate_only,
         )
-        response = admin_pb2.AlterConfigsResponse
+        response = admin_messages.AlterConfigsResponse
         if resource_type == "broker-logger" and resource_name.isdecimal():
             answer = await self._ask_broker(int(resource_name), "AlterConfigs", request, response)
         else:
@@ -334,8 +339,8 @@ class Admin(Client):
 
     async def describe_quorum(self) -> QuorumDescription:
         """The metadata quorum: its leader, voters and observers."""
-        request = admin_pb2.DescribeQuorumRequest()
-        answer = await self._ask("DescribeQuorum", request, admin_pb2.DescribeQuorumResponse)
+        request = admin_messages.DescribeQuorumRequest()
+        answer = await self._ask("DescribeQuorum", request, admin_messages.DescribeQuorumResponse)
         raise_for(answer.error_code)
         return QuorumDescription(
             answer.leader_id,
@@ -344,7 +349,7 @@ class Admin(Client):
             [describe_quorum_replica(voter) for voter in answer.voters],
             [describe_quorum_replica(observer) for observer in answer.observers],
             answer.log_start_offset,
-            answer.snapshot_end_offset if answer.HasField("snapshot_end_offset") else None,
+            answer.snapshot_end_offset,
         )
 
     async def describe_replicas(self, topics: Iterable[str] = ()) -> ReplicasDescription:
@@ -396,7 +401,7 @@ class Admin(Client):
 
         return await self._patiently("metadata", self._config.default_api_timeout_ms, ask)
 
-    async def _ask(self, name: str, request: Request, kind: Callable[[], R]) -> R:
+    async def _ask(self, name: str, request: Request, kind: type[R]) -> R:
         """A question that changes nothing: repeated while there is hope."""
         cluster = self._require_running()
 
@@ -407,7 +412,7 @@ class Admin(Client):
 
         return await self._patiently(name, self._config.default_api_timeout_ms, ask)
 
-    async def _change(self, name: str, request: Request, kind: Callable[[], R], timeout: float | None) -> R:
+    async def _change(self, name: str, request: Request, kind: type[R], timeout: float | None) -> R:
         """An order: repeated only when it surely was not carried out. A lost answer is `RequestTimeout`.
 
         A lost connection is `BrokerUnreachable`.

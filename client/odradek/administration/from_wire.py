@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_proto.topics import TOPIC_ID_SIZE, topic_id_to_text
-from odradek_proto.v1 import admin_pb2, broker_pb2
+from odradek_proto.v1 import admin_messages, broker_pb2
 
 from odradek.administration.descriptions import (
     BrokerDescription,
@@ -29,19 +29,20 @@ CONFIG_SOURCES = {
 }
 
 
-def topic_request(topic: NewTopic) -> admin_pb2.NewTopic:
-    request = admin_pb2.NewTopic(
+def topic_request(topic: NewTopic) -> admin_messages.NewTopic:
+    return admin_messages.NewTopic(
         name=topic.name,
         partitions=topic.partitions,
         replication_factor=topic.replication_factor,
         configs=dict(topic.configs),
+        assignments=[
+            admin_messages.ReplicaAssignment(partition=partition, broker_ids=broker_ids)
+            for partition, broker_ids in sorted(topic.assignments.items())
+        ],
     )
-    for partition, broker_ids in sorted(topic.assignments.items()):
-        request.assignments.add(partition=partition, broker_ids=broker_ids)
-    return request
 
 
-def describe_config(entry: admin_pb2.ConfigEntry) -> ConfigEntry:
+def describe_config(entry: admin_messages.ConfigEntry) -> ConfigEntry:
     synonyms = tuple(
         ConfigSynonym(synonym.name, synonym.value, CONFIG_SOURCES.get(synonym.source, "UNKNOWN"))
         for synonym in entry.synonyms
@@ -103,5 +104,5 @@ def describe_replica(broker_id: int, replica: broker_pb2.ReplicaDescription) -> 
     )
 
 
-def describe_quorum_replica(replica: admin_pb2.QuorumReplica) -> QuorumReplica:
+def describe_quorum_replica(replica: admin_messages.QuorumReplica) -> QuorumReplica:
     return QuorumReplica(replica.node_id, replica.log_end_offset, replica.last_fetch_ms, replica.last_caught_up_ms)

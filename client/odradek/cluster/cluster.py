@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.messages import Request, Response
 from odradek_proto.transport.backoff import SEARCHING, backoff_ms
 from odradek_proto.transport.ports import Clock, DeadlineExceeded, Network, NetworkError, PeerUnavailable
 from odradek_proto.v1 import broker_pb2 as pb
@@ -38,14 +39,6 @@ METADATA = "/odradek.v1.Broker/Metadata"
 METADATA_TIMEOUT_MS = 2_000  # for one broker; another is asked long before
 HEDGE_MS = 150
 QUIET_MS = 1_000  # after so long without a refresh the pause between two starts small again
-
-
-class Request(Protocol):
-    def SerializeToString(self) -> bytes: ...
-
-
-class Response(Protocol):
-    def ParseFromString(self, serialized: bytes, /) -> int: ...
 
 
 R = TypeVar("R", bound=Response)
@@ -216,7 +209,7 @@ class Cluster:
             await self._notify()
         return answered
 
-    async def _ask_around(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> tuple[R, str]:
+    async def _ask_around(self, method: str, request: Request, kind: type[R], timeout_ms: int) -> tuple[R, str]:
         """Ask brokers, one after the other and a slow one's successor early; the first answer and who gave it."""
         loop = asyncio.get_running_loop()
         asked: dict[asyncio.Task[R], str] = {}
@@ -256,9 +249,7 @@ class Cluster:
 
     # --- single questions ------------------------------------------------------------------------------------------
 
-    async def call_address(
-        self, address: str, method: str, request: Request, kind: Callable[[], R], timeout_ms: int
-    ) -> R:
+    async def call_address(self, address: str, method: str, request: Request, kind: type[R], timeout_ms: int) -> R:
         """One call to one address. Raises `BrokerUnreachable` or `RequestTimeout`."""
         try:
             answer = await self.network.call(address, method, request.SerializeToString(), timeout_ms)
@@ -274,24 +265,20 @@ class Cluster:
             raise BrokerUnreachable(
                 f"the call was refused: {error}", hint="is it an odradek broker's GRPC listener?"
             ) from None
-        response = kind()
-        response.ParseFromString(answer)
-        return response
+        return kind.FromString(answer)
 
-    async def call_broker(
-        self, broker_id: int, method: str, request: Request, kind: Callable[[], R], timeout_ms: int
-    ) -> R:
+    async def call_broker(self, broker_id: int, method: str, request: Request, kind: type[R], timeout_ms: int) -> R:
         """One call to one broker. Raises `BrokerUnreachable` or `RequestTimeout`."""
         address = self.view.address_of(broker_id)
         if address is None:
             raise BrokerUnreachable(f"broker {broker_id} is not part of the cluster at the moment", undelivered=True)
         return await self.call_address(address, method, request, kind, timeout_ms)
 
-    async def ask_any(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> R:
+    async def ask_any(self, method: str, request: Request, kind: type[R], timeout_ms: int) -> R:
         """One question to whichever broker answers first; only for what may be asked twice. Raises `BootstrapError`."""
         return (await self._ask_around(method, request, kind, timeout_ms))[0]
 
-    async def call_any(self, method: str, request: Request, kind: Callable[[], R], timeout_ms: int) -> R:
+    async def call_any(self, method: str, request: Request, kind: type[R], timeout_ms: int) -> R:
         """One call to whichever broker takes it: one that cannot be connected to is passed over.
 
         Only a broker that certainly did not get the call is passed over; a call that may have taken effect is not made

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import broker_pb2 as pb
+
+from odradek.core.answers import Metadata, TopicMetadata
 
 NO_LEADER = -1
 DEFAULT_LISTENER = "GRPC"
@@ -65,7 +66,7 @@ class ClusterView:
         known = self.topics.get(topic)
         return None if known is None or known.error is not ErrorCode.NONE else sorted(known.leaders)
 
-    def update(self, answer: pb.MetadataResponse, answered_by: str) -> None:
+    def update(self, answer: Metadata, answered_by: str) -> None:
         """Take over a broker's answer; `answered_by` is the address under which that broker was asked."""
         self.cluster_id = answer.cluster_id or self.cluster_id
         self.controller_id = answer.controller_id
@@ -77,7 +78,7 @@ class ClusterView:
         for topic in answer.topics:
             self._update_topic(topic)
 
-    def _choose_listener(self, answer: pb.MetadataResponse, answered_by: str) -> None:
+    def _choose_listener(self, answer: Metadata, answered_by: str) -> None:
         """Brokers are reached by the listener through which the client came in."""
         if answer.listener:
             self.listener = answer.listener
@@ -90,7 +91,7 @@ class ClusterView:
                     self.listener = listener
                     return
 
-    def _update_topic(self, found: pb.TopicMetadata) -> None:
+    def _update_topic(self, found: TopicMetadata) -> None:
         error = ErrorCode.from_number(found.error_code)
         known = self.topics.get(found.topic)
         if error is not ErrorCode.NONE:

@@ -19,9 +19,9 @@ from enum import Enum
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import Record
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import Value
 
+from odradek.core.answers import FetchedPartition
 from odradek.core.cluster_view import NO_LEADER, UNKNOWN_LEADER, LeaderAndEpoch
 from odradek.shared.config import OffsetReset
 from odradek.shared.errors import LogTruncated, NoOffset, OdradekError, broker_error
@@ -211,11 +211,11 @@ class FetchState:
         """A fetch for `fetch_offset` was sent."""
         self.outstanding = (broker_id, self.fetch_offset, self.leader.epoch)
 
-    def is_answered_by(self, broker_id: int, answer: pb.FetchedPartition) -> bool:
+    def is_answered_by(self, broker_id: int, answer: FetchedPartition) -> bool:
         """Whether this is the answer that we wait for (CL-05)."""
         return self.outstanding == (broker_id, answer.fetch_offset, answer.request_leader_epoch)
 
-    def on_data(self, answer: pb.FetchedPartition, chunk: Chunk | None, next_offset: int) -> None:
+    def on_data(self, answer: FetchedPartition, chunk: Chunk | None, next_offset: int) -> None:
         """The answer that we waited for, without an error; `next_offset` is the one behind its last batch."""
         self.outstanding = None
         self.failures = 0
@@ -226,7 +226,7 @@ class FetchState:
             self.chunks.append(chunk)
             self.fetch_offset = next_offset
 
-    def on_divergence(self, answer: pb.FetchedPartition) -> None:
+    def on_divergence(self, answer: FetchedPartition) -> None:
         """The leader found by itself that our log is not its log: look at the position before anything else."""
         self.outstanding = None
         self.rewind()

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import RecordToWrite
 from odradek_proto.transport.backoff import SEARCHING, backoff_ms
-from odradek_proto.v1 import broker_pb2 as pb
 
+from odradek.core.answers import ProduceAnswer
 from odradek.core.batches import NO_SEQUENCE, Batch, SendQueue
 from odradek.core.cluster_view import ClusterView
 from odradek.core.send_effects import DropStream, Effect, Finished, RefreshMetadata
@@ -159,7 +159,7 @@ class Sender:
                     effects.append(self._finish(batch, None))
         return effects
 
-    def on_answer(self, batch: Batch, answer: pb.ProduceAnswer, now_ms: int, view: ClusterView) -> list[Effect]:
+    def on_answer(self, batch: Batch, answer: ProduceAnswer, now_ms: int, view: ClusterView) -> list[Effect]:
         """The broker answered for a batch that is on the wire; answers for others are old news and not passed on."""
         queue = batch.owner
         del queue.wire[batch.correlation_id]
@@ -207,7 +207,7 @@ class Sender:
             self._put_back(batch)
         return []
 
-    def _on_success(self, batch: Batch, answer: pb.ProduceAnswer | None) -> list[Effect]:
+    def _on_success(self, batch: Batch, answer: ProduceAnswer | None) -> list[Effect]:
         queue = batch.owner
         queue.failures = 0
         queue.retry_at_ms = 0

@@ -32,7 +32,8 @@ from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.metadata.records import apply
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2, controller_pb2, metadata_pb2
+from odradek_proto.v1 import admin_messages, controller_messages, metadata_messages
+from odradek_proto.values import replace
 
 CLUSTER = "c"
 
@@ -175,7 +176,7 @@ class ControllerStage:
     def do_beat(self, broker: str, *wishes: str) -> None:
         known = self.image.brokers[int(broker)]
         epochs = [int(each.removeprefix("epoch=")) for each in wishes if each.startswith("epoch=")]
-        heartbeat = controller_pb2.Heartbeat(
+        heartbeat = controller_messages.Heartbeat(
             broker_id=known.broker_id,
             broker_epoch=epochs[0] if epochs else known.broker_epoch,
             incarnation_id=self.incarnation(known.broker_id),
@@ -195,7 +196,7 @@ class ControllerStage:
         said = dict(word.split("=") for word in words if "=" in word)
         valid = self.table.has_valid_session(broker_id, self.now_ms)
         self.lives[broker_id] += not again
-        request = controller_pb2.RegisterBrokerRequest(
+        request = controller_messages.RegisterBrokerRequest(
             broker_id=broker_id,
             cluster_id=CLUSTER,
             incarnation_id=self.incarnation(broker_id),
@@ -221,17 +222,17 @@ class ControllerStage:
         said = {name: int(value) for name, value in (word.split("=") for word in words)}
         sender = said.get("by", partition.leader)
         epochs = {i: known.broker_epoch for i, known in self.image.brokers.items()}
-        asked = [controller_pb2.IsrMember(broker_id=i, broker_epoch=epochs[i]) for i in numbers(members)]
+        asked = [controller_messages.IsrMember(broker_id=i, broker_epoch=epochs[i]) for i in numbers(members)]
         if "member_epoch" in said:
-            asked[-1].broker_epoch = said["member_epoch"]
-        item = controller_pb2.AlterPartitionItem(
+            asked[-1] = replace(asked[-1], broker_epoch=said["member_epoch"])
+        item = controller_messages.AlterPartitionItem(
             topic_id=self.image.topics[topic].topic_id,
             partition=int(number),
             leader_epoch=said.get("epoch", partition.leader_epoch),
             partition_epoch=said.get("version", partition.partition_epoch),
             new_isr=asked,
         )
-        request = controller_pb2.AlterPartitionRequest(
+        request = controller_messages.AlterPartitionRequest(
             broker_id=sender, broker_epoch=said.get("broker_epoch", epochs[sender]), partitions=[item]
         )
         answer = (decision := alter_partition(self.image, self.settings, request)).answer
@@ -240,16 +241,16 @@ class ControllerStage:
         self.write(decision.records)
 
     def do_elect(self, topic: str, number: str, kind: str) -> None:
-        request = admin_pb2.ElectLeadersRequest(election_type=kind)
-        request.partitions.add(topic=topic, partition=int(number))
+        named = [admin_messages.ElectPartition(topic=topic, partition=int(number))]
+        request = admin_messages.ElectLeadersRequest(election_type=kind, partitions=named)
         decision = elect_leaders(self.image, self.settings, request)
         self._said += [f"{kind} election: {ErrorCode(each.error_code).name}" for each in decision.answer.partitions]
         self.write(decision.records)
 
     def do_reassign(self, topic: str, number: str, replicas: str = "") -> None:
         self.reassigns = True
-        request = admin_pb2.AlterPartitionReassignmentsRequest()
-        request.partitions.add(topic=topic, partition=int(number), replicas=numbers(replicas))
+        item = admin_messages.ReassignedPartition(topic=topic, partition=int(number), replicas=numbers(replicas))
+        request = admin_messages.AlterPartitionReassignmentsRequest(partitions=[item])
         decision = alter_partition_reassignments(self.image, self.settings, request)
         (result,) = decision.answer.partitions
         if result.error_code:
@@ -260,13 +261,13 @@ class ControllerStage:
         self.do_reassign(topic, number)
 
     def do_allow_unclean(self, topic: str) -> None:
-        config = metadata_pb2.ConfigRecord(
+        config = metadata_messages.ConfigRecord(
             resource_type="topic", resource_name=topic, name="unclean.leader.election.enable", value="true"
         )
-        self.write([metadata_pb2.MetadataRecord(config=config)])
+        self.write([config])
 
     def do_set_min(self, topic: str, count: str) -> None:
-        request = admin_pb2.AlterConfigsRequest(
+        request = admin_messages.AlterConfigsRequest(
             resource_type="topic", resource_name=topic, set={"min.insync.replicas": count}
         )
         self.write(alter_configs(self.image, self.settings, request).records)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_proto.v1 import metadata_pb2
+from odradek_proto.v1 import metadata_messages
 
 from odradek_broker.core.controller.decision import config_record
 from odradek_broker.core.controller.partitions import review_eligible
@@ -14,9 +14,9 @@ from odradek_broker.core.metadata.topic_configs import CLUSTER_DEFAULT, MIN_INSY
 
 def activation_records(image: MetadataImage, settings: ControllerSettings) -> list[MetadataRecord]:
     """One batch: the cluster's id, if it has none yet, and the one min.insync.replicas that everybody counts with."""
-    records = []
+    records: list[MetadataRecord] = []
     if not image.cluster_id:
-        records.append(MetadataRecord(cluster=metadata_pb2.ClusterRecord(cluster_id=settings.cluster_id)))
+        records.append(metadata_messages.ClusterRecord(cluster_id=settings.cluster_id))
     return records + (_one_minimum(image, settings) if settings.elr_enable else [])
 
 

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from google.protobuf.message import Message
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.messages import Message
+from odradek_proto.v1 import admin_messages
 from odradek_proto.values import Value
 
 from odradek_broker.core.context import RequestContext
@@ -32,7 +32,7 @@ class AdminCall(Value, frozen=True):
     image: MetadataImage
     settings: ControllerSettings
     rng: random.Random
-    describe_quorum: Callable[[], admin_pb2.DescribeQuorumResponse]
+    describe_quorum: Callable[[], admin_messages.DescribeQuorumResponse]
 
 
 class Change(Value, frozen=True):
@@ -55,57 +55,55 @@ class Reading(Value, frozen=True):
 
 ADMIN_REQUESTS: Final[Mapping[str, Change | Reading]] = {
     "CreateTopics": Change(
-        admin_pb2.CreateTopicsRequest,
-        admin_pb2.CreateTopicsResponse,
+        admin_messages.CreateTopicsRequest,
+        admin_messages.CreateTopicsResponse,
         lambda call: create_topics(call.image, call.settings, call.request, call.rng),
     ),
     "DeleteTopics": Change(
-        admin_pb2.DeleteTopicsRequest,
-        admin_pb2.DeleteTopicsResponse,
+        admin_messages.DeleteTopicsRequest,
+        admin_messages.DeleteTopicsResponse,
         lambda call: delete_topics(call.image, call.request, enabled=call.settings.delete_topic_enable),
     ),
     "CreatePartitions": Change(
-        admin_pb2.CreatePartitionsRequest,
-        admin_pb2.CreatePartitionsResponse,
+        admin_messages.CreatePartitionsRequest,
+        admin_messages.CreatePartitionsResponse,
         lambda call: create_partitions(call.image, call.request, call.rng),
     ),
     "AlterConfigs": Change(
-        admin_pb2.AlterConfigsRequest,
-        admin_pb2.AlterConfigsResponse,
+        admin_messages.AlterConfigsRequest,
+        admin_messages.AlterConfigsResponse,
         lambda call: alter_configs(call.image, call.settings, call.request),
         kafka_name="IncrementalAlterConfigs",
     ),
     "ElectLeaders": Change(
-        admin_pb2.ElectLeadersRequest,
-        admin_pb2.ElectLeadersResponse,
+        admin_messages.ElectLeadersRequest,
+        admin_messages.ElectLeadersResponse,
         lambda call: elect_leaders(call.image, call.settings, call.request),
     ),
     "AlterPartitionReassignments": Change(
-        admin_pb2.AlterPartitionReassignmentsRequest,
-        admin_pb2.AlterPartitionReassignmentsResponse,
+        admin_messages.AlterPartitionReassignmentsRequest,
+        admin_messages.AlterPartitionReassignmentsResponse,
         lambda call: alter_partition_reassignments(call.image, call.settings, call.request),
     ),
     "ListPartitionReassignments": Reading(
-        admin_pb2.ListPartitionReassignmentsRequest,
-        admin_pb2.ListPartitionReassignmentsResponse,
+        admin_messages.ListPartitionReassignmentsRequest,
+        admin_messages.ListPartitionReassignmentsResponse,
         lambda call: list_partition_reassignments(call.image, call.request),
     ),
     "DescribeConfigs": Reading(
-        admin_pb2.DescribeConfigsRequest,
-        admin_pb2.DescribeConfigsResponse,
+        admin_messages.DescribeConfigsRequest,
+        admin_messages.DescribeConfigsResponse,
         lambda call: describe_configs(call.image, call.settings, call.request),
     ),
     "DescribeQuorum": Reading(
-        admin_pb2.DescribeQuorumRequest,
-        admin_pb2.DescribeQuorumResponse,
+        admin_messages.DescribeQuorumRequest,
+        admin_messages.DescribeQuorumResponse,
         lambda call: call.describe_quorum(),
     ),
 }
 
 
-def topics_with_defaults(names: Sequence[str], timeout_ms: int) -> admin_pb2.CreateTopicsRequest:
+def topics_with_defaults(names: Sequence[str], timeout_ms: int) -> admin_messages.CreateTopicsRequest:
     """A request for topics with the cluster's default partitions and replicas."""
-    request = admin_pb2.CreateTopicsRequest(timeout_ms=timeout_ms)
-    for name in names:
-        request.topics.add(name=name, partitions=-1, replication_factor=-1)
-    return request
+    topics = [admin_messages.NewTopic(name=name, partitions=-1, replication_factor=-1) for name in names]
+    return admin_messages.CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms)

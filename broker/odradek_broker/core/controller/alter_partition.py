@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 
 from odradek_broker.core.controller.decision import Decision
 from odradek_broker.core.controller.elections import PartitionTarget, change_partition
@@ -12,13 +12,13 @@ from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.core.metadata.records import MetadataRecord
 
-Answer = controller_pb2.AlterPartitionResponse
-Item = controller_pb2.AlterPartitionItem
-Altered = controller_pb2.AlteredPartition
+Answer = controller_messages.AlterPartitionResponse
+Item = controller_messages.AlterPartitionItem
+Altered = controller_messages.AlteredPartition
 
 
 def alter_partition(
-    image: MetadataImage, settings: ControllerSettings, request: controller_pb2.AlterPartitionRequest
+    image: MetadataImage, settings: ControllerSettings, request: controller_messages.AlterPartitionRequest
 ) -> Decision[Answer]:
     """All proposals of one broker, each judged by itself. Unchanged is no error and writes no record (R-55)."""
     registration = image.brokers.get(request.broker_id)
@@ -62,14 +62,13 @@ def _alter(
     record = change_partition(topic.topic_id, item.partition, current, target)
     if record is None:
         return None, _answer(item, current, current.partition_epoch)
-    change = record.partition_change
-    if change.HasField("leader"):  # the record is written, and another replica leads (R-57)
+    if record.leader is not None:  # the record is written, and another replica leads (R-57)
         return record, _refusal(item, ErrorCode.NEW_LEADER_ELECTED)
     changed = PartitionRegistration(
         replicas=current.replicas,
-        isr=tuple(change.isr) if change.isr_changed else current.isr,
+        isr=tuple(record.isr) if record.isr_changed else current.isr,
         leader=current.leader,
-        leader_epoch=current.leader_epoch + change.bump_leader_epoch,
+        leader_epoch=current.leader_epoch + record.bump_leader_epoch,
         partition_epoch=current.partition_epoch + 1,
         recovering=item.recovering,
     )
@@ -98,7 +97,7 @@ def validate(image: MetadataImage, current: PartitionRegistration, sender: int, 
     return ErrorCode.NONE
 
 
-def _eligible(image: MetadataImage, member: controller_pb2.IsrMember) -> bool:
+def _eligible(image: MetadataImage, member: controller_messages.IsrMember) -> bool:
     registration = image.brokers.get(member.broker_id)
     if registration is None or not registration.active:
         return False

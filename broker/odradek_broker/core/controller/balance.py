@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 from odradek_broker.core.controller.decision import Decision
 from odradek_broker.core.controller.elections import Election, PartitionTarget, change_partition
@@ -17,8 +17,8 @@ MAX_ELECTIONS_PER_BATCH = 1_000  # Kafka's, for the periodic balance
 
 
 def elect_leaders(
-    image: MetadataImage, settings: ControllerSettings, request: admin_pb2.ElectLeadersRequest
-) -> Decision[admin_pb2.ElectLeadersResponse]:
+    image: MetadataImage, settings: ControllerSettings, request: admin_messages.ElectLeadersRequest
+) -> Decision[admin_messages.ElectLeadersResponse]:
     """Elections that somebody asked for; an unclean one ignores the topic's setting.
 
     Without partitions all are meant, and those that need no election are left out of the answer.
@@ -28,19 +28,19 @@ def elect_leaders(
     except ValueError:
         election = Election.ONLINE
     if election is Election.ONLINE:
-        return Decision((), admin_pb2.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
+        return Decision((), admin_messages.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
     wanted = dict.fromkeys(TopicPartition(item.topic, item.partition) for item in request.partitions)
     if not request.partitions:
         wanted = dict.fromkeys(TopicPartition(topic.name, partition) for topic, partition, _ in all_partitions(image))
     records: list[MetadataRecord] = []
-    results: list[admin_pb2.ElectionResult] = []
+    results: list[admin_messages.ElectionResult] = []
     for topic_partition in wanted:
         record, error = _elect(image, settings, topic_partition, election)
         if record is not None:
             records.append(record)
         if request.partitions or error is not ErrorCode.ELECTION_NOT_NEEDED:
             results.append(_result(topic_partition, error))
-    return Decision(records, admin_pb2.ElectLeadersResponse(partitions=results))
+    return Decision(records, admin_messages.ElectLeadersResponse(partitions=results))
 
 
 def balance_leaders(image: MetadataImage, settings: ControllerSettings) -> Decision[int]:
@@ -80,14 +80,14 @@ def _elect(
         min_insync_replicas=min_insync_replicas(image, settings, topic.name),
     )
     record = change_partition(topic.topic_id, topic_partition.partition, current, target)
-    if record is not None and record.partition_change.HasField("leader"):
+    if record is not None and record.leader is not None:
         return record, ErrorCode.NONE
     unavailable = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     return None, unavailable
 
 
-def _result(topic_partition: TopicPartition, error: ErrorCode) -> admin_pb2.ElectionResult:
-    return admin_pb2.ElectionResult(
+def _result(topic_partition: TopicPartition, error: ErrorCode) -> admin_messages.ElectionResult:
+    return admin_messages.ElectionResult(
         topic=topic_partition.topic,
         partition=topic_partition.partition,
         error_code=error,

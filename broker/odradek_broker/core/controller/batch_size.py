@@ -12,7 +12,7 @@ from typing import Final
 from odradek_proto.errors import ErrorCode
 
 from odradek_broker.core.controller.refusal import Refusal
-from odradek_broker.core.metadata.records import MetadataRecord
+from odradek_broker.core.metadata.records import MetadataRecord, encode
 
 MAX_BATCH_BYTES: Final = 8 << 20  # half of a message
 RECORD_OVERHEAD: Final = 16  # of a record beside its value: two lengths of up to 4 bytes, offset, and what is empty
@@ -20,7 +20,7 @@ RECORD_OVERHEAD: Final = 16  # of a record beside its value: two lengths of up t
 
 def batch_bytes(records: Iterable[MetadataRecord]) -> int:
     """What the records take of a batch, a little too much rather than too little."""
-    return sum(record.ByteSize() + RECORD_OVERHEAD for record in records)
+    return sum(len(encode(record)) + RECORD_OVERHEAD for record in records)
 
 
 def check_batch_bytes(size: int, room: int, remedy: str) -> None:

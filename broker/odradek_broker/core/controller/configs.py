@@ -7,7 +7,7 @@ the same batch (R-137). When it changes min.insync.replicas, the same batch says
 from __future__ import annotations
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
 from odradek_broker.core.controller.decision import Decision, config_record
@@ -33,8 +33,8 @@ UNCLEAN = "unclean.leader.election.enable"
 
 
 def alter_configs(
-    image: MetadataImage, settings: ControllerSettings, request: admin_pb2.AlterConfigsRequest
-) -> Decision[admin_pb2.AlterConfigsResponse]:
+    image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterConfigsRequest
+) -> Decision[admin_messages.AlterConfigsResponse]:
     """Set and unset values of one topic, one broker (its id as text) or all brokers (the empty name)."""
     try:
         records = _records(image, request)
@@ -46,15 +46,17 @@ def alter_configs(
             batch_bytes(records), MAX_BATCH_BYTES, "use shorter values, or change one topic after another"
         )
     except Refusal as refusal:
-        return Decision((), admin_pb2.AlterConfigsResponse(error_code=refusal.error, error_message=refusal.message))
+        return Decision(
+            (), admin_messages.AlterConfigsResponse(error_code=refusal.error, error_message=refusal.message)
+        )
     if request.validate_only:
-        return Decision((), admin_pb2.AlterConfigsResponse())
-    return Decision(records, admin_pb2.AlterConfigsResponse())
+        return Decision((), admin_messages.AlterConfigsResponse())
+    return Decision(records, admin_messages.AlterConfigsResponse())
 
 
 def describe_configs(
-    image: MetadataImage, settings: ControllerSettings, request: admin_pb2.DescribeConfigsRequest
-) -> admin_pb2.DescribeConfigsResponse:
+    image: MetadataImage, settings: ControllerSettings, request: admin_messages.DescribeConfigsRequest
+) -> admin_messages.DescribeConfigsResponse:
     """What holds for a topic, with each value's source, or what can be set for brokers while they run.
 
     What one broker has in its own configuration it tells itself (`config.own_configs`); here it is the controller's.
@@ -62,7 +64,7 @@ def describe_configs(
     try:
         _check_resource(image, request.resource_type, request.resource_name)
     except Refusal as refusal:
-        return admin_pb2.DescribeConfigsResponse(error_code=refusal.error, error_message=refusal.message)
+        return admin_messages.DescribeConfigsResponse(error_code=refusal.error, error_message=refusal.message)
     node = {ALL_TOPIC_CONFIGS[name].server_name: value for name, value in settings.node_defaults.items()}
     if request.resource_type == "topic":
         entries = [
@@ -81,10 +83,10 @@ def describe_configs(
             )
             for name, definition in sorted(BROKER_CONFIGS.items())
         ]
-    return admin_pb2.DescribeConfigsResponse(entries=entries)
+    return admin_messages.DescribeConfigsResponse(entries=entries)
 
 
-def _records(image: MetadataImage, request: admin_pb2.AlterConfigsRequest) -> list[MetadataRecord]:
+def _records(image: MetadataImage, request: admin_messages.AlterConfigsRequest) -> list[MetadataRecord]:
     _check_resource(image, request.resource_type, request.resource_name)
     topic = request.resource_type == "topic"
     both = sorted(set(request.set) & set(request.unset))
@@ -109,7 +111,7 @@ def _records(image: MetadataImage, request: admin_pb2.AlterConfigsRequest) -> li
     ]
 
 
-def _check_one_minimum(request: admin_pb2.AlterConfigsRequest) -> None:
+def _check_one_minimum(request: admin_messages.AlterConfigsRequest) -> None:
     """With eligible leader replicas all brokers count with one minimum, as in Kafka (`activation`)."""
     if request.resource_name != CLUSTER_DEFAULT and MIN_INSYNC_REPLICAS in request.set:
         reason = (
@@ -140,7 +142,7 @@ def _check_resource(image: MetadataImage, resource_type: str, name: str) -> None
 def _elections(
     image: MetadataImage,
     settings: ControllerSettings,
-    request: admin_pb2.AlterConfigsRequest,
+    request: admin_messages.AlterConfigsRequest,
     records: list[MetadataRecord],
 ) -> list[MetadataRecord]:
     value = request.set.get(UNCLEAN)

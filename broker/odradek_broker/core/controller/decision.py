@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from odradek_proto.v1 import metadata_pb2
+from odradek_proto.v1.metadata_messages import BrokerStateRecord, ConfigRecord
 from odradek_proto.values import Value
 
 from odradek_broker.core.metadata.image import BrokerRegistration
@@ -28,19 +28,14 @@ class Decision(Value, Generic[Answer], frozen=True):
 def broker_state_record(
     registration: BrokerRegistration, *, fenced: bool, in_controlled_shutdown: bool = False
 ) -> MetadataRecord:
-    return MetadataRecord(
-        broker_state=metadata_pb2.BrokerStateRecord(
-            broker_id=registration.broker_id,
-            broker_epoch=registration.broker_epoch,
-            fenced=fenced,
-            in_controlled_shutdown=in_controlled_shutdown,
-        )
+    return BrokerStateRecord(
+        broker_id=registration.broker_id,
+        broker_epoch=registration.broker_epoch,
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
     )
 
 
 def config_record(resource_type: str, resource_name: str, name: str, value: str | None) -> MetadataRecord:
     """`value` None removes the setting."""
-    record = metadata_pb2.ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name)
-    if value is not None:
-        record.value = value
-    return MetadataRecord(config=record)
+    return ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)

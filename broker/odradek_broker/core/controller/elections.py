@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from enum import Enum
 
-from odradek_proto.v1 import metadata_pb2
-from odradek_proto.values import Value
+from odradek_proto.v1.metadata_messages import PartitionChangeRecord
+from odradek_proto.values import Value, replace
 
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
-from odradek_broker.core.metadata.records import MetadataRecord
 
 
 class Election(Enum):
@@ -93,7 +92,7 @@ class Membership(Value, frozen=True):
 
 def change_partition(
     topic_id: bytes, partition: int, current: PartitionRegistration, target: PartitionTarget
-) -> MetadataRecord | None:
+) -> PartitionChangeRecord | None:
     """The record that takes a partition to its target, with an election; None when nothing changes."""
     members = Membership(
         current.replicas if target.replicas is None else target.replicas,
@@ -197,29 +196,22 @@ def _record(
     recovering: bool,
     eligible: EligibleReplicas,
     unclean: bool,
-) -> MetadataRecord | None:
-    record = metadata_pb2.PartitionChangeRecord(topic_id=topic_id, partition=partition)
-    empty = record.ByteSize()
+) -> PartitionChangeRecord | None:
     ongoing = members.reassignment
+    changed: dict[str, object] = {}
     if members.replicas != current.replicas:
-        record.replicas.extend(members.replicas)
-        record.replicas_changed = True
+        changed |= {"replicas": members.replicas, "replicas_changed": True}
     if ongoing != Reassignment(current.adding, current.removing):
-        record.adding_replicas.extend(ongoing.adding)
-        record.removing_replicas.extend(ongoing.removing)
-        record.reassignment_changed = True
+        changed |= {"adding_replicas": ongoing.adding, "removing_replicas": ongoing.removing}
+        changed["reassignment_changed"] = True
     if members.isr != current.isr:
-        record.isr.extend(members.isr)
-        record.isr_changed = True
+        changed |= {"isr": members.isr, "isr_changed": True}
     if leader != current.leader:
-        record.leader = leader
-        record.unclean = unclean
+        changed |= {"leader": leader, "unclean": unclean}
     if leader != current.leader or not set(current.replicas) <= set(members.replicas):
-        record.bump_leader_epoch = True
+        changed["bump_leader_epoch"] = True
     if recovering != current.recovering:
-        record.recovering = recovering
+        changed["recovering"] = recovering
     if (eligible.eligible, eligible.last_known) != (current.eligible, current.last_known_eligible):
-        record.eligible.extend(eligible.eligible)
-        record.last_known_eligible.extend(eligible.last_known)
-        record.eligible_changed = True
-    return MetadataRecord(partition_change=record) if record.ByteSize() > empty else None
+        changed |= {"eligible": eligible.eligible, "last_known_eligible": eligible.last_known, "eligible_changed": True}
+    return replace(PartitionChangeRecord(topic_id=topic_id, partition=partition), **changed) if changed else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 from odradek_proto.values import Value
 
 from odradek_broker.core.controller.decision import Decision, broker_state_record
@@ -16,7 +16,7 @@ from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord
 
-Answer = controller_pb2.HeartbeatAnswer
+Answer = controller_messages.HeartbeatAnswer
 NOBODY = -1  # that this node knows to be the controller instead
 
 
@@ -67,7 +67,7 @@ def process_heartbeat(
     image: MetadataImage,
     settings: ControllerSettings,
     sessions: SessionTable,
-    heartbeat: controller_pb2.Heartbeat,
+    heartbeat: controller_messages.Heartbeat,
     now_ms: int,
     *,
     late: bool = False,
@@ -100,7 +100,7 @@ def process_heartbeat(
 def _following(
     image: MetadataImage,
     sessions: SessionTable,
-    heartbeat: controller_pb2.Heartbeat,
+    heartbeat: controller_messages.Heartbeat,
     registration: BrokerRegistration,
     state: BrokerState,
     caught_up: bool,

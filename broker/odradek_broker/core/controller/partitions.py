@@ -51,7 +51,7 @@ def remove_broker(
     def acceptable(replica: int) -> bool:
         return replica != broker_id and image.is_active(replica)
 
-    records = []
+    records: list[MetadataRecord] = []
     for topic, partition, current in all_partitions(image):
         awaited = lost and broker_id in current.last_known_eligible
         if broker_id not in (*current.isr, current.leader, *current.eligible) and not awaited:
@@ -84,7 +84,7 @@ def elect_leaderless(
     def acceptable(replica: int) -> bool:
         return replica == unfenced or image.is_active(replica)
 
-    records = []
+    records: list[MetadataRecord] = []
     for topic_image, partition, current in all_partitions(image):
         if current.leader != NO_LEADER or (topic is not None and topic_image.name != topic):
             continue
@@ -111,7 +111,7 @@ def review_eligible(
     The leader may commit with the ISR alone from then on. So this belongs into the batch of the setting itself: no
     leader reads one without the other.
     """
-    records = []
+    records: list[MetadataRecord] = []
     for topic_image, partition, current in all_partitions(image):
         if not current.eligible or current.leader == NO_LEADER or topic not in (None, topic_image.name):
             continue

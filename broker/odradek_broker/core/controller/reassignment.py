@@ -19,7 +19,7 @@ from collections import Counter
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
@@ -31,12 +31,13 @@ from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import MetadataImage, PartitionRegistration
 from odradek_broker.core.metadata.records import MetadataRecord
 
-Answer = admin_pb2.AlterPartitionReassignmentsResponse
+Answer = admin_messages.AlterPartitionReassignmentsResponse
+Result = admin_messages.ReassignmentResult
 MAX_REASSIGNMENTS_PER_BATCH = 10_000  # like partitions that are created: a batch must not grow without a limit
 
 
 def alter_partition_reassignments(
-    image: MetadataImage, settings: ControllerSettings, request: admin_pb2.AlterPartitionReassignmentsRequest
+    image: MetadataImage, settings: ControllerSettings, request: admin_messages.AlterPartitionReassignmentsRequest
 ) -> Decision[Answer]:
     """Start, replace or cancel reassignments. Errors are for each partition: UNKNOWN_TOPIC_OR_PARTITION,
     INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION."""
@@ -45,9 +46,10 @@ def alter_partition_reassignments(
         return Decision((), Answer(error_code=ErrorCode.INVALID_REQUEST, error_message=reason))
     named = Counter((item.topic, item.partition) for item in request.partitions)
     records: list[MetadataRecord] = []
-    answer, room = Answer(), MAX_BATCH_BYTES
+    results: list[Result] = []
+    room = MAX_BATCH_BYTES
     for item in request.partitions:
-        result = answer.partitions.add(topic=item.topic, partition=item.partition)
+        result = Result(topic=item.topic, partition=item.partition)
         try:
             if named[item.topic, item.partition] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "the partition is named more than once")
@@ -55,34 +57,36 @@ def alter_partition_reassignments(
             size = batch_bytes(() if record is None else (record,))
             check_batch_bytes(size, room, "reassign fewer partitions at a time")
         except Refusal as refusal:
-            result.error_code, result.error_message = refusal.error, refusal.message
+            results.append(replace(result, error_code=refusal.error, error_message=refusal.message))
             continue
+        results.append(result)
         room -= size
         if record is not None:
             records.append(record)
-    return Decision(records, answer)
+    return Decision(records, Answer(partitions=results))
 
 
 def list_partition_reassignments(
-    image: MetadataImage, request: admin_pb2.ListPartitionReassignmentsRequest
-) -> admin_pb2.ListPartitionReassignmentsResponse:
+    image: MetadataImage, request: admin_messages.ListPartitionReassignmentsRequest
+) -> admin_messages.ListPartitionReassignmentsResponse:
     """What is on its way, of the partitions that are named, or of all. One that is not there is not in the list."""
     wanted = {(item.topic, item.partition) for item in request.partitions}
-    answer = admin_pb2.ListPartitionReassignmentsResponse()
-    for topic, partition, current in all_partitions(image):
-        if current.reassigning and (not wanted or (topic.name, partition) in wanted):
-            answer.partitions.add(
-                topic=topic.name,
-                partition=partition,
-                replicas=current.replicas,
-                adding_replicas=current.adding,
-                removing_replicas=current.removing,
-            )
-    return answer
+    ongoing = [
+        admin_messages.OngoingReassignment(
+            topic=topic.name,
+            partition=partition,
+            replicas=current.replicas,
+            adding_replicas=current.adding,
+            removing_replicas=current.removing,
+        )
+        for topic, partition, current in all_partitions(image)
+        if current.reassigning and (not wanted or (topic.name, partition) in wanted)
+    ]
+    return admin_messages.ListPartitionReassignmentsResponse(partitions=ongoing)
 
 
 def _reassign(
-    image: MetadataImage, settings: ControllerSettings, item: admin_pb2.ReassignedPartition, keep_factor: bool
+    image: MetadataImage, settings: ControllerSettings, item: admin_messages.ReassignedPartition, keep_factor: bool
 ) -> MetadataRecord | None:
     topic = image.topics.get(item.topic)
     current = image.partition(TopicPartition(item.topic, item.partition))

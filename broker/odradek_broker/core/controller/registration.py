@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2, metadata_pb2
+from odradek_proto.v1 import controller_messages
+from odradek_proto.v1.metadata_messages import RegisterBrokerRecord
 
 from odradek_broker.core.controller.decision import Decision, broker_state_record
 from odradek_broker.core.controller.partitions import elect_leaderless, remove_broker
@@ -21,7 +22,7 @@ from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord
 
-Answer = controller_pb2.RegisterBrokerResponse
+Answer = controller_messages.RegisterBrokerResponse
 INCARNATION_SIZE = 16
 NO_BROKER_EPOCH = -1
 MAX_ENDPOINTS = 16
@@ -36,7 +37,7 @@ _LARGEST_PORT = 65_535
 def register_broker(
     image: MetadataImage,
     settings: ControllerSettings,
-    request: controller_pb2.RegisterBrokerRequest,
+    request: controller_messages.RegisterBrokerRequest,
     *,
     session_valid: bool,
 ) -> Decision[Answer]:
@@ -87,7 +88,7 @@ def unfencing_records(
 
 
 def _check(
-    image: MetadataImage, settings: ControllerSettings, request: controller_pb2.RegisterBrokerRequest
+    image: MetadataImage, settings: ControllerSettings, request: controller_messages.RegisterBrokerRequest
 ) -> Answer | None:
     cluster_id = image.cluster_id or settings.cluster_id
     if request.cluster_id != cluster_id:
@@ -121,7 +122,7 @@ def _is_endpoint(name: str, address: str) -> bool:
     return _LISTENER.fullmatch(name) is not None and match is not None and 0 < int(match[2]) <= _LARGEST_PORT
 
 
-def _has_another_disk(known: BrokerRegistration, request: controller_pb2.RegisterBrokerRequest) -> bool:
+def _has_another_disk(known: BrokerRegistration, request: controller_messages.RegisterBrokerRequest) -> bool:
     """Whether the broker comes back with another log directory. Whatever is in there, it is not what it led with.
 
     Unlike Kafka, which lets such a broker lead as if nothing had happened where it led last: the others cut what they
@@ -131,7 +132,7 @@ def _has_another_disk(known: BrokerRegistration, request: controller_pb2.Registe
     return bool(before and now) and before != now
 
 
-def _amend(known: BrokerRegistration, request: controller_pb2.RegisterBrokerRequest) -> Decision[Answer]:
+def _amend(known: BrokerRegistration, request: controller_messages.RegisterBrokerRequest) -> Decision[Answer]:
     """Epoch and fencing stay. A request that was sent twice changes nothing and writes nothing."""
     answer = Answer(broker_epoch=known.broker_epoch)
     same = (dict(request.endpoints), request.rack, request.log_directory_id)
@@ -144,19 +145,17 @@ def _amend(known: BrokerRegistration, request: controller_pb2.RegisterBrokerRequ
 
 
 def _record(
-    request: controller_pb2.RegisterBrokerRequest, *, fenced: bool, broker_epoch: int | None = None
+    request: controller_messages.RegisterBrokerRequest, *, fenced: bool, broker_epoch: int | None = None
 ) -> MetadataRecord:
-    record = metadata_pb2.RegisterBrokerRecord(
+    return RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
         endpoints=dict(request.endpoints),
         rack=request.rack,
         log_directory_id=request.log_directory_id,
         fenced=fenced,
+        broker_epoch=broker_epoch,
     )
-    if broker_epoch is not None:
-        record.broker_epoch = broker_epoch
-    return MetadataRecord(register_broker=record)
 
 
 def _refuse(error: ErrorCode, message: str) -> Answer:

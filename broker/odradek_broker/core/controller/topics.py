@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TOPIC_ID_SIZE, topic_id_to_text, validate_topic_name
-from odradek_proto.v1 import admin_pb2, metadata_pb2
+from odradek_proto.v1 import admin_messages
+from odradek_proto.v1.metadata_messages import PartitionRecord, RemoveTopicRecord, TopicRecord
 
 from odradek_broker.core.controller.batch_size import MAX_BATCH_BYTES, batch_bytes, check_batch_bytes
 from odradek_broker.core.controller.decision import Decision, config_record
@@ -31,12 +32,12 @@ Assignments = list[tuple[int, ...]]
 def create_topics(
     image: MetadataImage,
     settings: ControllerSettings,
-    request: admin_pb2.CreateTopicsRequest,
+    request: admin_messages.CreateTopicsRequest,
     rng: random.Random,
-) -> Decision[admin_pb2.CreateTopicsResponse]:
+) -> Decision[admin_messages.CreateTopicsResponse]:
     """All topics that can be, in one batch; each of the others with its own error."""
     records: list[MetadataRecord] = []
-    answers: list[admin_pb2.CreatedTopic] = []
+    answers: list[admin_messages.CreatedTopic] = []
     asked = Counter(topic.name for topic in request.topics)
     taken = {_collision_key(name): name for name in image.topics}
     room, room_bytes = MAX_PARTITIONS_PER_BATCH, MAX_BATCH_BYTES
@@ -46,7 +47,8 @@ def create_topics(
                 raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {topic.name} is named more than once")
             _check_name(image, taken, topic.name)
             placed = _assignments(image, settings, topic, room, rng)
-            created = _create(image, topic, placed, _new_topic_id(image, rng))
+            topic_id = _new_topic_id(image, rng)
+            created = _create(image, topic, placed, topic_id)
             size = batch_bytes(created)
             check_batch_bytes(size, room_bytes, "create fewer topics at a time")
         except Refusal as refusal:
@@ -55,60 +57,60 @@ def create_topics(
         room, room_bytes = room - len(placed), room_bytes - size
         taken[_collision_key(topic.name)] = topic.name
         answers.append(
-            admin_pb2.CreatedTopic(
+            admin_messages.CreatedTopic(
                 name=topic.name,
-                topic_id=b"" if request.validate_only else created[0].topic.topic_id,
+                topic_id=b"" if request.validate_only else topic_id,
                 partitions=len(placed),
                 replication_factor=len(placed[0]),
             )
         )
         records += created
-    return Decision(() if request.validate_only else records, admin_pb2.CreateTopicsResponse(topics=answers))
+    return Decision(() if request.validate_only else records, admin_messages.CreateTopicsResponse(topics=answers))
 
 
 def delete_topics(
-    image: MetadataImage, request: admin_pb2.DeleteTopicsRequest, *, enabled: bool = True
-) -> Decision[admin_pb2.DeleteTopicsResponse]:
+    image: MetadataImage, request: admin_messages.DeleteTopicsRequest, *, enabled: bool = True
+) -> Decision[admin_messages.DeleteTopicsResponse]:
     """All that exist. Unless `enabled` (delete.topic.enable) every one is refused, as in Kafka."""
     if not enabled:
         refused = [
-            admin_pb2.TopicResult(
+            admin_messages.TopicResult(
                 name=name,
                 error_code=ErrorCode.TOPIC_DELETION_DISABLED,
                 error_message="delete.topic.enable=false on the active controller",
             )
             for name in dict.fromkeys(request.topics)
         ]
-        return Decision((), admin_pb2.DeleteTopicsResponse(topics=refused))
+        return Decision((), admin_messages.DeleteTopicsResponse(topics=refused))
     records: list[MetadataRecord] = []
-    answers: list[admin_pb2.TopicResult] = []
+    answers: list[admin_messages.TopicResult] = []
     for name in dict.fromkeys(request.topics):
         topic = image.topics.get(name)
         if topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answers.append(
-                admin_pb2.TopicResult(name=name, error_code=error, error_message=f"there is no topic {name!r}")
+                admin_messages.TopicResult(name=name, error_code=error, error_message=f"there is no topic {name!r}")
             )
             continue
-        records.append(MetadataRecord(remove_topic=metadata_pb2.RemoveTopicRecord(topic_id=topic.topic_id)))
-        answers.append(admin_pb2.TopicResult(name=name))
-    return Decision(records, admin_pb2.DeleteTopicsResponse(topics=answers))
+        records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+        answers.append(admin_messages.TopicResult(name=name))
+    return Decision(records, admin_messages.DeleteTopicsResponse(topics=answers))
 
 
 def create_partitions(
-    image: MetadataImage, request: admin_pb2.CreatePartitionsRequest, rng: random.Random
-) -> Decision[admin_pb2.CreatePartitionsResponse]:
+    image: MetadataImage, request: admin_messages.CreatePartitionsRequest, rng: random.Random
+) -> Decision[admin_messages.CreatePartitionsResponse]:
     """Grow a topic to `count` partitions, with the replication factor that it has."""
     try:
         records = _grow(image, request, rng)
     except Refusal as refusal:
-        answer = admin_pb2.CreatePartitionsResponse(error_code=refusal.error, error_message=refusal.message)
+        answer = admin_messages.CreatePartitionsResponse(error_code=refusal.error, error_message=refusal.message)
         return Decision((), answer)
-    return Decision(records, admin_pb2.CreatePartitionsResponse())
+    return Decision(records, admin_messages.CreatePartitionsResponse())
 
 
-def refused_topic(name: str, refusal: Refusal) -> admin_pb2.CreatedTopic:
-    return admin_pb2.CreatedTopic(name=name, error_code=refusal.error, error_message=refusal.message)
+def refused_topic(name: str, refusal: Refusal) -> admin_messages.CreatedTopic:
+    return admin_messages.CreatedTopic(name=name, error_code=refusal.error, error_message=refusal.message)
 
 
 def _check_name(image: MetadataImage, taken: dict[str, str], name: str) -> None:
@@ -131,7 +133,7 @@ def _collision_key(name: str) -> str:
 
 
 def _assignments(
-    image: MetadataImage, settings: ControllerSettings, topic: admin_pb2.NewTopic, room: int, rng: random.Random
+    image: MetadataImage, settings: ControllerSettings, topic: admin_messages.NewTopic, room: int, rng: random.Random
 ) -> Assignments:
     if topic.assignments:
         placed = _given_assignments(image, topic)
@@ -153,7 +155,7 @@ def _check_room(partitions: int, room: int) -> None:
         raise Refusal(ErrorCode.INVALID_PARTITIONS, reason)
 
 
-def _given_assignments(image: MetadataImage, topic: admin_pb2.NewTopic) -> Assignments:
+def _given_assignments(image: MetadataImage, topic: admin_messages.NewTopic) -> Assignments:
     """Partitions numbered from 0 without a gap, all with the same number of known brokers, none twice."""
     if topic.partitions != COUNT_DEFAULT or topic.replication_factor != COUNT_DEFAULT:
         raise Refusal(ErrorCode.INVALID_REQUEST, "with an assignment, partitions and replication factor must be -1")
@@ -191,9 +193,9 @@ def _place(image: MetadataImage, partitions: int, factor: int, rng: random.Rando
 
 
 def _create(
-    image: MetadataImage, topic: admin_pb2.NewTopic, placed: Assignments, topic_id: bytes
+    image: MetadataImage, topic: admin_messages.NewTopic, placed: Assignments, topic_id: bytes
 ) -> list[MetadataRecord]:
-    records = [MetadataRecord(topic=metadata_pb2.TopicRecord(name=topic.name, topic_id=topic_id))]
+    records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     for name, value in sorted(topic.configs.items()):
         try:
             validate_topic_config(name, value)
@@ -207,20 +209,21 @@ def _partition_records(
     image: MetadataImage, topic_id: bytes, first: int, placed: Sequence[tuple[int, ...]]
 ) -> list[MetadataRecord]:
     """A new partition's ISR holds its active replicas, and the first of them leads (R-144)."""
-    records = []
+    records: list[MetadataRecord] = []
     for partition, replicas in enumerate(placed, first):
         isr = [replica for replica in replicas if image.is_active(replica)]
         if not isr:
             reason = f"partition {partition}: all replicas {list(replicas)} are fenced or shutting down"
             raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
-        record = metadata_pb2.PartitionRecord(
-            topic_id=topic_id, partition=partition, replicas=replicas, isr=isr, leader=isr[0]
+        records.append(
+            PartitionRecord(topic_id=topic_id, partition=partition, replicas=replicas, isr=isr, leader=isr[0])
         )
-        records.append(MetadataRecord(partition=record))
     return records
 
 
-def _grow(image: MetadataImage, request: admin_pb2.CreatePartitionsRequest, rng: random.Random) -> list[MetadataRecord]:
+def _grow(
+    image: MetadataImage, request: admin_messages.CreatePartitionsRequest, rng: random.Random
+) -> list[MetadataRecord]:
     topic: TopicImage | None = image.topics.get(request.topic)
     if topic is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {request.topic!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS, CLUSTER_DEFAULT, TOPIC_CONFIGS
@@ -48,21 +48,25 @@ def topic_sources(image: MetadataImage, topic: str, name: str, node: Mapping[str
     return own + broker_sources(image, definition.server_name, node, CLUSTER_DEFAULT)
 
 
-def config_entry(name: str, kind: str, sources: Sequence[ConfigSource], *, read_only: bool) -> admin_pb2.ConfigEntry:
+def config_entry(
+    name: str, kind: str, sources: Sequence[ConfigSource], *, read_only: bool
+) -> admin_messages.ConfigEntry:
     """A setting as it is told: the value of a secret is not."""
     sensitive = is_sensitive(name)
-    entry = admin_pb2.ConfigEntry(
+    return admin_messages.ConfigEntry(
         name=name,
         value="" if sensitive else sources[0].value,
         source=sources[0].source,
         read_only=read_only,
         sensitive=sensitive,
         type=kind,
+        synonyms=[
+            admin_messages.ConfigSynonym(
+                name=synonym.name, value="" if sensitive else synonym.value, source=synonym.source
+            )
+            for synonym in sources
+        ],
     )
-    for synonym in sources:
-        value = "" if sensitive else synonym.value
-        entry.synonyms.add(name=synonym.name, value=value, source=synonym.source)
-    return entry
 
 
 def is_sensitive(name: str) -> bool:

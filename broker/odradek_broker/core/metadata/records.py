@@ -6,12 +6,12 @@ record that does not fit the image is damage, never skipped: whoever went on wou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
-from google.protobuf.message import DecodeError
+from odradek_proto.messages import DecodeError
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1 import metadata_pb2
+from odradek_proto.v1 import metadata_messages as messages
 from odradek_proto.values import replace
 
 from odradek_broker.core.metadata.delta import (
@@ -27,7 +27,18 @@ from odradek_broker.core.metadata.delta import (
 )
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 
-MetadataRecord = metadata_pb2.MetadataRecord
+MetadataRecord: TypeAlias = (
+    messages.RegisterBrokerRecord
+    | messages.BrokerStateRecord
+    | messages.TopicRecord
+    | messages.RemoveTopicRecord
+    | messages.PartitionRecord
+    | messages.PartitionChangeRecord
+    | messages.ConfigRecord
+    | messages.ProducerIdsRecord
+    | messages.NoOpRecord
+    | messages.ClusterRecord
+)
 
 
 class CorruptMetadata(ValueError):
@@ -36,18 +47,21 @@ class CorruptMetadata(ValueError):
 
 def encode(record: MetadataRecord) -> bytes:
     """The value of a record in `__cluster_metadata`."""
-    return record.SerializeToString(deterministic=True)
+    kinds: dict[str, Any] = {_KINDS[type(record)][0]: record}
+    return messages.MetadataRecord(**kinds).SerializeToString()
 
 
 def decode(value: bytes) -> MetadataRecord:
     """Raises `CorruptMetadata`."""
     try:
-        record = MetadataRecord.FromString(value)
+        decoded = messages.MetadataRecord.FromString(value)
     except DecodeError as error:
         raise CorruptMetadata(f"a metadata record of {len(value)} bytes cannot be read: {error}") from error
-    if record.WhichOneof("kind") is None:
-        raise CorruptMetadata(f"a metadata record of {len(value)} bytes is of no kind that this version knows")
-    return record
+    for kind, _ in _KINDS.values():
+        record: MetadataRecord | None = getattr(decoded, kind)
+        if record is not None:
+            return record
+    raise CorruptMetadata(f"a metadata record of {len(value)} bytes is of no kind that this version knows")
 
 
 def apply(image: MetadataImage, record: MetadataRecord, offset: int, epoch: int) -> Change | None:
@@ -55,11 +69,9 @@ def apply(image: MetadataImage, record: MetadataRecord, offset: int, epoch: int)
 
     Raises `CorruptMetadata` when the record does not fit; the image is then as before.
     """
-    kind = record.WhichOneof("kind")
-    if kind is None:
-        raise CorruptMetadata(f"the metadata record at offset {offset} has no kind")
+    kind, change_image = _KINDS[type(record)]
     try:
-        change = _APPLY[kind](image, record, offset)
+        change = change_image(image, record, offset)
     except CorruptMetadata as error:
         raise CorruptMetadata(f"metadata offset {offset}, epoch {epoch}, {kind}: {error}") from None
     image.offset = offset + 1
@@ -67,11 +79,10 @@ def apply(image: MetadataImage, record: MetadataRecord, offset: int, epoch: int)
     return change
 
 
-def _register_broker(image: MetadataImage, record: MetadataRecord, offset: int) -> Change:
-    registration = record.register_broker
+def _register_broker(image: MetadataImage, registration: messages.RegisterBrokerRecord, offset: int) -> Change:
     image.brokers[registration.broker_id] = BrokerRegistration(
         broker_id=registration.broker_id,
-        broker_epoch=registration.broker_epoch if registration.HasField("broker_epoch") else offset,
+        broker_epoch=offset if registration.broker_epoch is None else registration.broker_epoch,
         incarnation_id=registration.incarnation_id,
         endpoints=dict(registration.endpoints),
         rack=registration.rack,
@@ -82,8 +93,7 @@ def _register_broker(image: MetadataImage, record: MetadataRecord, offset: int) 
     return BrokerChanged(registration.broker_id)
 
 
-def _broker_state(image: MetadataImage, record: MetadataRecord, offset: int) -> Change:
-    state = record.broker_state
+def _broker_state(image: MetadataImage, state: messages.BrokerStateRecord, offset: int) -> Change:
     registration = image.brokers.get(state.broker_id)
     if registration is None or registration.broker_epoch != state.broker_epoch:
         raise CorruptMetadata(f"broker {state.broker_id} is not registered with broker epoch {state.broker_epoch}")
@@ -93,8 +103,7 @@ def _broker_state(image: MetadataImage, record: MetadataRecord, offset: int) -> 
     return BrokerChanged(state.broker_id)
 
 
-def _topic(image: MetadataImage, record: MetadataRecord, offset: int) -> Change:
-    topic = record.topic
+def _topic(image: MetadataImage, topic: messages.TopicRecord, offset: int) -> Change:
     if topic.name in image.topics or topic.topic_id in image.topic_names:
         raise CorruptMetadata(f"topic {topic.name} or its id exists already")
     image.topics[topic.name] = TopicImage(topic.name, topic.topic_id)
@@ -102,16 +111,15 @@ def _topic(image: MetadataImage, record: MetadataRecord, offset: int) -> Change:
     return TopicCreated(topic.name, topic.topic_id)
 
 
-def _remove_topic(image: MetadataImage, record: MetadataRecord, offset: int) -> Change:
-    topic = _topic_of(image, record.remove_topic.topic_id)
+def _remove_topic(image: MetadataImage, removed: messages.RemoveTopicRecord, offset: int) -> Change:
+    topic = _topic_of(image, removed.topic_id)
     del image.topics[topic.name]
     del image.topic_names[topic.topic_id]
     image.topic_configs.pop(topic.name, None)
     return TopicDeleted(topic.name, topic.topic_id, tuple(sorted(topic.partitions)))
 
 
-def _partition(image: MetadataImage, record: MetadataRecord, offset: int) -> Change:
-    new = record.partition
+def _partition(image: MetadataImage, new: messages.PartitionRecord, offset: int) -> Change:
     topic = _topic_of(image, new.topic_id)
     if new.partition in topic.partitions:
         raise CorruptMetadata(f"partition {topic.name}-{new.partition} exists already")
@@ -130,8 +138,7 @@ def _partition(image: MetadataImage, record: MetadataRecord, offset: int) -> Cha
     return PartitionChanged(TopicPartition(topic.name, new.partition))
 
 
-def _partition_change(image: MetadataImage, record: MetadataRecord, offset: int) -> Change:
-    change = record.partition_change
+def _partition_change(image: MetadataImage, change: messages.PartitionChangeRecord, offset: int) -> Change:
     topic = _topic_of(image, change.topic_id)
     old = topic.partitions.get(change.partition)
     if old is None:
@@ -139,10 +146,10 @@ def _partition_change(image: MetadataImage, record: MetadataRecord, offset: int)
     topic.partitions[change.partition] = PartitionRegistration(
         replicas=tuple(change.replicas) if change.replicas_changed else old.replicas,
         isr=tuple(change.isr) if change.isr_changed else old.isr,
-        leader=change.leader if change.HasField("leader") else old.leader,
+        leader=old.leader if change.leader is None else change.leader,
         leader_epoch=old.leader_epoch + change.bump_leader_epoch,
         partition_epoch=old.partition_epoch + 1,
-        recovering=change.recovering if change.HasField("recovering") else old.recovering,
+        recovering=old.recovering if change.recovering is None else change.recovering,
         eligible=tuple(change.eligible) if change.eligible_changed else old.eligible,
         last_known_eligible=tuple(change.last_known_eligible) if change.eligible_changed else old.last_known_eligible,
         adding=tuple(change.adding_replicas) if change.reassignment_changed else old.adding,
@@ -151,8 +158,7 @@ def _partition_change(image: MetadataImage, record: MetadataRecord, offset: int)
     return PartitionChanged(TopicPartition(topic.name, change.partition))
 
 
-def _config(image: MetadataImage, record: MetadataRecord, offset: int) -> Change:
-    config = record.config
+def _config(image: MetadataImage, config: messages.ConfigRecord, offset: int) -> Change:
     change: Change
     if config.resource_type == "topic":
         resources, change = image.topic_configs, TopicConfigChanged(config.resource_name)
@@ -161,7 +167,7 @@ def _config(image: MetadataImage, record: MetadataRecord, offset: int) -> Change
     else:
         raise CorruptMetadata(f"there is no resource type {config.resource_type!r}")
     values = resources.get(config.resource_name, {})
-    if config.HasField("value"):
+    if config.value is not None:
         resources[config.resource_name] = values | {config.name: config.value}
     else:
         kept = {name: value for name, value in values.items() if name != config.name}
@@ -171,19 +177,19 @@ def _config(image: MetadataImage, record: MetadataRecord, offset: int) -> Change
     return change
 
 
-def _producer_ids(image: MetadataImage, record: MetadataRecord, offset: int) -> Change:
-    if record.producer_ids.next_producer_id < image.next_producer_id:
+def _producer_ids(image: MetadataImage, allocated: messages.ProducerIdsRecord, offset: int) -> Change:
+    if allocated.next_producer_id < image.next_producer_id:
         raise CorruptMetadata(f"producer ids go back from {image.next_producer_id}")
-    image.next_producer_id = record.producer_ids.next_producer_id
+    image.next_producer_id = allocated.next_producer_id
     return ProducerIdsChanged(image.next_producer_id)
 
 
-def _cluster(image: MetadataImage, record: MetadataRecord, offset: int) -> Change:
-    image.cluster_id = record.cluster.cluster_id
+def _cluster(image: MetadataImage, cluster: messages.ClusterRecord, offset: int) -> Change:
+    image.cluster_id = cluster.cluster_id
     return ClusterChanged(image.cluster_id)
 
 
-def _no_op(image: MetadataImage, record: MetadataRecord, offset: int) -> None:
+def _no_op(image: MetadataImage, record: messages.NoOpRecord, offset: int) -> None:
     return None
 
 
@@ -194,15 +200,16 @@ def _topic_of(image: MetadataImage, topic_id: bytes) -> TopicImage:
     return topic
 
 
-_APPLY: Final[dict[str, Callable[[MetadataImage, MetadataRecord, int], Change | None]]] = {
-    "register_broker": _register_broker,
-    "broker_state": _broker_state,
-    "topic": _topic,
-    "remove_topic": _remove_topic,
-    "partition": _partition,
-    "partition_change": _partition_change,
-    "config": _config,
-    "producer_ids": _producer_ids,
-    "no_op": _no_op,
-    "cluster": _cluster,
+_KINDS: Final[Mapping[type, tuple[str, Callable[[MetadataImage, Any, int], Change | None]]]] = {
+    messages.RegisterBrokerRecord: ("register_broker", _register_broker),
+    messages.BrokerStateRecord: ("broker_state", _broker_state),
+    messages.TopicRecord: ("topic", _topic),
+    messages.RemoveTopicRecord: ("remove_topic", _remove_topic),
+    messages.PartitionRecord: ("partition", _partition),
+    messages.PartitionChangeRecord: ("partition_change", _partition_change),
+    messages.ConfigRecord: ("config", _config),
+    messages.ProducerIdsRecord: ("producer_ids", _producer_ids),
+    messages.NoOpRecord: ("no_op", _no_op),
+    messages.ClusterRecord: ("cluster", _cluster),
 }
+"""The field of a `MetadataRecord` on the disk, and what the record does to an image."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from odradek_proto.topics import TopicPartition
-from odradek_proto.v1.metadata_pb2 import (
+from odradek_proto.v1.metadata_messages import (
     ClusterRecord,
     ConfigRecord,
     PartitionRecord,
@@ -39,25 +39,24 @@ Key = TypeVar("Key", int, str)
 def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     """Everything that the image holds. Its offset and epoch are not among the records: they are the snapshot's name."""
     if image.cluster_id:
-        yield MetadataRecord(cluster=ClusterRecord(cluster_id=image.cluster_id))
+        yield ClusterRecord(cluster_id=image.cluster_id)
     if image.next_producer_id:
-        yield MetadataRecord(producer_ids=ProducerIdsRecord(next_producer_id=image.next_producer_id))
+        yield ProducerIdsRecord(next_producer_id=image.next_producer_id)
     for registration in image.brokers.values():
         yield _broker(registration)
     for topic in image.topics.values():
-        yield MetadataRecord(topic=TopicRecord(name=topic.name, topic_id=topic.topic_id))
+        yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for number, partition in topic.partitions.items():
             yield _partition(topic.topic_id, number, partition)
     for resource_type, resources in (("topic", image.topic_configs), ("broker", image.broker_configs)):
         for resource_name, values in resources.items():
             for name, value in values.items():
-                config = ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
-                yield MetadataRecord(config=config)
+                yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
 
 
 def _broker(registration: BrokerRegistration) -> MetadataRecord:
     """With its broker epoch, which is the offset of another record than this one."""
-    record = RegisterBrokerRecord(
+    return RegisterBrokerRecord(
         broker_id=registration.broker_id,
         broker_epoch=registration.broker_epoch,
         incarnation_id=registration.incarnation_id,
@@ -67,11 +66,10 @@ def _broker(registration: BrokerRegistration) -> MetadataRecord:
         fenced=registration.fenced,
         in_controlled_shutdown=registration.in_controlled_shutdown,
     )
-    return MetadataRecord(register_broker=record)
 
 
 def _partition(topic_id: bytes, number: int, partition: PartitionRegistration) -> MetadataRecord:
-    record = PartitionRecord(
+    return PartitionRecord(
         topic_id=topic_id,
         partition=number,
         replicas=partition.replicas,
@@ -85,7 +83,6 @@ def _partition(topic_id: bytes, number: int, partition: PartitionRegistration) -
         adding_replicas=partition.adding,
         removing_replicas=partition.removing,
     )
-    return MetadataRecord(partition=record)
 
 
 def image_of(values: Iterable[bytes], end_offset: int, epoch: int) -> MetadataImage:
@@ -93,7 +90,7 @@ def image_of(values: Iterable[bytes], end_offset: int, epoch: int) -> MetadataIm
     image = MetadataImage()
     for place, value in enumerate(values):
         record = decode(value)
-        if record.WhichOneof("kind") == "register_broker" and not record.register_broker.HasField("broker_epoch"):
+        if isinstance(record, RegisterBrokerRecord) and record.broker_epoch is None:
             raise CorruptMetadata(f"record {place} of a snapshot registers a broker without its broker epoch")
         apply(image, record, place, epoch)
     image.offset, image.epoch = end_offset, epoch

@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 from odradek_broker.kafka.apis.admin import Admin, NoController, failed
 from odradek_broker.kafka.apis.metadata import any_live, broker_row, live_brokers
@@ -42,7 +42,7 @@ class ClusterApi:
     async def describe_quorum(self, request: Request) -> Body:
         request.read()
         try:
-            quorum = await self._admin.call(request, "DescribeQuorum", admin_pb2.DescribeQuorumRequest())
+            quorum = await self._admin.call(request, "DescribeQuorum", admin_messages.DescribeQuorumRequest())
         except NoController as nobody:
             return request.answered(nobody.told())
         wall_ms = self._clock.wall_ms()
@@ -62,10 +62,12 @@ class ClusterApi:
         kind = ELECTION_TYPES.get(asked.get("election_type", 0))
         if kind is None:
             return request.answered({"error_code": ErrorCode.INVALID_REQUEST})
-        wanted = admin_pb2.ElectLeadersRequest(election_type=kind)
-        for topic in asked["topic_partitions"] or ():
-            for partition in topic["partitions"]:
-                wanted.partitions.add(topic=topic["topic"], partition=partition)
+        partitions = [
+            admin_messages.ElectPartition(topic=topic["topic"], partition=partition)
+            for topic in asked["topic_partitions"] or ()
+            for partition in topic["partitions"]
+        ]
+        wanted = admin_messages.ElectLeadersRequest(election_type=kind, partitions=partitions)
         if asked["topic_partitions"] is not None and not wanted.partitions:
             return request.answered({})
         try:
@@ -81,15 +83,17 @@ class ClusterApi:
 
     async def alter_reassignments(self, request: Request) -> Body:
         asked = request.read()
-        wanted = admin_pb2.AlterPartitionReassignmentsRequest(
+        wanted = admin_messages.AlterPartitionReassignmentsRequest(
             timeout_ms=asked["timeout_ms"],
             keep_replication_factor=not asked.get("allow_replication_factor_change", True),
-        )
-        for topic in asked["topics"]:
-            for each in topic["partitions"]:
-                wanted.partitions.add(
+            partitions=[
+                admin_messages.ReassignedPartition(
                     topic=topic["name"], partition=each["partition_index"], replicas=each["replicas"] or ()
                 )
+                for topic in asked["topics"]
+                for each in topic["partitions"]
+            ],
+        )
         try:
             answer = await self._admin.call(request, "AlterPartitionReassignments", wanted, asked["timeout_ms"])
         except NoController as nobody:
@@ -103,10 +107,12 @@ class ClusterApi:
 
     async def list_reassignments(self, request: Request) -> Body:
         asked = request.read()
-        wanted = admin_pb2.ListPartitionReassignmentsRequest()
-        for topic in asked["topics"] or ():
-            for partition in topic["partition_indexes"]:
-                wanted.partitions.add(topic=topic["name"], partition=partition)
+        partitions = [
+            admin_messages.ElectPartition(topic=topic["name"], partition=partition)
+            for topic in asked["topics"] or ()
+            for partition in topic["partition_indexes"]
+        ]
+        wanted = admin_messages.ListPartitionReassignmentsRequest(partitions=partitions)
         if asked["topics"] is not None and not wanted.partitions:
             return request.answered({})
         try:
@@ -136,7 +142,7 @@ def _by_topic(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[M
     return found
 
 
-def _quorum_replica(replica: admin_pb2.QuorumReplica, wall_ms: int) -> dict[str, int]:
+def _quorum_replica(replica: admin_messages.QuorumReplica, wall_ms: int) -> dict[str, int]:
     return {
         "replica_id": replica.node_id,
         "log_end_offset": replica.log_end_offset,

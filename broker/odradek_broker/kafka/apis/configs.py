@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 from odradek_broker.kafka.apis.admin import Admin, NoController, failed
 from odradek_broker.kafka.messages.request import Body, Request
@@ -55,9 +55,9 @@ class ConfigsApi:
         ]
         return {**which, **failed(answer.error_code, answer.error_message), "configs": configs}
 
-    async def _read(self, request: Request, kind: str, name: str) -> admin_pb2.DescribeConfigsResponse:
-        wanted = admin_pb2.DescribeConfigsRequest(resource_type=kind, resource_name=name)
-        answer: admin_pb2.DescribeConfigsResponse = await self._admin.call(request, "DescribeConfigs", wanted)
+    async def _read(self, request: Request, kind: str, name: str) -> admin_messages.DescribeConfigsResponse:
+        wanted = admin_messages.DescribeConfigsRequest(resource_type=kind, resource_name=name)
+        answer: admin_messages.DescribeConfigsResponse = await self._admin.call(request, "DescribeConfigs", wanted)
         return answer
 
     async def alter_incrementally(self, request: Request) -> Body:
@@ -103,7 +103,7 @@ class ConfigsApi:
         kind = RESOURCES.get(resource["resource_type"])
         if kind is None:
             return _unknown_resource(resource)
-        change = admin_pb2.AlterConfigsRequest(
+        change = admin_messages.AlterConfigsRequest(
             resource_type=kind,
             resource_name=resource["resource_name"],
             set={name: value for name, value in wanted.items() if value is not None},
@@ -126,7 +126,7 @@ def _told(resource: Mapping[str, Any], told: Mapping[str, object]) -> dict[str, 
     return {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"], **told}
 
 
-def _entry(entry: admin_pb2.ConfigEntry, *, synonyms: bool) -> dict[str, Any]:
+def _entry(entry: admin_messages.ConfigEntry, *, synonyms: bool) -> dict[str, Any]:
     return {
         "name": entry.name,
         "value": None if entry.sensitive else entry.value,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 
 from odradek_broker.kafka.apis.admin import Admin, NoController, failed
 from odradek_broker.kafka.messages.primitives import NO_UUID
@@ -25,18 +25,22 @@ class TopicsApi:
 
     async def create(self, request: Request) -> Body:
         asked = request.read()
-        wanted = admin_pb2.CreateTopicsRequest(timeout_ms=asked["timeout_ms"], validate_only=asked["validate_only"])
-        for topic in asked["topics"]:
-            wanted.topics.add(
+        new_topics = [
+            admin_messages.NewTopic(
                 name=topic["name"],
                 partitions=topic["num_partitions"],
                 replication_factor=topic["replication_factor"],
                 configs={config["name"]: config["value"] or "" for config in topic["configs"]},
                 assignments=[
-                    admin_pb2.ReplicaAssignment(partition=each["partition_index"], broker_ids=each["broker_ids"])
+                    admin_messages.ReplicaAssignment(partition=each["partition_index"], broker_ids=each["broker_ids"])
                     for each in topic["assignments"]
                 ],
             )
+            for topic in asked["topics"]
+        ]
+        wanted = admin_messages.CreateTopicsRequest(
+            topics=new_topics, timeout_ms=asked["timeout_ms"], validate_only=asked["validate_only"]
+        )
         try:
             answer = await self._admin.call(request, "CreateTopics", wanted, asked["timeout_ms"])
         except NoController as nobody:
@@ -64,7 +68,7 @@ class TopicsApi:
             topics = asked["topics"]
         keys = [topic["name"] or self._metadata.topic_name(topic["topic_id"]) or topic["topic_id"] for topic in topics]
         times = Counter(keys)
-        wanted = admin_pb2.DeleteTopicsRequest(
+        wanted = admin_messages.DeleteTopicsRequest(
             topics=[key for key, count in times.items() if isinstance(key, str) and count == 1],
             timeout_ms=asked["timeout_ms"],
         )
@@ -92,7 +96,7 @@ class TopicsApi:
             return failed(ErrorCode.INVALID_REQUEST, "CreatePartitions cannot only be validated")
         if topic["assignments"] is not None:
             return failed(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the controller places new partitions: name no brokers")
-        wanted = admin_pb2.CreatePartitionsRequest(
+        wanted = admin_messages.CreatePartitionsRequest(
             topic=topic["name"], count=topic["count"], timeout_ms=asked["timeout_ms"]
         )
         try:

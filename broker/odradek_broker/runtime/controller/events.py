@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from odradek_proto.v1.metadata_messages import (
+    BrokerStateRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import MetadataRecord
 
@@ -10,33 +18,31 @@ Described = tuple[str, dict[str, object]]
 
 def describe_record(image: MetadataImage, record: MetadataRecord) -> Described | None:
     """The event of a record that was just applied to this image; None for what is no transition."""
-    match record.WhichOneof("kind"):
-        case "register_broker":
-            registration = image.brokers[record.register_broker.broker_id]
+    match record:
+        case RegisterBrokerRecord():
+            registration = image.brokers[record.broker_id]
             facts: dict[str, object] = {
                 "broker_id": registration.broker_id,
                 "broker_epoch": registration.broker_epoch,
                 "fenced": registration.fenced,
             }
             return "broker_registered", facts
-        case "broker_state":
-            state = record.broker_state
-            facts = {"broker_id": state.broker_id, "broker_epoch": state.broker_epoch}
-            if state.fenced:
+        case BrokerStateRecord():
+            facts = {"broker_id": record.broker_id, "broker_epoch": record.broker_epoch}
+            if record.fenced:
                 return "broker_fenced", facts
-            return ("broker_leaving" if state.in_controlled_shutdown else "broker_unfenced"), facts
-        case "topic":
-            return "topic_created", {"topic": record.topic.name, "topic_id": record.topic.topic_id.hex()}
-        case "remove_topic":
-            return "topic_deleted", {"topic_id": record.remove_topic.topic_id.hex()}
-        case "partition_change":
+            return ("broker_leaving" if record.in_controlled_shutdown else "broker_unfenced"), facts
+        case TopicRecord():
+            return "topic_created", {"topic": record.name, "topic_id": record.topic_id.hex()}
+        case RemoveTopicRecord():
+            return "topic_deleted", {"topic_id": record.topic_id.hex()}
+        case PartitionChangeRecord():
             return _partition_change(image, record)
         case _:
             return None
 
 
-def _partition_change(image: MetadataImage, record: MetadataRecord) -> Described:
-    change = record.partition_change
+def _partition_change(image: MetadataImage, change: PartitionChangeRecord) -> Described:
     topic = image.topic_by_id(change.topic_id)
     assert topic is not None, change.topic_id
     partition = topic.partitions[change.partition]
@@ -55,6 +61,6 @@ def _partition_change(image: MetadataImage, record: MetadataRecord) -> Described
             "adding": list(partition.adding),
             "removing": list(partition.removing),
         }
-    if change.HasField("leader"):
+    if change.leader is not None:
         return "leader_chosen", facts | {"unclean": change.unclean}
     return ("replicas_decided" if "replicas" in facts else "isr_decided"), facts

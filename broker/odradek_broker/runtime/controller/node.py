@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from odradek_proto.transport.ports import Clock, DialResult, Network
+from odradek_proto.v1.metadata_messages import PartitionChangeRecord
 
 from odradek_broker.core.controller.activation import activation_records
 from odradek_broker.core.controller.balance import MAX_ELECTIONS_PER_BATCH, balance_leaders
@@ -211,7 +212,7 @@ class ControllerNode:
             raise
         for index, record in enumerate(records):
             apply(term.ahead, record, base + index, term.epoch)
-            if record.partition_change.unclean:
+            if isinstance(record, PartitionChangeRecord) and record.unclean:
                 term.unclean.append(base + index)
             if self._on_event is not None:
                 described = describe_record(term.ahead, record)

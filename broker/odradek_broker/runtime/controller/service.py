@@ -15,8 +15,8 @@ import asyncio
 from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import CallContext, Handlers, Stream, UnaryHandler
-from odradek_proto.v1 import controller_pb2
-from odradek_proto.values import Value
+from odradek_proto.v1 import controller_messages
+from odradek_proto.values import Value, replace
 
 from odradek_broker.core.context import ANONYMOUS, Principal, RequestContext
 from odradek_broker.core.controller.alter_partition import alter_partition
@@ -59,7 +59,7 @@ class ControllerService:
                 return await handler(request_bytes, context)
             except DecodeError as error:
                 self._refusals.add(f"/{SERVICE}/{name}", context.peer, str(error))
-                header = controller_pb2.ControllerAnswerHeader(
+                header = controller_messages.ControllerAnswerHeader(
                     error_code=ErrorCode.INVALID_REQUEST, controller_id=self._node.leader_id
                 )
                 return header.SerializeToString()
@@ -72,64 +72,66 @@ class ControllerService:
             stream.close()
 
     async def _register_broker(self, request_bytes: bytes, context: CallContext) -> bytes:
-        request = controller_pb2.RegisterBrokerRequest.FromString(request_bytes)
+        request = controller_messages.RegisterBrokerRequest.FromString(request_bytes)
         try:
             answer = await self._register(await self._node.wait_until_active(), request)
         except NotActive:
-            answer = controller_pb2.RegisterBrokerResponse(
+            answer = controller_messages.RegisterBrokerResponse(
                 error_code=ErrorCode.NOT_CONTROLLER, broker_epoch=-1, controller_id=self._node.leader_id
             )
         return answer.SerializeToString()
 
     async def _register(
-        self, term: Term, request: controller_pb2.RegisterBrokerRequest
-    ) -> controller_pb2.RegisterBrokerResponse:
+        self, term: Term, request: controller_messages.RegisterBrokerRequest
+    ) -> controller_messages.RegisterBrokerResponse:
         node, now_ms = self._node, self._node.clock.now_ms()
         valid = term.sessions.has_valid_session(request.broker_id, now_ms)
         answer = node.decide(term, lambda image: register_broker(image, node.settings, request, session_valid=valid))
         if answer.error_code == ErrorCode.NONE:
             registration = term.ahead.brokers[request.broker_id]
-            answer.broker_epoch = registration.broker_epoch
+            answer = replace(answer, broker_epoch=registration.broker_epoch)
             term.sessions.registered(registration, now_ms)
         await node.until_committed(term, term.ahead.offset)
         return answer
 
     async def _alter_partition(self, request_bytes: bytes, context: CallContext) -> bytes:
-        request = controller_pb2.AlterPartitionRequest.FromString(request_bytes)
+        request = controller_messages.AlterPartitionRequest.FromString(request_bytes)
         node = self._node
         try:
             term = await node.wait_until_active()
             answer = await node.carry_through(term, lambda image: alter_partition(image, node.settings, request))
         except NotActive:
-            answer = controller_pb2.AlterPartitionResponse(
+            answer = controller_messages.AlterPartitionResponse(
                 error_code=ErrorCode.NOT_CONTROLLER, controller_id=node.leader_id
             )
         return answer.SerializeToString()
 
     async def _allocate_producer_ids(self, request_bytes: bytes, context: CallContext) -> bytes:
-        request = controller_pb2.AllocateProducerIdsRequest.FromString(request_bytes)
+        request = controller_messages.AllocateProducerIdsRequest.FromString(request_bytes)
         node = self._node
         try:
             term = await node.wait_until_active()
             answer = await node.carry_through(term, lambda image: allocate_producer_ids(image, request))
         except NotActive:
-            answer = controller_pb2.AllocateProducerIdsResponse(
+            answer = controller_messages.AllocateProducerIdsResponse(
                 error_code=ErrorCode.NOT_CONTROLLER, controller_id=node.leader_id
             )
         return answer.SerializeToString()
 
     async def _forward_admin(self, request_bytes: bytes, context: CallContext) -> bytes:
-        request = controller_pb2.ForwardedRequest.FromString(request_bytes)
+        request = controller_messages.ForwardedRequest.FromString(request_bytes)
         try:
             term = await self._node.wait_until_active()
             response = await answer_admin(self._node, term, _caller(request), request.method, request.request)
-            answer = controller_pb2.ForwardedResponse(response=response)
+            answer = controller_messages.ForwardedResponse(response=response)
         except NotActive:
-            answer = controller_pb2.ForwardedResponse(
+            answer = controller_messages.ForwardedResponse(
                 error_code=ErrorCode.NOT_CONTROLLER, controller_id=self._node.leader_id
             )
         except (ValueError, DecodeError) as error:  # no such method, no principal, no request
-            answer = controller_pb2.ForwardedResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error))
+            answer = controller_messages.ForwardedResponse(
+                error_code=ErrorCode.INVALID_REQUEST, error_message=str(error)
+            )
         return answer.SerializeToString()
 
     async def _session(self, stream: Stream, context: CallContext) -> None:
@@ -141,14 +143,14 @@ class ControllerService:
         clock = self._node.clock
         try:
             while True:
-                heartbeat = controller_pb2.Heartbeat.FromString(await stream.recv())
+                heartbeat = controller_messages.Heartbeat.FromString(await stream.recv())
                 begun_ms = clock.now_ms()
                 try:
                     term = await self._node.wait_until_active()
                     opened = self._open(term, heartbeat, opened)
                     answer = await self._heartbeat(term, heartbeat, busy_ms)
                 except NotActive:
-                    answer = controller_pb2.HeartbeatAnswer(
+                    answer = controller_messages.HeartbeatAnswer(
                         error_code=ErrorCode.NOT_CONTROLLER, is_fenced=True, controller_id=self._node.leader_id
                     )
                 await stream.send(answer.SerializeToString())
@@ -165,7 +167,7 @@ class ControllerService:
             if opened is not None:
                 self._close(opened)
 
-    def _open(self, term: Term, heartbeat: controller_pb2.Heartbeat, opened: _Opened | None) -> _Opened | None:
+    def _open(self, term: Term, heartbeat: controller_messages.Heartbeat, opened: _Opened | None) -> _Opened | None:
         """Count the stream for the incarnation that speaks on it, from its first heartbeat on."""
         if opened is not None and opened.term is term:
             return opened
@@ -180,8 +182,8 @@ class ControllerService:
         self._node.step_sessions()
 
     async def _heartbeat(
-        self, term: Term, heartbeat: controller_pb2.Heartbeat, busy_ms: int
-    ) -> controller_pb2.HeartbeatAnswer:
+        self, term: Term, heartbeat: controller_messages.Heartbeat, busy_ms: int
+    ) -> controller_messages.HeartbeatAnswer:
         """`busy_ms` is how long the heartbeat before took us, which this one may have waited (R-154)."""
         node = self._node
         late = busy_ms > node.settings.session_timeout_ms
@@ -191,7 +193,7 @@ class ControllerService:
         )
 
 
-def _caller(request: controller_pb2.ForwardedRequest) -> RequestContext:
+def _caller(request: controller_messages.ForwardedRequest) -> RequestContext:
     """The client at the broker that passed the request on. A broker of before principals says nothing of it."""
     principal = Principal.parse(request.principal) if request.principal else ANONYMOUS
     return RequestContext(principal, request.listener, request.client_id, request.client_address)

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock, Network, NetworkError, Stream
-from odradek_proto.v1 import controller_pb2
-from odradek_proto.values import Value
+from odradek_proto.v1 import controller_messages
+from odradek_proto.values import Value, replace
 
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage
@@ -86,7 +86,7 @@ class BrokerSession:
         self._feed = feed
         self._broker_id = broker_id
         self._endpoints = endpoints
-        self._request = controller_pb2.RegisterBrokerRequest(
+        self._request = controller_messages.RegisterBrokerRequest(
             broker_id=broker_id,
             cluster_id=cluster_id,
             incarnation_id=self.incarnation_id,
@@ -115,7 +115,6 @@ class BrokerSession:
         assert self._task is None
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
-        self._request.endpoints.update(self._endpoints)  # with port 0 they are known only once the node listens
         self._last_contact_ms = self._clock.now_ms()
         self._gone_since_ms = self._last_contact_ms
         self._feed.subscribe(self._on_metadata)
@@ -197,7 +196,9 @@ class BrokerSession:
             await self._hold()
 
     async def _register(self) -> None:
-        request, delay_ms = self._request.SerializeToString(), REGISTRATION_RETRY_MS
+        # The endpoints now: with port 0 they are known only once the node listens.
+        request = replace(self._request, endpoints=dict(self._endpoints)).SerializeToString()
+        delay_ms = REGISTRATION_RETRY_MS
         unanswered = 0
         while True:
             try:
@@ -207,7 +208,7 @@ class BrokerSession:
                     self._tell_of_no_controller()
                 unanswered += 1
                 continue
-            answer = controller_pb2.RegisterBrokerResponse.FromString(answer_bytes)
+            answer = controller_messages.RegisterBrokerResponse.FromString(answer_bytes)
             if answer.error_code == ErrorCode.NONE:
                 break
             error = ErrorCode.from_number(answer.error_code)
@@ -257,7 +258,7 @@ class BrokerSession:
                 await self._channel.back_off(attempt)
                 attempt += 1
 
-    async def _beat(self, stream: Stream) -> controller_pb2.HeartbeatAnswer | None:
+    async def _beat(self, stream: Stream) -> controller_messages.HeartbeatAnswer | None:
         """Heartbeats on this stream until it ends; the answer that refused it, if one did."""
         self._stream = SessionStream(
             stream,
@@ -272,7 +273,7 @@ class BrokerSession:
         finally:
             self._stream = None
 
-    def _on_answer(self, answer: controller_pb2.HeartbeatAnswer, sent_ms: int) -> None:
+    def _on_answer(self, answer: controller_messages.HeartbeatAnswer, sent_ms: int) -> None:
         now_ms = self._clock.now_ms()
         was_gone = self.stream_gone_for_ms(now_ms) > 0
         self._last_contact_ms = sent_ms
@@ -286,8 +287,8 @@ class BrokerSession:
         if was_gone and self.stream_gone_for_ms(now_ms) == 0 and self._on_returned is not None:
             self._on_returned()
 
-    def _heartbeat(self) -> controller_pb2.Heartbeat:
-        return controller_pb2.Heartbeat(
+    def _heartbeat(self) -> controller_messages.Heartbeat:
+        return controller_messages.Heartbeat(
             broker_id=self._broker_id,
             broker_epoch=self.broker_epoch,
             incarnation_id=self.incarnation_id,

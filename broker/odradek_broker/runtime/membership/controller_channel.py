@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock, Network, NetworkError, PeerUnavailable
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 
 from odradek_broker.core.context import RequestContext
 
@@ -132,7 +132,7 @@ class ControllerChannel:
                 self._hint = NO_CONTROLLER
             else:
                 self._unreachable.pop(address, None)
-                header = controller_pb2.ControllerAnswerHeader.FromString(answer)
+                header = controller_messages.ControllerAnswerHeader.FromString(answer)
                 if header.error_code != ErrorCode.NOT_CONTROLLER:
                     return answer
                 last = f"{address} is not the active controller"
@@ -149,7 +149,7 @@ class ControllerChannel:
         `method` is a name such as `CreateTopics`; one that changes something is sent at most once. Raises
         `ControllerUnavailable`, also when the controller did not understand the request.
         """
-        forwarded = controller_pb2.ForwardedRequest(
+        forwarded = controller_messages.ForwardedRequest(
             method=ADMIN_SERVICE + method,
             request=request,
             principal=str(context.principal),
@@ -157,7 +157,7 @@ class ControllerChannel:
             client_id=context.client_id,
             client_address=context.peer,
         )
-        answer = controller_pb2.ForwardedResponse.FromString(
+        answer = controller_messages.ForwardedResponse.FromString(
             await self.call("ForwardAdmin", forwarded.SerializeToString(), timeout_ms, at_most_once=at_most_once)
         )
         if answer.error_code != ErrorCode.NONE:

@@ -16,7 +16,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
@@ -114,24 +114,26 @@ class IsrChannel:
                 answer = await self._channel.call("AlterPartition", request, ATTEMPT_TIMEOUT_MS)
             except ControllerUnavailable:
                 continue  # it has waited between its attempts
-            response = controller_pb2.AlterPartitionResponse.FromString(answer)
+            response = controller_messages.AlterPartitionResponse.FromString(answer)
             if response.error_code == ErrorCode.NONE:
                 return {(item.topic_id, item.partition): _answer_of(item) for item in response.partitions}
             await self._clock.sleep(RETRY_BACKOFF_MS)
 
 
-def _request(broker_id: int, broker_epoch: int, proposals: list[IsrProposal]) -> controller_pb2.AlterPartitionRequest:
-    return controller_pb2.AlterPartitionRequest(
+def _request(
+    broker_id: int, broker_epoch: int, proposals: list[IsrProposal]
+) -> controller_messages.AlterPartitionRequest:
+    return controller_messages.AlterPartitionRequest(
         broker_id=broker_id,
         broker_epoch=broker_epoch,
         partitions=[
-            controller_pb2.AlterPartitionItem(
+            controller_messages.AlterPartitionItem(
                 topic_id=proposal.topic_id,
                 partition=proposal.topic_partition.partition,
                 leader_epoch=proposal.leader_epoch,
                 partition_epoch=proposal.partition_epoch,
                 new_isr=[
-                    controller_pb2.IsrMember(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
+                    controller_messages.IsrMember(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
                     for member in proposal.new_isr
                 ],
                 recovering=proposal.recovering,
@@ -141,7 +143,7 @@ def _request(broker_id: int, broker_epoch: int, proposals: list[IsrProposal]) ->
     )
 
 
-def _answer_of(item: controller_pb2.AlteredPartition) -> IsrAnswer:
+def _answer_of(item: controller_messages.AlteredPartition) -> IsrAnswer:
     return IsrAnswer(
         error=ErrorCode.from_number(item.error_code),
         leader=item.leader_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 from odradek_proto.values import Value
 
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel, ControllerUnavailable
@@ -31,12 +31,14 @@ class ProducerIdBlocks:
 
     async def allocate(self) -> ProducerIdBlock:
         """The next block, or COORDINATOR_NOT_AVAILABLE; never raises."""
-        wanted = controller_pb2.AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
+        wanted = controller_messages.AllocateProducerIdsRequest(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch()
+        )
         try:
             data = await self._channel.call("AllocateProducerIds", wanted.SerializeToString(), ALLOCATE_TIMEOUT_MS)
         except ControllerUnavailable:
             return ProducerIdBlock(-1, 0, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        answer = controller_pb2.AllocateProducerIdsResponse.FromString(data)
+        answer = controller_messages.AllocateProducerIdsResponse.FromString(data)
         if answer.error_code:
             return ProducerIdBlock(-1, 0, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return ProducerIdBlock(answer.first_producer_id, answer.count)

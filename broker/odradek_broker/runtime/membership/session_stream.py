@@ -13,9 +13,9 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.bell import Bell
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Stream, StreamClosed
-from odradek_proto.v1 import controller_pb2
+from odradek_proto.v1 import controller_messages
 
-Answer = controller_pb2.HeartbeatAnswer
+Answer = controller_messages.HeartbeatAnswer
 
 
 class SessionStream:
@@ -28,7 +28,7 @@ class SessionStream:
         clock: Clock,
         timeout_ms: int,
         interval_ms: Callable[[], int],
-        heartbeat: Callable[[], controller_pb2.Heartbeat],
+        heartbeat: Callable[[], controller_messages.Heartbeat],
         on_answer: Callable[[Answer, int], None],
     ) -> None:
         self.served = False  # an answer without an error has come

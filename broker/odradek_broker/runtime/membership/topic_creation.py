@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.ports import Clock
-from odradek_proto.v1.admin_pb2 import CreatedTopic, CreateTopicsRequest, CreateTopicsResponse
+from odradek_proto.v1.admin_messages import CreatedTopic, CreateTopicsRequest, CreateTopicsResponse, NewTopic
 
 from odradek_broker.config.log_levels import SERVER
 from odradek_broker.config.startup_topics import StartupTopic
@@ -83,14 +83,16 @@ class TopicCreation:
         """Ask the controller; returns those to ask for again."""
         if not topics:
             return []
-        request = CreateTopicsRequest(timeout_ms=TIMEOUT_MS)
-        for topic in topics:
-            request.topics.add(
+        wanted = [
+            NewTopic(
                 name=topic.name,
                 partitions=topic.partitions,
                 replication_factor=topic.replicas,
                 configs=topic.configs,
             )
+            for topic in topics
+        ]
+        request = CreateTopicsRequest(topics=wanted, timeout_ms=TIMEOUT_MS)
         try:
             answer = await self._create_topics(request, TIMEOUT_MS)
         except ControllerUnavailable:

@@ -15,7 +15,7 @@ from typing import Final
 
 from odradek_proto.transport.chance import chance
 from odradek_proto.transport.ports import Clock, Files, Handlers, Network, TimerHandle
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
 from odradek_broker.core.partition.messages import Transition, WriteEpochs
@@ -262,7 +262,7 @@ class QuorumNode:
     def log_start_offset(self) -> int:
         return 0 if self._core is None else self._core.log.log_start_offset
 
-    def describe(self) -> admin_pb2.DescribeQuorumResponse:
+    def describe(self) -> admin_messages.DescribeQuorumResponse:
         """Voters and observers as the leader sees them; NOT_LEADER_OR_FOLLOWER with the known leader elsewhere."""
         return describe_quorum(self._core, self._settings.node_id, self._clock.now_ms())
 

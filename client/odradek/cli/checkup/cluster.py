@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Network, NetworkError
-from odradek_proto.v1 import admin_pb2
+from odradek_proto.v1 import admin_messages
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.words import noun
 
@@ -40,8 +40,8 @@ class ClusterFacts:
     """
 
     metadata: pb.MetadataResponse
-    quorum: admin_pb2.DescribeQuorumResponse | None
-    configs: Mapping[str, Sequence[admin_pb2.ConfigEntry]] = field(default_factory=dict)
+    quorum: admin_messages.DescribeQuorumResponse | None
+    configs: Mapping[str, Sequence[admin_messages.ConfigEntry]] = field(default_factory=dict)
     unusable: replicas.Unusable = field(default_factory=dict)
     damaged: replicas.Damaged = field(default_factory=dict)
 
@@ -86,10 +86,10 @@ async def _ask_for_replicas(
 
 async def _describe_quorum(
     network: Network, address: str, timeout_ms: float
-) -> admin_pb2.DescribeQuorumResponse | None:
+) -> admin_messages.DescribeQuorumResponse | None:
     try:
         raw = await network.call(address, "/odradek.v1.Admin/DescribeQuorum", b"", timeout_ms)
-        answer = admin_pb2.DescribeQuorumResponse.FromString(raw)
+        answer = admin_messages.DescribeQuorumResponse.FromString(raw)
     except (NetworkError, DecodeError):
         return None
     return None if answer.error_code else answer
@@ -97,11 +97,11 @@ async def _describe_quorum(
 
 async def _describe_configs(
     network: Network, address: str, topic: str, timeout_ms: float
-) -> Sequence[admin_pb2.ConfigEntry]:
-    request = admin_pb2.DescribeConfigsRequest(resource_type="topic", resource_name=topic)
+) -> Sequence[admin_messages.ConfigEntry]:
+    request = admin_messages.DescribeConfigsRequest(resource_type="topic", resource_name=topic)
     try:
         raw = await network.call(address, "/odradek.v1.Admin/DescribeConfigs", request.SerializeToString(), timeout_ms)
-        return admin_pb2.DescribeConfigsResponse.FromString(raw).entries
+        return admin_messages.DescribeConfigsResponse.FromString(raw).entries
     except (NetworkError, DecodeError):
         return ()
 
@@ -187,7 +187,7 @@ def _judge_unusable(topic: pb.TopicMetadata, unusable: replicas.Unusable) -> lis
 
 
 def _judge_topic(
-    topic: pb.TopicMetadata, entries: Sequence[admin_pb2.ConfigEntry], unusable: replicas.Unusable
+    topic: pb.TopicMetadata, entries: Sequence[admin_messages.ConfigEntry], unusable: replicas.Unusable
 ) -> list[Finding]:
     findings = []
     leaderless = [each.partition for each in topic.partitions if each.leader_id < 0]
@@ -207,7 +207,7 @@ def _judge_topic(
     return findings
 
 
-def _min_isr(entries: Sequence[admin_pb2.ConfigEntry]) -> int:
+def _min_isr(entries: Sequence[admin_messages.ConfigEntry]) -> int:
     return next((int(entry.value) for entry in entries if entry.name == MIN_ISR and entry.value.isdecimal()), 0)
 
 

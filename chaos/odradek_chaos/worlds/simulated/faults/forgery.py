@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from google.protobuf.message import Message
 from odradek_broker.core.metadata.image import MetadataImage
-from odradek_proto.v1 import controller_pb2, quorum_pb2
+from odradek_proto.messages import Request
+from odradek_proto.v1 import controller_messages, quorum_pb2
 
 QUORUM, CONTROLLER = "/odradek.v1.Quorum/", "/odradek.v1.Controller/"
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
@@ -50,7 +50,7 @@ class Forger:
         self._rng = rng
 
     def message(self, known: Known) -> Forged:
-        kinds: tuple[Callable[[Known], tuple[str, Message]], ...] = (
+        kinds: tuple[Callable[[Known], tuple[str, Request]], ...] = (
             self._vote,
             self._begin,
             self._end,
@@ -82,7 +82,7 @@ class Forger:
 
     # --- the quorum
 
-    def _vote(self, known: Known) -> tuple[str, Message]:
+    def _vote(self, known: Known) -> tuple[str, Request]:
         return QUORUM + "Vote", quorum_pb2.VoteRequest(
             cluster_id=known.cluster_id,
             candidate_epoch=self._int(known.epoch),
@@ -92,12 +92,12 @@ class Forger:
             pre_vote=self._rng.random() < 0.3,
         )
 
-    def _begin(self, known: Known) -> tuple[str, Message]:
+    def _begin(self, known: Known) -> tuple[str, Request]:
         return QUORUM + "BeginQuorumEpoch", quorum_pb2.BeginQuorumEpochRequest(
             cluster_id=known.cluster_id, leader_id=self._node(known), leader_epoch=self._int(known.epoch)
         )
 
-    def _end(self, known: Known) -> tuple[str, Message]:
+    def _end(self, known: Known) -> tuple[str, Request]:
         return QUORUM + "EndQuorumEpoch", quorum_pb2.EndQuorumEpochRequest(
             cluster_id=known.cluster_id,
             leader_id=self._node(known),
@@ -105,7 +105,7 @@ class Forger:
             preferred_successors=[self._node(known) for _ in range(self._rng.choice((0, 2, 3, 1_000)))],
         )
 
-    def _fetch(self, known: Known) -> tuple[str, Message]:
+    def _fetch(self, known: Known) -> tuple[str, Request]:
         """As an observer; or as a voter from an epoch or an offset that there is not, which acknowledges nothing."""
         epoch, offset = self._int(known.epoch), self._long(known.end_offset)
         replica = self._node(known)
@@ -124,7 +124,7 @@ class Forger:
             voted_for_leader=self._rng.random() < 0.2,
         )
 
-    def _fetch_snapshot(self, known: Known) -> tuple[str, Message]:
+    def _fetch_snapshot(self, known: Known) -> tuple[str, Request]:
         return QUORUM + "FetchSnapshot", quorum_pb2.FetchSnapshotRequest(
             cluster_id=known.cluster_id,
             replica_id=self._rng.choice((GHOST, -1, INT_MAX)),
@@ -136,9 +136,9 @@ class Forger:
 
     # --- the controller
 
-    def _register(self, known: Known) -> tuple[str, Message]:
+    def _register(self, known: Known) -> tuple[str, Request]:
         address = self._rng.choice(("stranger:9092", "stranger", "\x1b[31m:1", "", "a" * 5_000 + ":1"))
-        return CONTROLLER + "RegisterBroker", controller_pb2.RegisterBrokerRequest(
+        return CONTROLLER + "RegisterBroker", controller_messages.RegisterBrokerRequest(
             broker_id=self._rng.choice((GHOST, -1, INT_MAX)),
             cluster_id=known.cluster_id,
             incarnation_id=self._rng.randbytes(self._rng.choice((0, 16, 16, 1_000))),
@@ -146,34 +146,44 @@ class Forger:
             previous_broker_epoch=self._long(known.end_offset),
         )
 
-    def _alter_partition(self, known: Known) -> tuple[str, Message]:
+    def _alter_partition(self, known: Known) -> tuple[str, Request]:
         """Never with both epochs right."""
         topics = [(topic, number) for topic in known.image.topics.values() for number in sorted(topic.partitions)]
-        request = controller_pb2.AlterPartitionRequest(broker_id=self._node(known))
-        registration = known.image.brokers.get(request.broker_id)
-        request.broker_epoch = self._long(-1 if registration is None else registration.broker_epoch)
+        broker = self._node(known)
+        registration = known.image.brokers.get(broker)
+        broker_epoch = self._long(-1 if registration is None else registration.broker_epoch)
+        items = []
         for topic, number in self._rng.sample(topics, min(2, len(topics))):
             partition = topic.partitions[number]
             epochs = self._int(partition.leader_epoch), self._int(partition.partition_epoch)
             if epochs == (partition.leader_epoch, partition.partition_epoch):
                 epochs = (INT_MAX, epochs[1])
-            item = request.partitions.add(
-                topic_id=topic.topic_id, partition=number, leader_epoch=epochs[0], partition_epoch=epochs[1]
+            items.append(
+                controller_messages.AlterPartitionItem(
+                    topic_id=topic.topic_id,
+                    partition=number,
+                    leader_epoch=epochs[0],
+                    partition_epoch=epochs[1],
+                    new_isr=[
+                        controller_messages.IsrMember(broker_id=member, broker_epoch=self._long(0))
+                        for member in self._rng.choices((*partition.replicas, GHOST, -1, INT_MAX), k=2)
+                    ],
+                )
             )
-            for member in self._rng.choices((*partition.replicas, GHOST, -1, INT_MAX), k=2):
-                item.new_isr.add(broker_id=member, broker_epoch=self._long(0))
-        return CONTROLLER + "AlterPartition", request
+        return CONTROLLER + "AlterPartition", controller_messages.AlterPartitionRequest(
+            broker_id=broker, broker_epoch=broker_epoch, partitions=items
+        )
 
-    def _allocate(self, known: Known) -> tuple[str, Message]:
+    def _allocate(self, known: Known) -> tuple[str, Request]:
         broker = self._node(known)
         registration = known.image.brokers.get(broker)
         epoch = self._long(-1 if registration is None else registration.broker_epoch)
-        return CONTROLLER + "AllocateProducerIds", controller_pb2.AllocateProducerIdsRequest(
+        return CONTROLLER + "AllocateProducerIds", controller_messages.AllocateProducerIdsRequest(
             broker_id=broker, broker_epoch=epoch
         )
 
-    def _forward(self, known: Known) -> tuple[str, Message]:
+    def _forward(self, known: Known) -> tuple[str, Request]:
         method = self._rng.choice(("CreateTopics", "AlterConfigs", "DescribeQuorum", "Nothing", "", "\x00"))
-        return CONTROLLER + "ForwardAdmin", controller_pb2.ForwardedRequest(
+        return CONTROLLER + "ForwardAdmin", controller_messages.ForwardedRequest(
             method=f"/odradek.v1.Admin/{method}", request=self._rng.randbytes(self._rng.choice((1, 30, 1_000)))
         )

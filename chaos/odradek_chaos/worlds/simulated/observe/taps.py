@@ -16,7 +16,7 @@ from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.frames import split_frame
-from odradek_proto.v1 import broker_pb2, controller_pb2, quorum_pb2
+from odradek_proto.v1 import broker_pb2, controller_messages, quorum_pb2
 
 from odradek_chaos.worlds.simulated.checks.exchanges import Answered, EndHeard, EndTold, PartitionAltered, VoteGranted
 from odradek_chaos.worlds.simulated.checks.state import METADATA
@@ -268,9 +268,12 @@ class ControllerTap:
 
 
 _OF_THE_CONTROLLER: dict[str, tuple[Any, Any]] = {
-    "AlterPartition": (controller_pb2.AlterPartitionRequest, controller_pb2.AlterPartitionResponse),
-    "AllocateProducerIds": (controller_pb2.AllocateProducerIdsRequest, controller_pb2.AllocateProducerIdsResponse),
-    "Session": (controller_pb2.Heartbeat, controller_pb2.HeartbeatAnswer),
+    "AlterPartition": (controller_messages.AlterPartitionRequest, controller_messages.AlterPartitionResponse),
+    "AllocateProducerIds": (
+        controller_messages.AllocateProducerIdsRequest,
+        controller_messages.AllocateProducerIdsResponse,
+    ),
+    "Session": (controller_messages.Heartbeat, controller_messages.HeartbeatAnswer),
 }
 
 TAPPED_AT_BROKERS: dict[str, Callable[[BrokerTaps, str], WireTap]] = {

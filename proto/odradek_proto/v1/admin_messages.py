@@ -1,0 +1,200 @@
+"""Values of the messages of admin.proto. Written by `make proto`: change the .proto file instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from odradek_proto.messages import Message
+
+
+class CreateTopicsRequest(Message, frozen=True):
+    topics: Sequence[NewTopic] = ()
+    timeout_ms: int = 0
+    validate_only: bool = False
+
+
+class NewTopic(Message, frozen=True):
+    name: str = ""
+    partitions: int = 0  # -1: num.partitions
+    replication_factor: int = 0  # -1: default.replication.factor
+    configs: Mapping[str, str] = {}
+    assignments: Sequence[ReplicaAssignment] = ()  # when given, the two counts must be -1
+
+
+class ReplicaAssignment(Message, frozen=True):
+    partition: int = 0
+    broker_ids: Sequence[int] = ()
+
+
+class CreateTopicsResponse(Message, frozen=True):
+    topics: Sequence[CreatedTopic] = ()
+
+
+class CreatedTopic(Message, frozen=True):
+    name: str = ""
+    error_code: int = 0
+    error_message: str = ""
+    topic_id: bytes = b""
+    partitions: int = 0
+    replication_factor: int = 0
+
+
+class DeleteTopicsRequest(Message, frozen=True):
+    topics: Sequence[str] = ()
+    timeout_ms: int = 0
+
+
+class DeleteTopicsResponse(Message, frozen=True):
+    topics: Sequence[TopicResult] = ()
+
+
+class TopicResult(Message, frozen=True):
+    name: str = ""
+    error_code: int = 0
+    error_message: str = ""
+
+
+class CreatePartitionsRequest(Message, frozen=True):
+    topic: str = ""
+    count: int = 0  # the new total
+    timeout_ms: int = 0
+
+
+class CreatePartitionsResponse(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+
+
+class DescribeConfigsRequest(Message, frozen=True):
+    resource_type: str = ""  # topic, broker
+    resource_name: str = ""
+
+
+class DescribeConfigsResponse(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+    entries: Sequence[ConfigEntry] = ()
+
+
+class ConfigEntry(Message, frozen=True):
+    name: str = ""
+    value: str = ""
+    source: str = ""  # topic, broker, cluster, node, default
+    read_only: bool = False
+    sensitive: bool = False  # the value is not told
+    type: str = ""  # boolean, int, long, double, string, list
+    synonyms: Sequence[ConfigSynonym] = ()  # what would hold in its place, the value itself first
+
+
+class ConfigSynonym(Message, frozen=True):
+    """A value from one of the places where a setting may be given, by the name that it has there."""
+
+    name: str = ""
+    value: str = ""
+    source: str = ""
+
+
+class AlterConfigsRequest(Message, frozen=True):
+    resource_type: str = ""
+    resource_name: str = ""
+    set: Mapping[str, str] = {}
+    unset: Sequence[str] = ()
+    validate_only: bool = False
+
+
+class AlterConfigsResponse(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+
+
+class ElectLeadersRequest(Message, frozen=True):
+    election_type: str = ""  # preferred, unclean
+    partitions: Sequence[ElectPartition] = ()  # none: all
+
+
+class ElectPartition(Message, frozen=True):
+    topic: str = ""
+    partition: int = 0
+
+
+class ElectLeadersResponse(Message, frozen=True):
+    error_code: int = 0
+    partitions: Sequence[ElectionResult] = ()
+
+
+class ElectionResult(Message, frozen=True):
+    topic: str = ""
+    partition: int = 0
+    error_code: int = 0
+    error_message: str = ""
+
+
+class DescribeQuorumRequest(Message, frozen=True):
+    pass
+
+
+class DescribeQuorumResponse(Message, frozen=True):
+    error_code: int = 0
+    leader_id: int = 0
+    leader_epoch: int = 0
+    high_watermark: int = 0
+    voters: Sequence[QuorumReplica] = ()
+    observers: Sequence[QuorumReplica] = ()
+    snapshot_end_offset: int | None = None  # of the leader's newest snapshot; absent: it has none
+    log_start_offset: int = 0  # of the leader's metadata log
+
+
+class QuorumReplica(Message, frozen=True):
+    node_id: int = 0
+    log_end_offset: int = 0
+    last_fetch_ms: int = 0  # milliseconds ago
+    last_caught_up_ms: int = 0  # milliseconds ago
+
+
+class AlterPartitionReassignmentsRequest(Message, frozen=True):
+    """Other replicas for partitions (KIP-455)."""
+
+    partitions: Sequence[ReassignedPartition] = ()
+    timeout_ms: int = 0
+    keep_replication_factor: bool = False  # refuse a target of another size (KIP-860)
+
+
+class ReassignedPartition(Message, frozen=True):
+    topic: str = ""
+    partition: int = 0
+    replicas: Sequence[int] = ()  # the target, preferred leader first; none: cancel what is on its way
+
+
+class AlterPartitionReassignmentsResponse(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+    partitions: Sequence[ReassignmentResult] = ()
+
+
+class ReassignmentResult(Message, frozen=True):
+    topic: str = ""
+    partition: int = 0
+    error_code: int = 0
+    error_message: str = ""
+
+
+class ListPartitionReassignmentsRequest(Message, frozen=True):
+    partitions: Sequence[ElectPartition] = ()  # none: all
+
+
+class ListPartitionReassignmentsResponse(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+    partitions: Sequence[OngoingReassignment] = ()
+
+
+class OngoingReassignment(Message, frozen=True):
+    """A partition whose replicas are on their way from `replicas` without the adding ones to it without the removing
+    ones.
+    """
+
+    topic: str = ""
+    partition: int = 0
+    replicas: Sequence[int] = ()
+    adding_replicas: Sequence[int] = ()
+    removing_replicas: Sequence[int] = ()
