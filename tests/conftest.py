@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from odradek_broker.local import cluster as local_cluster
+from odradek_broker.local.ports import KAFKA_PORT_VARIABLE
 from odradek_broker.local.processes import HOST, is_free
 
 # The same examples in every run, and none that fails because the machine stopped while it was drawn or tried.
@@ -71,5 +72,5 @@ def ports_of_its_own(request: pytest.FixtureRequest) -> Generator[None, None, No
     free = (port for port in ports if is_free(f"{HOST}:{port}"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_cluster, "free_ports", lambda count: list(itertools.islice(free, count)))
-        patch.setenv(local_cluster.KAFKA_PORT_VARIABLE, "0")
+        patch.setenv(KAFKA_PORT_VARIABLE, "0")
         yield

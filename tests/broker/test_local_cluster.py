@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+from odradek_broker.local import cluster as cluster_module
+from odradek_broker.local import ports
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_broker.local.processes import start_time
 
@@ -52,4 +55,54 @@ def test_a_first_kafka_port_that_is_none_is_refused(tmp_path: Path, monkeypatch:
     """The sentence names the variable and the range; nothing is bound."""
     monkeypatch.setenv("ODRADEK_KAFKA_PORT", port)
     with pytest.raises(ClusterError, match=f"ODRADEK_KAFKA_PORT={port}: no port for 3 brokers; .* 1 to 65533, or 0"):
-        LocalCluster.create(tmp_path / "cluster", brokers=3)
+        LocalCluster.create(tmp_path / "cluster", brokers=3, fixed_ports=True)
+
+
+@pytest.fixture
+def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The addresses that somebody has, on a machine where nobody names ports for Kafka's clients."""
+    addresses: set[str] = set()
+    for module in (ports, cluster_module):
+        monkeypatch.setattr(module, "is_free", lambda address: address not in addresses)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("ODRADEK_KAFKA_PORT")
+    return addresses
+
+
+def test_the_first_cluster_has_kafkas_port_and_the_next_one_the_next_row(tmp_path: Path, taken: set[str]) -> None:
+    """Each time the same, also for two that start at once; one that was moved comes back to the first row."""
+    first, second = (LocalCluster.create(tmp_path / name, brokers=3, fixed_ports=True) for name in "ab")
+    assert first.kafka_bootstrap == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+    assert first.bootstrap == "127.0.0.1:19092,127.0.0.1:19093,127.0.0.1:19094"
+    assert second.kafka_bootstrap == "127.0.0.1:9102,127.0.0.1:9103,127.0.0.1:9104"
+    listeners = [
+        getattr(node, name)
+        for cluster in (first, second)
+        for node in cluster.nodes.values()
+        for name in ports.FIRST_PORTS
+    ]
+    assert len({*listeners}) == 24
+    del first
+    stays = LocalCluster.load(tmp_path / "b")
+    assert (stays.renew_ports(), stays.kafka_bootstrap) == ([], second.kafka_bootstrap)
+    moved = LocalCluster.load((tmp_path / "b").rename(tmp_path / "c"))
+    assert (moved.renew_ports(), moved.kafka_bootstrap) == ([], "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094")
+    taken.add("127.0.0.1:21093")
+    assert moved.renew_ports() == ["127.0.0.1:21093"]
+    assert LocalCluster.load(tmp_path / "c").kafka_bootstrap.startswith("127.0.0.1:9112,")
+
+
+def test_a_port_for_kafkas_clients_that_was_asked_for_is_had_or_refused(
+    tmp_path: Path, taken: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is never another one: whoever names it has written it down elsewhere."""
+    monkeypatch.setenv("ODRADEK_KAFKA_PORT", "9500")
+    assert LocalCluster.create(tmp_path / "a", brokers=2, fixed_ports=True).kafka_bootstrap.endswith(":9501")
+    taken.add("127.0.0.1:9501")
+    with pytest.raises(ClusterError, match="ODRADEK_KAFKA_PORT=9500: port 9501 is taken") as refused:
+        LocalCluster.create(tmp_path / "b", brokers=2, fixed_ports=True)
+    assert "ss -ltnp 'sport = :9501'" in refused.value.hint
+    taken.clear()
+    monkeypatch.setenv("ODRADEK_KAFKA_PORT", "9600")
+    other = LocalCluster.load(tmp_path / "a")
+    assert (other.renew_ports(), other.kafka_bootstrap) == ([], "127.0.0.1:9600,127.0.0.1:9601")

@@ -103,7 +103,7 @@ def test_the_cluster_before_is_the_default_again(
         up = odradek_process("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--data", str(second))
         assert f"The cluster in {place} runs on and is the default no longer:" in up.err
         assert f"-b {LocalCluster.load(place).bootstrap} names it," in up.err
-        assert f"`odradek cluster down --data {place}` stops it." in up.err
+        assert f"`odradek cluster stop --data {place}` stops it." in up.err
         assert (home / "current").read_text().splitlines() == [str(second), str(place)]
         down = odradek("cluster", "down")
         assert (down.code, f"the cluster in {place} is the default again" in down.err) == (0, True)
@@ -113,3 +113,37 @@ def test_the_cluster_before_is_the_default_again(
     assert [row["address"] for row in json.loads(described.out)] == [LocalCluster.load(place).bootstrap]
     assert odradek("cluster", "down").code == 0
     assert not (home / "current").exists()
+
+
+def test_a_stopped_cluster_is_found_again_before_an_empty_one_is_made(
+    odradek: Run, odradek_process: Run, places: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    """Killed or stopped, `cluster up` is the way back to its records; only `down` removes them, and only when told."""
+    monkeypatch.setenv("TMPDIR", str(places))
+    up = ("cluster", "up", "-d", "-n", "1", "--timeout", "90", "--json")
+    first = json.loads(odradek_process(*up).out)
+    cluster = LocalCluster.load(Path(first["directory"]))
+    try:
+        assert odradek_process("produce", "-q", "orders", "--create", text="hello\n").code == 0
+        cluster.kill_all()
+        assert "`odradek cluster up`" in odradek("topic", "list").err
+        again = odradek_process(*up)
+        assert "found a stopped cluster with topic orders; --new starts an empty one instead" in again.err
+        assert {key: json.loads(again.out)[key] for key in ("directory", "bootstrap", "kafka_bootstrap")} == {
+            key: first[key] for key in ("directory", "bootstrap", "kafka_bootstrap")
+        }
+        assert odradek("consume", "orders", "-o", "beginning", "-e").out == "hello\n"
+        refused = odradek("cluster", "down")
+        assert (refused.code, "topic orders cannot be undone" in refused.err) == (2, True)
+        assert odradek("cluster", "status").code == 0
+        assert odradek("cluster", "stop").code == 0
+        assert odradek("cluster", "up", "-d", "-n", "3").code == 2
+        (row,) = json.loads(odradek("cluster", "list", "--json").out)
+        assert (row["directory"], row["state"], row["topics"]) == (first["directory"], "stopped", ["orders"])
+        assert row["kafka_bootstrap"] == first["kafka_bootstrap"]
+        assert odradek("cluster", "down", "--yes").code == 0
+        assert [*places.iterdir()] == []
+        assert odradek("cluster", "list", "--json").out == "[]\n"
+    finally:
+        if LocalCluster.exists(cluster.directory):
+            LocalCluster.load(cluster.directory).kill_all()

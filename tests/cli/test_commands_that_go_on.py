@@ -354,7 +354,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(
     assert starting.stderr is not None
     assert "starting 3 brokers" in starting.stderr.readline()
     out, err = interrupt(starting)
-    assert (out, err.splitlines()[-1]) == ("", "stopped; the data was temporary and is removed (--data DIR keeps it)")
+    assert (out, err.splitlines()[-1]) == ("", "stopped; it had no topics, and its directory is removed")
     assert not list(places.iterdir())
     assert str(places) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert not (home / "current").exists()

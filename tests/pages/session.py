@@ -44,6 +44,7 @@ class Session:
             **{name: value for name, value in os.environ.items() if not name.startswith(("ODRADEK_", "KAFKA_"))},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "ODRADEK_HOME": str(directory / "home"),
+            "ODRADEK_KAFKA_PORT": "0",  # several pages at once, beside whatever runs on this machine
             "TERM": "dumb",
         }
 
@@ -103,10 +104,10 @@ class Session:
         for place in self.directory.rglob("cluster.json"):
             LocalCluster.load(place.parent).kill_all()
         remembered = self.directory / "home" / "current"
-        if remembered.exists() and LocalCluster.exists(Path(remembered.read_text().strip())):
-            place = Path(remembered.read_text().strip())
-            LocalCluster.load(place).kill_all()
-            shutil.rmtree(place, ignore_errors=True)
+        for place in map(Path, remembered.read_text().splitlines() if remembered.exists() else ()):
+            if LocalCluster.exists(place):
+                LocalCluster.load(place).kill_all()
+                shutil.rmtree(place, ignore_errors=True)
 
     def _must(self, command: str) -> None:
         done = self.type(command)

@@ -22,11 +22,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from odradek_broker.local.ports import Claim, PortError, asked_for, claim_row, kafka_row
 from odradek_broker.local.processes import HOST, free_ports, is_free, process_state, start_time
 
 STATE_FILE = "cluster.json"
-KAFKA_PORT_VARIABLE = "ODRADEK_KAFKA_PORT"  # the first broker's for Kafka's clients; 0: any
-FIRST_KAFKA_PORT = 9092
 METRICS_SETTING = "odradek.metrics.listener"
 MALLOC_ARENAS = "2"  # of glibc: one for each of gRPC's threads wastes a fifth of the memory under load
 TAIL_BYTES = 65_536  # of a node's output, to show its last lines
@@ -71,6 +70,8 @@ class LocalCluster:
     nodes: dict[int, NodeProcess]
     settings: dict[str, str] = field(default_factory=dict)
     temporary: bool = False  # made by us in a temporary place: it goes when the cluster goes down
+    moved: bool = False  # since its file was written: its ports may be another cluster's now
+    _claim: Claim | None = None  # of ports, while this object is there
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     # --- Making and finding -----------------------------------------------------------------------------------------
@@ -83,8 +84,12 @@ class LocalCluster:
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
         temporary: bool = False,
+        fixed_ports: bool = False,
     ) -> LocalCluster:
-        """Lay out a new cluster on free ports; starts nothing. Raises `ClusterError` when one is there already."""
+        """Lay out a new cluster; starts nothing. Raises `ClusterError` when one is there already.
+
+        With `fixed_ports` on the first row of ports that is free, else on any that are.
+        """
         directory = directory.absolute()
         if cls.exists(directory):
             raise ClusterError(f"{directory} already holds a cluster", hint=f"`{_up(directory)}` starts it")
@@ -104,7 +109,7 @@ class LocalCluster:
         }
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         cluster = cls(directory, cluster_id, nodes, dict(settings or {}), temporary)
-        cluster._place_listeners()
+        cluster._place_listeners(fixed_ports)
         cluster.place_metrics()
         cluster.save()
         return cluster
@@ -140,6 +145,7 @@ class LocalCluster:
             if before.parent == self.directory:
                 continue
             node.log_directory = str(self.directory / before.name)
+            self.moved = True
             if self.exists(before.parent) and not before.parent.samefile(self.directory):
                 node.pid, node.started = 0, ""
                 self.temporary = False
@@ -148,8 +154,8 @@ class LocalCluster:
         """See what other processes (`odradek chaos restart`) wrote since. Raises `ClusterError`."""
         self.nodes = type(self).load(self.directory).nodes
 
-    def renew_taken_ports(self) -> list[str]:
-        """Give nodes whose ports somebody else took new ones; returns the addresses that were taken.
+    def renew_ports(self) -> list[str]:
+        """Give a cluster other ports if somebody took one of its own, or it was moved; returns what was taken.
 
         Only while no node runs: every node must be told the controllers' addresses when it starts.
         """
@@ -159,25 +165,35 @@ class LocalCluster:
             for address in (node.grpc, node.kafka, node.replication, node.controller, node.metrics)
             if address and not is_free(address)
         ]
-        if taken:
+        asked = _asked_for(len(self.nodes))
+        others = asked and self.kafka_bootstrap.partition(",")[0] != f"{HOST}:{asked}"
+        if taken or self.moved or others:
             assert not any(self.running(node_id) for node_id in self.nodes), taken
-            self._place_listeners()
+            self._place_listeners(fixed=True)
             for node in self.nodes.values():
                 node.metrics = ""
             self.place_metrics()
             self.save()
         return taken
 
-    def _place_listeners(self) -> None:
+    def _place_listeners(self, fixed: bool) -> None:
         """Give each node an address for each of its listeners."""
-        ports = iter(free_ports(4 * len(self.nodes)))
-        for node in self.nodes.values():
-            node.grpc, node.replication, node.controller, node.kafka = (f"{HOST}:{next(ports)}" for _ in range(4))
-        first = _first_kafka_port(len(self.nodes))
-        wanted = [f"{HOST}:{first + index}" for index in range(len(self.nodes))]
-        if first and all(map(is_free, wanted)):
-            for node, address in zip(self.nodes.values(), wanted, strict=True):
-                node.kafka = address
+        count = len(self.nodes)
+        asked = _asked_for(count) if fixed else 0
+        self._claim = claim_row(count) if asked != 0 else None
+        if self._claim is not None:
+            addresses = self._claim.addresses
+        else:
+            ports = [f"{HOST}:{port}" for port in free_ports(4 * count)]
+            addresses = {name: ports[at::4] for at, name in enumerate(("grpc", "replication", "controller", "kafka"))}
+        if asked:
+            try:
+                addresses |= {"kafka": kafka_row(asked, count)}
+            except PortError as error:
+                raise ClusterError(str(error), hint=error.hint) from None
+        for listener, given in addresses.items():
+            for node, address in zip(self.nodes.values(), given, strict=True):
+                setattr(node, listener, address)
 
     def place_metrics(self) -> None:
         """Give each node an address of its own when `odradek.metrics.listener` leaves the port to us."""
@@ -220,6 +236,16 @@ class LocalCluster:
         (self.directory / STATE_FILE).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # somebody else's files are in it
             self.directory.rmdir()
+
+    def topics(self) -> list[str]:
+        """Those of which a log directory has something, but for internal ones."""
+        names = {
+            entry.name.rpartition("-")[0]
+            for node in self.nodes.values()
+            for entry in Path(node.log_directory).glob("*-*")
+            if entry.name.rpartition("-")[2].isdecimal() and entry.is_dir()
+        }
+        return sorted(name for name in names if not name.startswith("__"))
 
     def replicas(self) -> dict[str, Path]:
         """Broker ids and their log directories, as the audit wants them."""
@@ -384,11 +410,9 @@ class LocalCluster:
             raise ClusterError(f"there is no broker {node_id} in this cluster; there are {known}") from None
 
 
-def _first_kafka_port(nodes: int) -> int:
-    """The first of `nodes` ports in a row; 0: whatever is free. Raises `ClusterError`."""
-    text = os.environ.get(KAFKA_PORT_VARIABLE, str(FIRST_KAFKA_PORT))
-    if text.isascii() and text.isdecimal() and int(text) + nodes - 1 <= 65_535:
-        return int(text)
-    raise ClusterError(
-        f"{KAFKA_PORT_VARIABLE}={text}: no port for {nodes} brokers; it is a number from 1 to {65_536 - nodes}, or 0"
-    )
+def _asked_for(nodes: int) -> int | None:
+    """As `ports.asked_for`. Raises `ClusterError`."""
+    try:
+        return asked_for(nodes)
+    except PortError as error:
+        raise ClusterError(str(error)) from None

@@ -10,13 +10,13 @@ import shlex
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from odradek.cli.clusters import commands as looking
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.options import DataDirectory, Json, Output, Quiet, Settings, seconds
-from odradek.cli.terminal.screen import Screen
+from odradek.cli.terminal.options import DataDirectory, Json, Output, Quiet, Settings, Yes, seconds
+from odradek.cli.terminal.screen import Screen, first_of
 from odradek_proto.command_line import FAILED, FINE, USAGE, CommandFailed, OutputFormat
 from odradek_proto.words import noun
 
@@ -54,9 +54,10 @@ def up(
     data: Annotated[
         str | None, typer.Option("--data", metavar="DIR", help="Keep the data here. Default: a temporary directory.")
     ] = None,
+    new: Annotated[bool, typer.Option("--new", help="An empty cluster, also beside a stopped one.")] = False,
     settings: Settings = None,
     detach: Annotated[
-        bool, typer.Option("-d", "--detach", help="Return when the brokers are ready; `cluster down` stops them.")
+        bool, typer.Option("-d", "--detach", help="Return when the brokers are ready; `cluster stop` stops them.")
     ] = False,
     timeout: Annotated[float, seconds("--timeout", "How long to wait for them.")] = 60.0,
     output: Output = OutputFormat.TABLE,
@@ -66,52 +67,83 @@ def up(
     """Start brokers as processes of this machine.
 
     Every broker is also a controller. Without --detach they run until Ctrl-C, also when nobody reads the output any
-    more; then they are stopped one after the other in peace. A directory that holds a cluster already is started again
-    with its data.
+    more. A directory that holds a cluster already is started again with its data; without --data, the cluster that was
+    stopped last, if it has topics.
     """
     from odradek.cli.clusters.current import writable_home
 
     from odradek_chaos.cli.up import Up
 
+    if new and data is not None:
+        raise CommandFailed("--new is for a cluster without --data", hint="name an empty directory", exit_code=USAGE)
     writable_home()  # before a broker has been started that nobody could find
     screen = Screen(output, as_json, quiet)
-    cluster = _lay_out(data, brokers, settings or [], screen)
+    cluster = _lay_out(data, new, brokers, checked_settings(settings or []), screen)
     raise typer.Exit(Up(cluster, screen, timeout_s=timeout).run(detach=detach))
 
 
-def _lay_out(data: str | None, brokers: int | None, settings: list[str], screen: Screen) -> LocalCluster:
+def _lay_out(
+    data: str | None, new: bool, brokers: int | None, settings: dict[str, str], screen: Screen
+) -> LocalCluster:
     """A new cluster, or the one that is there."""
     from odradek_broker.local.cluster import LocalCluster
 
-    from odradek_chaos.cli.lost_disks import lost_disks
-    from odradek_chaos.cli.places import find, refuse_inside_another
+    from odradek_chaos.cli.places import find, refuse_inside_another, stopped_with_data
     from odradek_chaos.cli.room import room_needed
 
-    extra = checked_settings(settings)
     if data is None:
-        return _temporary(brokers or 3, extra)
+        stopped = None if new else stopped_with_data()
+        if stopped is None:
+            return _temporary(brokers or 3, settings)
+        _check_size(stopped, brokers, "leave out -n, or add --new for another cluster")
+        screen.say(f"found a stopped cluster with {_topics(stopped)}; --new starts an empty one instead")
+        return _again(stopped, settings, screen)
     directory = Path(data).absolute()
     if not LocalCluster.exists(directory):
         refuse_inside_another(directory)
         with room_needed(directory):
-            return LocalCluster.create(directory, brokers=brokers or 3, settings=extra)
+            return LocalCluster.create(directory, brokers=brokers or 3, settings=settings, fixed_ports=True)
     cluster = find(directory)
-    if brokers not in (None, len(cluster.nodes)):
-        raise CommandFailed(
-            f"the cluster in {directory} has {len(cluster.nodes)} {noun(len(cluster.nodes), 'broker')}, not {brokers}",
-            hint="leave out -n, or name another directory",
-            exit_code=USAGE,
-        )
+    _check_size(cluster, brokers, "leave out -n, or name another directory")
     if all(cluster.running(node_id) for node_id in cluster.nodes):
         raise CommandFailed(
             f"the cluster in {directory} runs already, at {cluster.bootstrap}",
-            hint=f"`odradek cluster down --data {shlex.quote(str(directory))}` stops it",
+            hint=f"`odradek cluster stop --data {shlex.quote(str(directory))}` stops it",
         )
-    screen.say_each(lost_disks(cluster, cluster.nodes))
-    cluster.settings |= extra
     cluster.temporary = False  # who names a directory wants to keep it
-    with room_needed(directory):
-        return _with_ports(cluster, screen)
+    return _again(cluster, settings, screen)
+
+
+def _again(cluster: LocalCluster, settings: dict[str, str], screen: Screen) -> LocalCluster:
+    """A cluster that is there, with addresses that are free, written down."""
+    from odradek_chaos.cli.lost_disks import lost_disks
+    from odradek_chaos.cli.room import room_needed
+
+    screen.say_each(lost_disks(cluster, cluster.nodes))
+    cluster.settings |= settings
+    with room_needed(cluster.directory):
+        cluster.place_metrics()
+        if not any(cluster.running(node_id) for node_id in cluster.nodes):
+            for address in cluster.renew_ports():
+                screen.say(f"{address} is taken by another process now: the brokers get new addresses")
+        cluster.save()
+    return cluster
+
+
+def _check_size(cluster: LocalCluster, brokers: int | None, hint: str) -> None:
+    count = len(cluster.nodes)
+    if brokers not in (None, count):
+        raise CommandFailed(
+            f"the cluster in {cluster.directory} has {count} {noun(count, 'broker')}, not {brokers}",
+            hint=hint,
+            exit_code=USAGE,
+        )
+
+
+def _topics(cluster: LocalCluster) -> str:
+    """`topics orders, payments`."""
+    topics = cluster.topics()
+    return f"{noun(len(topics), 'topic')} {first_of(topics)}" if topics else "no topics"
 
 
 def _temporary(brokers: int, settings: dict[str, str]) -> LocalCluster:
@@ -123,20 +155,10 @@ def _temporary(brokers: int, settings: dict[str, str]) -> LocalCluster:
     directory = Path(tempfile.mkdtemp(prefix="odradek-"))
     try:
         with room_needed(directory):
-            return LocalCluster.create(directory, brokers=brokers, settings=settings, temporary=True)
+            return LocalCluster.create(directory, brokers=brokers, settings=settings, temporary=True, fixed_ports=True)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
-
-
-def _with_ports(cluster: LocalCluster, screen: Screen) -> LocalCluster:
-    """The cluster with addresses that are free, and written down so."""
-    cluster.place_metrics()
-    if not any(cluster.running(node_id) for node_id in cluster.nodes):
-        for address in cluster.renew_taken_ports():
-            screen.say(f"{address} is taken by another process now: the brokers get new addresses")
-    cluster.save()
-    return cluster
 
 
 def checked_settings(settings: list[str]) -> dict[str, str]:
@@ -158,29 +180,54 @@ def checked_settings(settings: list[str]) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in (text.partition("=") for text in settings)}
 
 
+@app.command("stop")
+def stop(
+    data: DataDirectory = None, output: Output = OutputFormat.TABLE, as_json: Json = False, quiet: Quiet = False
+) -> None:
+    """Stop a cluster of this machine and keep its data.
+
+    `odradek cluster up` starts it again, at the same addresses.
+    """
+    _end(data, Screen(output, as_json, quiet), remove=False, down=False)
+
+
 @app.command("down")
 def down(
     data: DataDirectory = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the data, too.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the data of a directory that was named.")] = False,
+    yes: Yes = False,
     output: Output = OutputFormat.TABLE,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Stop a cluster of this machine.
+    """Stop a cluster of this machine and forget it.
 
-    Its data is removed if it was temporary, or with --remove. A cluster that was started before it and still runs
-    is the default again.
+    Its data is removed if it was made without --data, or with --remove. Where topics would be lost it asks first;
+    elsewhere than on a terminal it needs --yes. A cluster that was started before it and still runs is the default
+    again.
     """
-    from odradek.cli.clusters.current import data_directory, forget
+    _end(data, Screen(output, as_json, quiet), remove=remove, down=True, yes=yes)
+
+
+def _end(data: str | None, screen: Screen, *, remove: bool, down: bool, yes: bool = False) -> NoReturn:
+    from odradek.cli.clusters.current import data_directory, forget, step_back
+    from odradek.cli.terminal.confirming import confirm
 
     from odradek_chaos.cli.places import find, runs
 
-    screen = Screen(output, as_json, quiet)
     cluster = find(data_directory(data))
+    removed = down and (remove or cluster.temporary)
+    place = shlex.quote(str(cluster.directory))
+    if removed and not yes and cluster.topics():
+        confirm(
+            f"removing {cluster.directory} with {_topics(cluster)}",
+            f"removes {cluster.directory} with {_topics(cluster)}",
+            "yes",
+            hint=f"add --yes; `odradek cluster stop` keeps the data, `odradek audit run --data {place}` then reads it",
+        )
     live = [node_id for node_id in cluster.nodes if cluster.running(node_id)]
     killed = cluster.stop_all()
-    again = forget(cluster.directory, runs)
-    removed = remove or cluster.temporary
+    again = (forget if down else step_back)(cluster.directory, runs)
     if removed:
         cluster.remove()
     facts = {"directory": str(cluster.directory), "stopped": live, "killed": killed, "removed": removed}
@@ -192,9 +239,42 @@ def down(
         return f"{what}; the data was removed" if removed else f"{what}; the data is in {cluster.directory}"
 
     screen.show(facts, text)
+    if not removed:
+        screen.say(f"`odradek cluster up{'' if not down and data is None else ' --data ' + place}` starts it again")
     if again is not None:
         screen.say(f"the cluster in {again} is the default again")
     raise typer.Exit(FAILED if killed else FINE)
+
+
+@app.command("list")
+def list_clusters(output: Output = OutputFormat.TABLE, as_json: Json = False) -> None:
+    """List the clusters of this machine, also stopped ones; the first is the default."""
+    from odradek_chaos.cli.places import known_clusters
+
+    rows: list[dict[str, Any]] = []
+    for cluster in known_clusters():
+        live = [node_id for node_id in cluster.nodes if cluster.running(node_id)]
+        rows.append(
+            {
+                "directory": str(cluster.directory),
+                "state": "stopped" if not live else "up" if len(live) == len(cluster.nodes) else "partly up",
+                "brokers": len(cluster.nodes),
+                "running": live,
+                "topics": cluster.topics(),
+                "bootstrap": cluster.bootstrap,
+                "kafka_bootstrap": cluster.kafka_bootstrap,
+                "temporary": cluster.temporary,
+            }
+        )
+    screen = Screen(output, as_json)
+    if not screen.for_people or not rows:
+        screen.show_rows(rows, {})
+        screen.say("" if rows else "no cluster was started on this machine: `odradek cluster up` starts one")
+        return
+    for row in rows:
+        row |= {"topics": first_of(row["topics"], 3), "running": f"{len(row['running'])} of {row['brokers']}"}
+    screen.show_rows(rows, {"directory": "DIRECTORY", "state": "STATE", "running": "RUNNING", "topics": "TOPICS",
+                            "bootstrap": "ADDRESSES", "kafka_bootstrap": "KAFKA"})  # fmt: skip
 
 
 app.command("status")(looking.status)

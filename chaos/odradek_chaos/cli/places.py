@@ -7,12 +7,14 @@ audits the outer one would take the inner one's brokers for replicas.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import shutil
 from dataclasses import MISSING, fields
 from pathlib import Path
 
+from odradek.cli.clusters.current import known
 from odradek.cli.clusters.file import flaw, unreadable
 from odradek_broker.local.cluster import STATE_FILE, ClusterError, LocalCluster, NodeProcess
 from odradek_proto.command_line import USAGE, CommandFailed
@@ -82,7 +84,7 @@ def remove_unless_named(cluster: LocalCluster, said: Exception) -> Exception:
 
     Returns the error; in the other case with how to remove the directory.
     """
-    if not cluster.temporary:
+    if not cluster.temporary or cluster.topics():
         return said
     hint = str(getattr(said, "hint", ""))
     if not any(str(cluster.log_file(node_id)) in f"{said} {hint}" for node_id in cluster.nodes):
@@ -91,6 +93,23 @@ def remove_unless_named(cluster: LocalCluster, said: Exception) -> Exception:
     removal = f"`odradek cluster down --data {shlex.quote(str(cluster.directory))} --remove` removes what it left"
     code = int(getattr(said, "exit_code", 1))
     return CommandFailed(str(said), hint=f"{hint}; {removal}" if hint else removal, exit_code=code)
+
+
+def known_clusters() -> list[LocalCluster]:
+    """Those that `cluster up` started and that are still there, the default first; what cannot be read is left out."""
+    found = []
+    for directory in known():
+        with contextlib.suppress(ClusterError, CommandFailed):
+            found.append(find(directory))
+    return found
+
+
+def stopped_with_data() -> LocalCluster | None:
+    """The newest of them of which no broker runs and that has topics."""
+    for cluster in known_clusters():
+        if cluster.topics() and not any(map(cluster.running, cluster.nodes)):
+            return cluster
+    return None
 
 
 def runs(directory: Path) -> bool:

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from odradek.cli.clusters.current import forget, remember
+from odradek.cli.clusters.current import forget, remember, step_back
 from odradek.cli.terminal.screen import Screen, drop_output
 from odradek_broker.local.cluster import ClusterError, LocalCluster
 from odradek_proto.command_line import FAILED, FINE, INTERRUPTED, CommandFailed
@@ -41,7 +41,7 @@ class Up:
 
         Ctrl-C is how a cluster that is watched ends. Before that it takes a start back, with code 130.
         Brokers do not depend on whether somebody reads what is printed: as with any server, a pipe whose reader is gone
-        stops nothing, and only Ctrl-C, SIGTERM, a closed terminal or `cluster down` do.
+        stops nothing, and only Ctrl-C, SIGTERM, a closed terminal or `cluster stop` do.
         """
         self._detached = detach
         with terminable():
@@ -81,7 +81,7 @@ class Up:
         except OSError as error:
             raise CommandFailed(
                 f"the brokers run, but that could not be printed: {error.strerror}",
-                hint="`odradek cluster status` shows them, `odradek cluster down` stops them",
+                hint="`odradek cluster status` shows them, `odradek cluster stop` stops them",
             ) from error
 
     def _print_what_is_watched(self) -> None:
@@ -150,14 +150,14 @@ class Up:
         if self._former is not None:
             say(f"The cluster in {self._former} runs on and is the default no longer:")
             say(f"-b {LocalCluster.load(self._former).bootstrap} names it,")
-            say(f"`odradek cluster down --data {shlex.quote(str(self._former))}` stops it.")
+            say(f"`odradek cluster stop --data {shlex.quote(str(self._former))}` stops it.")
         say("This cluster is the default now, in every terminal of yours. Next:")
         say("  odradek topic create orders -p 3 -r " + str(min(3, len(cluster.nodes))))
         say("  echo hello | odradek produce orders")
         say("  odradek consume orders -o beginning -e")
         say("  odradek cluster status")
         say("  odradek chaos kill --leader orders/0")
-        say("  odradek cluster down" if self._detached else "Ctrl-C stops it.")
+        say("  odradek cluster stop     # keeps the data" if self._detached else "Ctrl-C stops it.")
 
     def _watch(self) -> None:
         """Until Ctrl-C. Brokers may be killed and restarted from elsewhere; whoever ends is named once."""
@@ -194,18 +194,18 @@ class Up:
             return self._tidy(killed)
 
     def _tidy(self, killed: list[int]) -> int:
-        again = forget(self._cluster.directory, runs)
+        cluster, place = self._cluster, self._cluster.directory
+        empty = cluster.temporary and not cluster.topics()
+        again = forget(place, runs) if empty else step_back(place, runs)
         for node_id in killed:
             self._talk(f"broker {node_id} did not stop in time and was killed")
-        if self._remove_if_temporary():
-            self._talk("stopped; the data was temporary and is removed (--data DIR keeps it)")
+        if empty:
+            shutil.rmtree(place, ignore_errors=True)
+            self._talk("stopped; it had no topics, and its directory is removed")
         else:
-            self._talk(f"stopped; the data is in {self._cluster.directory}")
+            self._talk(f"stopped; the data is in {place}")
+            if cluster.temporary:
+                self._talk("`odradek cluster up` starts it again, `odradek cluster down` removes it")
         if again is not None:
             self._talk(f"the cluster in {again} is the default again")
         return FAILED if killed else FINE
-
-    def _remove_if_temporary(self) -> bool:
-        if self._cluster.temporary:
-            shutil.rmtree(self._cluster.directory, ignore_errors=True)
-        return self._cluster.temporary

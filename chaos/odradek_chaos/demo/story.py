@@ -85,7 +85,7 @@ class Demo:
         state.begin("audit", "stopping the brokers")
         await asyncio.to_thread(self.cluster.stop_all)
         state.stopped = True
-        state.tell("the brokers have stopped; their log directories lie still")
+        state.tell("the brokers have stopped; the log directories no longer change")
         await self._audit()
 
     async def _create_topic(self, admin: Admin) -> None:
@@ -186,7 +186,7 @@ class Demo:
                     self._ledger.deliver(each.topic, each.partition, value, "reader", each.offset)
         self._ledger.close()
         state.read_back = found = verify(self._ledger.events, records)
-        text = "each acknowledged one is there once, in order" if found.sound else ", ".join(sorted(found.anomalies))
+        text = "every acknowledged one is present exactly once, in order" if found.sound else ", ".join(sorted(found.anomalies))
         state.tell(f"{found.read:,} records read back: {text}", bad=not found.sound)
 
     async def _audit(self) -> None:

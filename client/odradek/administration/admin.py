@@ -332,10 +332,13 @@ class Admin(Client):
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
-    async def describe_cluster(self) -> ClusterDescription:
-        """Brokers with their endpoints, and who is the active controller."""
-        answer = await self._metadata(broker_pb2.MetadataRequest())
-        return ClusterDescription(answer.cluster_id, answer.controller_id, describe_brokers(answer))
+    async def describe_cluster(self, *, all_listeners: bool = False) -> ClusterDescription:
+        """Brokers with their endpoints, and who is the active controller.
+
+        The endpoints are those of the listener that was asked, or of all that clients may use.
+        """
+        answer = await self._metadata(broker_pb2.MetadataRequest(all_listeners=all_listeners))
+        return ClusterDescription(answer.cluster_id, answer.controller_id, describe_brokers(answer), answer.listener)
 
     async def describe_quorum(self) -> QuorumDescription:
         """The metadata quorum: its leader, voters and observers."""

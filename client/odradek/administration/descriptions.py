@@ -42,11 +42,12 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """`controller_id` is -1 when no controller is known."""
+    """`controller_id` is -1 when no controller is known, `listener` the one on which the broker was asked."""
 
     cluster_id: str
     controller_id: int
     brokers: Sequence[BrokerDescription]
+    listener: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 `odradek cluster up` writes the directory of its cluster into `~/.odradek/current`; ODRADEK_HOME names another place
 than `~/.odradek`. The directory holds `cluster.json` with the addresses. Further lines of the file name the clusters
-that were started before and run on: when the last one goes down, the one before it is meant again.
+that were started before and are still there: when the last one ends, the first of them that runs is meant again, and
+one that is stopped is found by `odradek cluster up` and `odradek cluster list`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from odradek_proto.command_line import UNREACHABLE, USAGE, CommandFailed
 from odradek.cli.clusters import file as cluster_file
 
 POINTER: Final = "current"
+StillRuns = Callable[[Path], bool]
 HOW_TO_NAME = "`odradek cluster up` starts a cluster; -b HOST:PORT or ODRADEK_BOOTSTRAP names one"
 
 
@@ -44,28 +46,36 @@ def writable_home() -> Path:
         ) from error
 
 
-def remember(directory: Path, still_runs: Callable[[Path], bool] = lambda _: False) -> Path | None:
+def remember(directory: Path, still_runs: StillRuns = lambda _: False) -> Path | None:
     """Make a cluster the one that is meant when nobody says. Raises `CommandFailed`.
 
-    Those before it are kept while they run, to be the default again. Returns the newest of them, which is none now.
+    Those before it are kept while they are there. Returns the newest of them that runs.
     """
     place = writable_home()
-    others = [each for each in _remembered() if each != directory and still_runs(each)]
+    others = [each for each in known() if each != directory and cluster_file.exists(each)]
     _write(place, [directory, *others])
-    return others[0] if others else None
+    return next(filter(still_runs, others), None)
 
 
-def forget(directory: Path, still_runs: Callable[[Path], bool] = lambda _: False) -> Path | None:
-    """A cluster went down. Returns the one that was the default before it and is again, if that still runs."""
-    known = _remembered()
-    if directory not in known:
+def step_back(directory: Path, still_runs: StillRuns) -> Path | None:
+    """A cluster was stopped and can be started again. Returns the one that is the default in its place, if one runs."""
+    before = known()
+    if directory not in before:
         return None
-    others = [each for each in known if each != directory and still_runs(each)]
-    if others:
-        _write(home(), others)
+    running = [each for each in before if each != directory and still_runs(each)]
+    _write(home(), [*running, directory, *(each for each in before if each not in (directory, *running))])
+    return running[0] if running and before[0] == directory else None
+
+
+def forget(directory: Path, still_runs: StillRuns) -> Path | None:
+    """A cluster went down for good. Returns as `step_back`."""
+    again = step_back(directory, still_runs)
+    left = [each for each in known() if each != directory]
+    if left:
+        _write(home(), left)
     else:
         (home() / POINTER).unlink(missing_ok=True)
-    return others[0] if others and known[0] == directory else None
+    return again
 
 
 def _write(place: Path, directories: Sequence[Path]) -> None:
@@ -74,7 +84,7 @@ def _write(place: Path, directories: Sequence[Path]) -> None:
     temporary.replace(place / POINTER)
 
 
-def _remembered() -> list[Path]:
+def known() -> list[Path]:
     """The default first, then those that were it before."""
     try:
         lines = (home() / POINTER).read_bytes().splitlines()
@@ -85,7 +95,7 @@ def _remembered() -> list[Path]:
 
 def current_directory() -> Path | None:
     """The directory of the cluster that was started last, if one is remembered."""
-    return next(iter(_remembered()), None)
+    return next(iter(known()), None)
 
 
 def data_directory(given: str | None) -> Path:

@@ -15,6 +15,14 @@ from odradek_proto.command_line import CommandFailed
 STATE_FILE: Final = "cluster.json"
 
 
+def exists(directory: Path) -> bool:
+    """Whether a cluster was laid out there, as far as we may look."""
+    try:
+        return (directory / STATE_FILE).exists()
+    except OSError:
+        return False
+
+
 def addresses(file: Path) -> list[str]:
     """Where its brokers listen. Raises `OSError`, or `CommandFailed` for a file that says no addresses."""
     content = file.read_bytes()

@@ -106,6 +106,7 @@ class ClusterStatus:
     brokers: Sequence[BrokerDescription]
     partitions: Sequence[PartitionStatus]
     unreachable: Mapping[int, str]
+    listener: str = ""  # on which the brokers were asked
 
     def as_json(self) -> dict[str, Any]:
         quorum = self.quorum
@@ -133,7 +134,7 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None) -> Cl
     """Ask all brokers at once. Raises what `describe_cluster` raises when nobody answers."""
     wanted = None if topics is None else list(topics)
     cluster, described, replicas, quorum = await asyncio.gather(
-        admin.describe_cluster(),
+        admin.describe_cluster(all_listeners=True),
         admin.describe_topics(wanted),
         admin.describe_replicas(wanted or ()),
         asyncio.wait_for(admin.describe_quorum(), QUORUM_ANSWER_S),
@@ -156,6 +157,7 @@ async def gather_status(admin: Admin, topics: Iterable[str] | None = None) -> Cl
         sorted(cluster.brokers, key=lambda broker: broker.broker_id),
         partitions_of(described, known.replicas),
         known.unreachable,
+        cluster.listener,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from odradek.cli.clusters.status import ClusterStatus, PartitionStatus
 from odradek.cli.terminal.screen import NOTHING, table
 
+KAFKA_LISTENERS = ("KAFKA", "PLAINTEXT")  # how listeners for Kafka's clients are called, as a rule
+
 
 def status_text(status: ClusterStatus) -> str:
     """The whole status: controller, brokers, and per partition LEO and HW of every replica."""
@@ -40,9 +42,10 @@ def _brokers(status: ClusterStatus) -> str:
         if broker.broker_id in status.unreachable:
             state += ", does not answer"
         roles = "controller" if broker.broker_id == status.controller_id else ""
-        address = next(iter(broker.endpoints.values()), "")
-        rows.append((broker.broker_id, address, state, broker.broker_epoch, roles))
-    return table(("BROKER", "ADDRESS", "STATE", "EPOCH", "ROLE"), rows)
+        address = broker.endpoints.get(status.listener) or next(iter(broker.endpoints.values()), "")
+        kafka = [each for name, each in sorted(broker.endpoints.items()) if name.startswith(KAFKA_LISTENERS)]
+        rows.append((broker.broker_id, address, kafka, state, broker.broker_epoch, roles))
+    return table(("BROKER", "ADDRESS", "KAFKA", "STATE", "EPOCH", "ROLE"), rows)
 
 
 def partitions_table(status: ClusterStatus) -> str:

@@ -24,7 +24,7 @@ def alter(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The topic.")],
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", metavar="KEY=VALUE", help=f"Set a setting. {WITHOUT_UNITS} May be repeated."),
+        typer.Option("-X", "--config", metavar="KEY=VALUE", help=f"Set a setting. {WITHOUT_UNITS} May be repeated."),
     ] = None,
     delete_config: Annotated[
         list[str] | None,

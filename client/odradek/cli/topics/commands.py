@@ -44,7 +44,7 @@ def create(
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", metavar="KEY=VALUE", help=f"A topic setting. {WITHOUT_UNITS} May be repeated."),
+        typer.Option("-X", "--config", metavar="KEY=VALUE", help=f"A topic setting. {WITHOUT_UNITS} May be repeated."),
     ] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Be content when it is there already.")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+from odradek_proto.words import noun
 
 from odradek.cli.clusters.commands import ask
+from odradek.cli.terminal.confirming import confirm
 from odradek.cli.terminal.failures import did_you_mean
-from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout, Yes
 from odradek.cli.terminal.screen import Screen
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics.")],
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     confirmed: Annotated[
         str | None, typer.Option("--confirm", metavar="NAME", help="The name once more, instead of --yes.")
     ] = None,
@@ -33,7 +34,9 @@ def delete(
     if confirmed is not None:
         _check_confirmed(confirmed, names)
     elif not yes:
-        _ask_again(names)
+        count = len(names)
+        what, wanted = (f"{count} {noun(count, 'topic')}", str(count)) if count > 1 else (names[0], names[0])
+        confirm(f"deleting {what}", f"deletes {', '.join(names)} with all records", wanted)
 
     async def work(admin: Admin) -> list[TopicDescription]:
         found = await named_topics(admin, names)
@@ -70,19 +73,3 @@ def _check_confirmed(confirmed: str, names: list[str]) -> None:
         raise CommandFailed(
             f"--confirm names {confirmed!r}, not {names[0]!r}", hint=f"--confirm {names[0]}", exit_code=USAGE
         )
-
-
-def _ask_again(names: list[str]) -> None:
-    """Have the name typed again. Raises `CommandFailed` where nobody can be asked, or for another answer."""
-    what = names[0] if len(names) == 1 else f"{len(names)} topics"
-    if not sys.stdin.isatty():
-        raise CommandFailed(f"deleting {what} cannot be undone", hint="add --yes", exit_code=USAGE)
-    wanted = names[0] if len(names) == 1 else str(len(names))
-    print(
-        f"This deletes {', '.join(names)} with all records. Type {wanted!r} to go on: ",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
-    if sys.stdin.readline().strip() != wanted:
-        raise CommandFailed("not deleted: the answer was another one")
