@@ -48,8 +48,9 @@ def batch(
 class LogBench:
     """One partition's log, opened, closed, killed and read, on a disk that can lose power."""
 
-    def __init__(self, settings: LogSettings = SMALL, seed: int = 0) -> None:
+    def __init__(self, settings: LogSettings = SMALL, seed: int = 0, *, gaps: bool = False) -> None:
         self.settings = settings
+        self.gaps = gaps  # as in a log that was compacted
         self.disk = SimDisk(random.Random(seed))
         self.checkpoint = 0  # the recovery point checkpoint, as a log directory would keep it
         self.log_start = 0
@@ -73,6 +74,7 @@ class LogBench:
             log_start_offset=self.log_start,
             high_watermark=high_watermark,
             wall_ms=START_MS,
+            gaps=self.gaps,
         )
         return self.log
 

@@ -214,14 +214,25 @@ def test_misplaced_batches_are_not_appended(batches: list[BatchHeader]) -> None:
     assert (partition.log.log_end_offset, partition.failed) == (2, None)
 
 
-def test_gap_between_batches_is_fine() -> None:
-    """Compacted logs have gaps (R-221)."""
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_gap_is_damage_unless_the_log_was_compacted(first: int) -> None:
+    """No CRC covers the base offset: what does not follow is asked for again, not stored with a hole (R-221, R-86)."""
     partition = started()
-    effects = partition.on_fetch_answer(
-        answer(ask(partition), [header(3, leader_epoch=5), header(9, leader_epoch=5)]), 0
-    )
-    take(partition, effects)
+    received = [header(first, leader_epoch=5), header(9, leader_epoch=5)]
+    assert partition.on_fetch_answer(answer(ask(partition), received), 0) == []
+    assert partition.log.log_end_offset == 0
+    partition.log.gaps = True
+    take(partition, partition.on_fetch_answer(answer(ask(partition, 5_000), received), 5_000))
     assert partition.log.log_end_offset == 10
+
+
+@pytest.mark.parametrize("epochs", [(3,), (4, 5, 4), (6,)])
+def test_an_epoch_that_falls_or_is_above_the_leaders_is_damage(epochs: tuple[int, ...]) -> None:
+    """No CRC covers the leader epoch either; one that falls would drop the epochs above it (R-60, R-86)."""
+    partition = started(9, 8, ((4, 0),))
+    received = [header(9 + place, leader_epoch=epoch) for place, epoch in enumerate(epochs)]
+    assert partition.on_fetch_answer(answer(ask(partition), received), 0) == []
+    assert partition.log.epochs.entries == ((4, 0),)
 
 
 def test_batch_below_the_log_end_fails_unless_the_log_is_empty() -> None:

@@ -73,8 +73,10 @@ def test_a_clean_mark_on_a_log_that_lacks_its_last_bytes_is_not_believed(bench: 
     assert bench.read_all() == written[:3]
 
 
-def test_the_largest_offset_that_an_index_can_span_stays_in_the_segment(bench: LogBench) -> None:
+def test_the_largest_offset_that_an_index_can_span_stays_in_the_segment() -> None:
     """Relative offsets have 31 bits and a sign: the last one that fits begins no segment, the next one does (R-225)."""
+    bench = LogBench(gaps=True)
+    bench.open()
     bench.fill(1)
     bench.append(batch((1 << 31) - 1))
     assert [segment.base_offset for segment in bench.log.segments] == [0]
@@ -83,8 +85,10 @@ def test_the_largest_offset_that_an_index_can_span_stays_in_the_segment(bench: L
     assert offsets(bench.read_all()) == [0, (1 << 31) - 1, 1 << 31]
 
 
-def test_a_reader_goes_on_behind_the_widest_gap(bench: LogBench) -> None:
+def test_a_reader_goes_on_behind_the_widest_gap() -> None:
     """Between two segments that do not touch (R-225): whoever asks for an offset there gets the next batch (LG-12)."""
+    bench = LogBench(gaps=True)
+    bench.open()
     far = 1 << 31
     bench.fill(1)
     bench.append(batch(far))
@@ -227,8 +231,10 @@ def test_whoever_looks_at_a_metadata_snapshot_leaves_nothing_open() -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [1, 60, 61, 1000])
-def test_a_cold_read_goes_on_behind_a_gap_with_little_room(bench: LogBench, max_bytes: int) -> None:
+def test_a_cold_read_goes_on_behind_a_gap_with_little_room(max_bytes: int) -> None:
     """R-39: the first batch at or above the offset, however little room there is, also in a segment further on."""
+    bench = LogBench(gaps=True)
+    bench.open()
     bench.fill(1)
     bench.append(batch(1 << 31))
     last = batch(3 << 31)

@@ -29,9 +29,11 @@ class LogAgainstList(RuleBasedStateMachine):
         interval=st.sampled_from([0, 150, 4096]),
         memory=st.sampled_from([0, 3000, 1 << 20]),
         flush_before_ack=st.booleans(),
+        gaps=st.booleans(),
     )
-    def begin(self, segment_bytes: int, interval: int, memory: int, flush_before_ack: bool) -> None:
+    def begin(self, segment_bytes: int, interval: int, memory: int, flush_before_ack: bool, gaps: bool) -> None:
         self.cache = RecentBatches(memory)
+        self.bench.gaps = gaps
         self.bench.settings = LogSettings(
             segment_bytes=segment_bytes,
             index_interval_bytes=interval,
@@ -54,7 +56,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def append(self, counts: list[int], newer: bool, gap: int) -> None:
         """A run of batches, perhaps of a new leader, perhaps behind a gap."""
         self.epoch += newer
-        run, offset = [], self.end + gap
+        run, offset = [], self.end + gap * self.bench.gaps
         for place, records in enumerate(counts):
             run.append(batch(offset, records, epoch=self.epoch, producer=(place % 3, 0, offset)))
             offset += records
@@ -72,11 +74,16 @@ class LogAgainstList(RuleBasedStateMachine):
         target = self.log_start + int(share * (self.end - self.log_start))
         kept = [each for each in self.model if read_header(each).next_offset <= target]
         spanning = [read_header(each).base_offset for each in self.model[len(kept) :]]
-        if target < self.end:
-            self.end = min([target, *spanning])
+        last, before = read_header(kept[-1]).next_offset if kept else 0, self.end
+        self.end = self.bench.truncate(target)
+        if target >= before:
+            assert self.end == before
+        elif self.bench.gaps:
+            assert last <= self.end <= min([target, *spanning])
+        else:
+            assert self.end == min([target, *spanning])
         self.log_start = min(self.log_start, self.end)
         self.model = kept
-        assert self.bench.truncate(target) == self.end
         self.epoch = max([read_header(each).leader_epoch for each in self.model], default=self.epoch)
 
     @rule(ahead=st.integers(0, 20))

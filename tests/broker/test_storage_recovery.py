@@ -118,6 +118,63 @@ def test_everything_before_a_damaged_batch_is_kept(bench: LogBench, damaged: int
     assert offsets(bench.read_all()) == list(range(damaged + 20))
 
 
+OFFSET_BYTES, EPOCH_BYTES = range(8), range(12, 16)  # of a batch: all that no CRC covers, but for its length
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("damaged", [0, 4, 9])
+def test_no_flipped_bit_of_a_base_offset_makes_a_hole(clean: bool, damaged: int) -> None:
+    """A base offset that rises too far ends the log as one that falls: no CRC covers it (R-234, R-221)."""
+    for byte in OFFSET_BYTES:
+        for bit in range(8):
+            bench = LogBench(replace(SMALL, segment_bytes=1 << 20))
+            bench.open()
+            written = bench.fill(10)
+            bench.flush()
+            path = bench.log.segments[0].path
+            bench.close(clean=clean)
+            bench.disk.flip(path, damaged * len(written[0]) + byte, bit)
+            log = bench.open(clean=clean)
+            if not clean or log.recovery.cut_offset is not None:
+                assert (log.end_offset, log.recovery.cut_offset) == (damaged, damaged)
+                assert log.recovery.below_recovery_point
+                assert bench.read_all() == written[:damaged]
+                continue
+            assert log.end_offset == 10, "whoever believes a clean stop looks at the end of the log alone"
+            with pytest.raises(LogCorrupted, match="offset"):
+                bench.read_all()
+            assert damaged < 9, "the end of the log is always looked at"
+
+
+@pytest.mark.parametrize("damaged", [0, 4, 9])
+def test_no_flipped_bit_of_a_leader_epoch_is_believed(damaged: int) -> None:
+    """What was flushed has epochs that the flushed file knows: one that contradicts it is damage (R-61, R-234)."""
+    for byte in EPOCH_BYTES:
+        for bit in range(8):
+            bench = LogBench(replace(SMALL, segment_bytes=1 << 20))
+            bench.open()
+            written = bench.fill(6, epoch=3) + bench.fill(4, epoch=5)
+            bench.flush()
+            bench.close(clean=False)
+            bench.disk.flip(bench.log.segments[0].path, damaged * len(written[0]) + byte, bit)
+            log = bench.open(clean=False)
+            assert (log.end_offset, log.recovery.below_recovery_point) == (damaged, True)
+            assert bench.epochs() == ((3, 0), (5, 6))[: (damaged > 0) + (damaged > 6)]
+
+
+@pytest.mark.parametrize(("epochs", "end"), [((3, 3, 9, 3), 2), ((3, 5, 5, 3), 3), ((3, 9, 1), 1), ((3, 3, 3, 1), 3)])
+def test_of_an_epoch_that_stands_alone_above_the_next_nothing_is_kept(
+    bench: LogBench, epochs: tuple[int, ...], end: int
+) -> None:
+    """Without an epoch file a single batch between two lower epochs is the one that is wrong (R-234)."""
+    for epoch in epochs:
+        bench.fill(1, epoch=epoch)
+    bench.close(clean=False)
+    bench.files.remove(f"{DIRECTORY}/leader-epoch-checkpoint")
+    log = bench.open(clean=False)
+    assert log.end_offset == end
+
+
 def test_damage_below_the_recovery_point_is_reported_as_such(bench: LogBench) -> None:
     """No torn write can be there: the disk lost what it had promised."""
     bench.fill(5)

@@ -47,19 +47,23 @@ def test_a_batch_that_spans_the_offset_goes_as_a_whole(bench: LogBench) -> None:
     bench.append(batch(10, 5, epoch=1))
 
 
-def test_an_offset_in_a_gap_becomes_the_log_end(bench: LogBench) -> None:
-    """Records 40 and 43, truncated to 41: only 40 is left (LG-25)."""
+def test_a_log_that_is_cut_in_a_gap_ends_with_its_last_batch() -> None:
+    """Records 40 and 44, truncated to 43: the log ends at 41, for nothing that is there ends higher (R-230)."""
+    bench = LogBench(gaps=True)
+    bench.open()
     bench.append(batch(40))
-    bench.append(batch(43))
-    assert bench.truncate(41) == 41
+    bench.append(batch(44))
+    assert bench.truncate(43) == 41
     assert offsets(bench.read_all()) == [40]
 
 
-def test_a_gap_at_the_end_survives_a_roll_and_a_recovery(bench: LogBench) -> None:
-    """The next segment begins where the last batch ended, not where the log was cut."""
+def test_a_gap_survives_a_roll_and_a_recovery() -> None:
+    """The next segment begins where the last batch ended, not where the next one begins."""
+    bench = LogBench(gaps=True)
+    bench.open()
     for offset in (0, 10, 20):
         bench.append(batch(offset))
-    assert bench.truncate(15) == 15
+    assert bench.truncate(15) == 11
     bench.log.roll(0)
     bench.append(batch(15, epoch=1))
     bench.reopen(clean=False)
@@ -257,8 +261,10 @@ def test_what_was_cut_is_gone_for_good_before_the_next_append(bench: LogBench, t
     assert durable_batches(bench) == b"".join(written[:target])
 
 
-def test_a_cut_that_drops_nothing_flushes_nothing(bench: LogBench) -> None:
-    """To the end, behind it, and within the gap that another cut has left."""
+def test_a_cut_that_drops_nothing_flushes_nothing() -> None:
+    """To the end, behind it, and above the end that another cut has left."""
+    bench = LogBench(gaps=True)
+    bench.open()
     bench.fill(3)
     bench.append(batch(20))
     bench.flush()
@@ -266,9 +272,9 @@ def test_a_cut_that_drops_nothing_flushes_nothing(bench: LogBench) -> None:
     assert bench.log.truncate(21) == 21
     assert bench.log.truncate(30) == 21
     assert bench.disk.fsyncs == before
-    assert bench.log.truncate(15) == 15
+    assert bench.log.truncate(15) == 3
     assert bench.disk.fsyncs == before + 1
-    assert bench.log.truncate(10) == 10
+    assert bench.log.truncate(10) == 3
     assert bench.log.truncate(3) == 3
     assert bench.disk.fsyncs == before + 1
 

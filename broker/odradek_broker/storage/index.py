@@ -159,13 +159,13 @@ class OffsetIndex(_SparseIndex):
     def append(self, offset: int, position: int) -> None:
         self._add(offset - self.base_offset, position)
 
-    def at_or_below(self, offset: int) -> Iterator[int]:
-        """The positions of the indexed batches that end at or below `offset`, the last one first."""
+    def at_or_below(self, offset: int) -> Iterator[tuple[int, int]]:
+        """(last offset, position) of the indexed batches that end at or below `offset`, the last one first."""
         offsets, positions = self._firsts, self._seconds
         place = bisect_right(offsets, offset - self.base_offset, 0, len(positions))
         while place:
             place -= 1
-            yield positions[place]
+            yield self.base_offset + offsets[place], positions[place]
 
     def stretch_before(self, offset: int, size: int, end: int) -> tuple[int, int]:
         """Positions from which and up to which `size` bytes or more stand, most of them in front of `offset`.
@@ -179,6 +179,11 @@ class OffsetIndex(_SparseIndex):
             end = positions[place]
         place = bisect_right(positions, end - size, 0, place)
         return (positions[place - 1] if place else 0), end
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset of the last indexed batch; there has to be one."""
+        return self.base_offset + self._firsts[-1]
 
     @property
     def last_position(self) -> int:

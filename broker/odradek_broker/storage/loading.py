@@ -23,11 +23,11 @@ from odradek_proto.formats import (
     parse_segment_file_name,
     segment_file_name,
 )
-from odradek_proto.records import CorruptBatch
+from odradek_proto.records import BatchHeader, CorruptBatch
 from odradek_proto.transport.ports import Files
 from odradek_proto.values import Value
 
-from odradek_broker.core.partition.epochs import EpochCache
+from odradek_broker.core.partition.epochs import EpochCache, EpochEntry
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX
 from odradek_broker.storage.errors import LogCorrupted, log_rebuilt
@@ -152,18 +152,22 @@ class Recoverer:
         segments: Segments,
         snapshots: Snapshots,
         epochs: EpochCache,
+        epochs_on_disk: Sequence[EpochEntry],
         producers: ProducerStates,
         recovery_point: int,
     ) -> None:
+        """`epochs_on_disk` is what the file says, nothing if it is bad; `epochs` knows all below the first segment."""
         self._segments = segments
         self._snapshots = snapshots
         self._epochs = epochs
         self._producers = producers
         self._recovery_point = recovery_point
+        self._on_disk = EpochCache(epochs_on_disk)
         self._latest_epoch = -1
+        self._alone: tuple[int, int, int] | None = None  # (place, position, offset) of the only batch of that epoch
+        self._doubted: tuple[int, int, int] | None = None  # where a log ends whose epochs fall
         self._epoch_end = 0  # below it the epoch file agrees that the latest epoch goes on
         self._batches = 0
-        self._bytes = 0
 
     def run(self, first: int) -> Recovery:
         """Walk from the segment at place `first` on; cut at the first damage. `producers` is valid up to its start."""
@@ -173,34 +177,36 @@ class Recoverer:
         for place in range(first, len(segments.all)):
             segment = segments.all[place]
             reason = ""
-            if segment.base_offset != expected:
+            if segment.base_offset < expected or (segments.contiguous and segment.base_offset > expected):
                 reason = f"{segment.path} begins at {segment.base_offset}: the log before it ends at {expected}"
                 segments.cut(place - 1, segments.all[place - 1].size, expected)
                 return self._report(first, place, expected, all_bytes, reason)
-            reason = self._walk(segment)
+            reason = self._walk(segment, place)
             expected = segment.next_offset
             if reason:
-                segments.cut(place, segment.size, expected)
+                end, position, expected = self._doubted or (place, segment.size, expected)
+                segments.cut(end, position, expected)
                 return self._report(first, place + 1, expected, all_bytes, reason)
             if segment is not segments.active:
                 segment.seal()
         if expected < self._recovery_point:
             reason = f"{segments.active.path} ends at {expected}: the log was flushed up to {self._recovery_point}"
             return self._report(first, len(segments.all), expected, all_bytes, reason)
-        return Recovery(len(segments.all) - first, self._batches, self._bytes)
+        return Recovery(len(segments.all) - first, self._batches, all_bytes)
 
     def _report(self, first: int, end: int, offset: int, all_bytes: int, reason: str) -> Recovery:
+        kept_bytes = sum(segment.size for segment in self._segments.all[first:])
         return Recovery(
             segments=end - first,
             batches=self._batches,
-            bytes=self._bytes,
+            bytes=kept_bytes,
             cut_offset=offset,
-            cut_bytes=all_bytes - self._bytes,
+            cut_bytes=all_bytes - kept_bytes,
             reason=reason,
             below_recovery_point=offset < self._recovery_point,
         )
 
-    def _walk(self, segment: Segment) -> str:
+    def _walk(self, segment: Segment, place: int) -> str:
         """Check a segment and rebuild its indexes; returns what is wrong with its first bad batch, if there is one."""
         producers = self._producers
         if self._batches:
@@ -211,11 +217,12 @@ class Recoverer:
         reason = ""
         try:
             for position, header in walk_verified(segment.file, 0, end):
-                if header.base_offset < segment.next_offset:
+                expected = segment.next_offset
+                if header.base_offset < expected or (segment.contiguous and header.base_offset > expected):
                     # Unlike Kafka, which drops the whole segment (R-237): what stands before it is sound.
-                    raise CorruptBatch(f"offset {header.base_offset} below {segment.next_offset}", position)
+                    raise CorruptBatch(f"offset {header.base_offset} instead of {expected}", position)
                 segment.check_span(header, position)
-                self._take_epoch(header.leader_epoch, header.base_offset, position)
+                self._take_epoch(header, place, position)
                 segment.enter(header, position)
                 segment.size = position + header.size
                 if header.next_offset <= self._recovery_point:
@@ -225,20 +232,29 @@ class Recoverer:
                 self._batches += 1
         except CorruptBatch as error:
             reason = f"{segment.path}: {error.reason} at byte {error.position}"
-        self._bytes += segment.size
         segment.write_again(flushed_bytes)
         return reason
 
-    def _take_epoch(self, epoch: int, offset: int, position: int) -> None:
-        """Make the epoch cache say what the batch says (R-61), and refuse an epoch that falls.
+    def _take_epoch(self, header: BatchHeader, place: int, position: int) -> None:
+        """Make the epoch cache say what the batch says (R-61), and refuse an epoch that cannot be: no CRC covers it.
 
-        Unlike Kafka, an epoch that contradicts the file counts even when it is lower than the newest entry: the
-        file may be the one from before a truncation, which the power loss brought back.
+        What was flushed has an epoch that the flushed file knows. Unlike Kafka, above the recovery point an epoch that
+        contradicts the file counts even when it is lower than the newest entry: the file may be the one from before a
+        truncation, which the power loss brought back. Of two that fall a batch that is alone with its epoch is doubted.
         """
+        epoch, offset = header.leader_epoch, header.base_offset
+        flushed = self._on_disk.epoch_for_offset(offset) if header.next_offset <= self._recovery_point else None
+        if flushed is not None and epoch != flushed:
+            raise CorruptBatch(f"leader epoch {epoch} instead of {flushed}", position)
+        if epoch == self._latest_epoch:
+            self._alone = None
         if epoch < 0 or (epoch == self._latest_epoch and offset < self._epoch_end):
             return
         if epoch < self._latest_epoch:
+            self._doubted = self._alone
             raise CorruptBatch(f"leader epoch {epoch} after {self._latest_epoch}", position)
+        if epoch > self._latest_epoch:
+            self._alone = (place, position, offset) if self._latest_epoch >= 0 else None
         self._latest_epoch = epoch
         self._epoch_end = next((entry.offset for entry in self._epochs.entries if entry.offset > offset), LAST_OFFSET)
         if self._epochs.epoch_for_offset(offset) != epoch:

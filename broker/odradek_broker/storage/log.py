@@ -82,6 +82,7 @@ class Log:
         high_watermark: int = 0,
         clean: bool,
         wall_ms: int,
+        gaps: bool = False,
         cache: RecentBatches | None = None,
         segment_jitter_ms: int = 0,
         on_recovery_point_lowered: Callable[[Log, int], None] | None = None,
@@ -89,10 +90,9 @@ class Log:
     ) -> Log:
         """Open a log, recover it when it was not closed cleanly, create it when it is absent. Blocking.
 
-        Offsets are those of the checkpoints. `on_recovery_point_lowered` is told (log, offset) before a cut below the
-        recovery point, `on_cut` before every cut where the log will end; both make durable what follows from it.
-        Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`.
-        """
+        Offsets are the checkpoints'; a log with `gaps` was compacted. `on_recovery_point_lowered` is told (log, offset)
+        before a cut below the recovery point, `on_cut` before every cut where the log will end; both make durable what
+        follows from it. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`."""
         opened = open_files(
             files,
             directory,
@@ -103,6 +103,7 @@ class Log:
             log_start_offset=log_start_offset,
             high_watermark=high_watermark,
             clean=clean,
+            gaps=gaps,
             wall_ms=wall_ms,
         )
         log = cls(files, directory, opened, settings, wall_ms, cache or RecentBatches())
@@ -202,8 +203,8 @@ class Log:
         """Write batches at the end of the log: one vectored write, one more for each segment that begins on the way.
 
         The buffers, one behind the other, are exactly these batches, offsets and epochs stamped; they belong to the log
-        from now on and must not change. Raises `AppendOutOfOrder` below the log end offset, `DiskFull` (the log is as
-        before) and `LogDirectoryFailed`.
+        from now on and must not change. Raises `AppendOutOfOrder` unless they go on where the log ends, `DiskFull` (the
+        log is as before) and `LogDirectoryFailed`.
         """
         if self._failed is not None:
             raise self._failed
@@ -212,10 +213,10 @@ class Log:
         end = self._end_offset
         size = 0
         for header in headers:
-            if header.base_offset < end and not (self.settings.accept_straddling and header.last_offset >= end):
-                raise AppendOutOfOrder(
-                    f"{self.topic_partition}: batch at {header.base_offset} below the log end offset {end}"
-                )
+            first = header.base_offset
+            straddles = self.settings.accept_straddling and header.last_offset >= end
+            if (first < end and not straddles) or (first > end and self._segments.contiguous):
+                raise AppendOutOfOrder(f"{self.topic_partition}: batch at {first}, the log end offset is {end}")
             end = header.base_offset + header.last_offset_delta + 1
             size += header.length + 12
         active = self._segments.active
@@ -371,9 +372,8 @@ class Log:
     def truncate(self, offset: int) -> int:
         """Drop the records at `offset` and above, and all that hangs on them (R-230); returns the new log end offset.
 
-        A batch that spans the offset goes as a whole, and the log ends at its base offset. Producer state becomes that
-        of the log that is left (R-247). Epoch entries are the core's: it writes them right after.
-        Raises `LogDirectoryFailed`.
+        A batch that spans the offset goes as a whole, the log ends with the last that stays. Producer state becomes
+        that of this log (R-247). Epoch entries are the core's: it writes them right after. Raises `LogDirectoryFailed`.
         """
         if offset < 0:
             raise ValueError(f"{self.topic_partition}: truncation to {offset}")
@@ -383,9 +383,9 @@ class Log:
             self.restart_at(offset)
             return offset
         with self._failing("truncation"):
-            place, position, next_offset, end = self._segments.cut_point(offset)
+            place, position, end = self._segments.cut_point(offset)
             self._before_cut(end, end)
-            self._segments.cut(place, position, next_offset)
+            self._segments.cut(place, position, end)
             self._end_offset = end
             self._generation += 1  # a flush that began during the cut has seen the end of before
             self.log_start_offset = min(self.log_start_offset, end)

@@ -16,7 +16,6 @@ from odradek_proto.records import (
 
 from odradek_broker.storage.errors import CannotDecompress, LogCorrupted
 from odradek_broker.storage.segment import Segment
-from odradek_broker.storage.walk import walk_headers
 
 
 class TimestampAndOffset(NamedTuple):
@@ -77,7 +76,7 @@ def _records(segment: Segment, offset: int, timestamp: int) -> Iterator[Record]:
 
 def _headers(segment: Segment, offset: int) -> Iterator[tuple[int, BatchHeader]]:
     try:
-        yield from walk_headers(segment.file, segment.lookup(offset), segment.size)
+        yield from segment.batches(segment.lookup(offset))
     except CorruptBatch as error:
         raise LogCorrupted(segment.path, error.position, offset, error.reason) from None
 

@@ -51,6 +51,7 @@ def open_files(
     log_start_offset: int,
     high_watermark: int,
     clean: bool,
+    gaps: bool,
     wall_ms: int,
 ) -> Opened:
     """Load, and recover where needed. Raises `InconsistentTopicId`, `LogCorrupted`, `OSError`."""
@@ -62,18 +63,22 @@ def open_files(
     content = tidy(files, directory)
     created = not content.bases
     interval = settings.index_interval_bytes
+    contiguous = not (gaps or settings.accept_straddling)
     segments = Segments(
         files,
         directory,
         [
-            Segment(files, directory, base, interval=interval, created_ms=wall_ms, create=created)
+            Segment(
+                files, directory, base, interval=interval, created_ms=wall_ms, create=created, contiguous=contiguous
+            )
             for base in (content.bases or [log_start_offset])
         ],
         interval,
+        contiguous=contiguous,
     )
     try:
         return _Opening(files, directory, settings, segments, content, wall_ms).run(
-            topic_partition, topic_id, recovery_point, log_start_offset, high_watermark, clean
+            topic_partition, topic_id, recovery_point, log_start_offset, high_watermark, clean, gaps
         )
     except CorruptBatch as error:
         segments.close()
@@ -114,6 +119,7 @@ class _Opening:
         log_start_offset: int,
         high_watermark: int,
         clean: bool,
+        gaps: bool,
     ) -> Opened:
         segments, epochs = self._segments, self._epochs
         log_start = max(log_start_offset, segments.first.base_offset)
@@ -145,6 +151,7 @@ class _Opening:
             epochs=epochs,
             producers=self._producers,
             flushed_offset=max(recovery_point, log_start),
+            gaps=gaps,
         )
         return Opened(state, segments, self._snapshots, recovery, max(recovery_point, log_start))
 
@@ -164,7 +171,9 @@ class _Opening:
         if not self._epochs.entries:
             self._find_epochs(start)
         load_producers(self._producers, self._snapshots, segments, start)
-        recoverer = Recoverer(segments, self._snapshots, self._epochs, self._producers, recovery_point)
+        recoverer = Recoverer(
+            segments, self._snapshots, self._epochs, self._epochs_on_disk or (), self._producers, recovery_point
+        )
         return recoverer.run(first)
 
     def _load_producers(self, log_start: int, end: int) -> None:

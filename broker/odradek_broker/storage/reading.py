@@ -12,7 +12,6 @@ from odradek_proto.records import HEADER_SIZE, Buffer, CorruptBatch, check_batch
 
 from odradek_broker.storage.errors import LogCorrupted
 from odradek_broker.storage.segment import Segment
-from odradek_broker.storage.walk import walk_headers
 
 
 def read_batches(
@@ -43,7 +42,7 @@ def _read_segment(
     """The bytes of one segment that a read gets, and whether it may go on in the next segment."""
     end = segment.size
     try:
-        batches = walk_headers(segment.file, segment.lookup(offset), end)
+        batches = segment.batches(segment.lookup(offset))
         found = next((each for each in batches if each[1].next_offset > offset), None)
     except CorruptBatch as error:
         raise LogCorrupted(segment.path, error.position, offset, error.reason) from None
@@ -65,8 +64,8 @@ def _whole_batches(segment: Segment, chunk: bytes, position: int, offset: int, l
             if at + read_header(chunk, at).size > len(chunk):
                 break
             header = check_batch(chunk, at, compacted=True)
-            if header.base_offset < offset:
-                raise CorruptBatch(f"base offset {header.base_offset} below {offset}", at)
+            if header.base_offset < offset or (segment.contiguous and header.base_offset > offset):
+                raise CorruptBatch(f"base offset {header.base_offset} instead of {offset}", at)
         except CorruptBatch as error:
             if at:
                 break

@@ -1,12 +1,13 @@
 """One segment of a log: a file of batches, one behind the other, and its two indexes (R-225 to R-228).
 
 Rules of this module. `size` is where the batches end, not the file's size: a failed write may leave bytes behind it,
-which the next cut or append removes. A segment does not judge offsets; its log does.
+which the next cut or append removes. A segment does not judge offsets, its log does; but where it is `contiguous`, each
+batch that is found by a walk has to follow the one before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from odradek_proto.formats import (
@@ -22,7 +23,7 @@ from odradek_proto.transport.ports import Files
 
 from odradek_broker.storage.errors import LogCorrupted, log_rebuilt
 from odradek_broker.storage.index import OffsetIndex, TimeIndex
-from odradek_broker.storage.walk import walk_headers
+from odradek_broker.storage.walk import contiguous, walk_headers
 
 UNKNOWN = -1
 LARGEST_RELATIVE_OFFSET = (1 << 31) - 1  # offsets in an index are int32
@@ -38,6 +39,7 @@ class Segment:
         "_pwritev",
         "_times_known",
         "base_offset",
+        "contiguous",
         "created_ms",
         "dirty",
         "file",
@@ -54,7 +56,15 @@ class Segment:
     )
 
     def __init__(
-        self, files: Files, directory: str, base_offset: int, *, interval: int, created_ms: int, create: bool
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        *,
+        interval: int,
+        created_ms: int,
+        create: bool,
+        contiguous: bool,
     ) -> None:
         """Open the files; nothing is read.
 
@@ -62,6 +72,7 @@ class Segment:
         """
         self._files = files
         self.base_offset = base_offset
+        self.contiguous = contiguous
         self.path = f"{directory}/{segment_file_name(base_offset)}"
         stem = self.path.removesuffix(LOG_SUFFIX)
         self.index = OffsetIndex(files, stem + OFFSET_INDEX_SUFFIX, base_offset)
@@ -117,6 +128,11 @@ class Segment:
             self.unindexed_bytes = 0
         self.unindexed_bytes += header.length + 12
         self.next_offset = last_offset + 1
+
+    def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of the batches from a position that `lookup` gave. Blocking. Raises `CorruptBatch`."""
+        found = walk_headers(self.file, position, self.size)
+        return contiguous(found, None if position else self.base_offset) if self.contiguous else found
 
     def check_span(self, header: BatchHeader, position: int) -> None:
         """Raise `CorruptBatch` for a batch that was read here and that no index can speak of."""
@@ -192,6 +208,8 @@ class Segment:
         time index on, which should be the largest timestamp: one that has lost its end looks like any other.
         """
         start = self.index.last_position
+        if len(self.index) and self.lookup(self.index.last_offset) != start:
+            raise CorruptFile(f"{self.path}: the index says offset {self.index.last_offset} at byte {start}")
         indexed = self.time_index.last
         if indexed is None:
             start = 0  # timestamps that fall or are missing leave no entry
@@ -201,7 +219,7 @@ class Segment:
             raise CorruptFile(f"{self.path}: the time index says {indexed[0]} at offset {indexed[1]}")
         max_timestamp, max_timestamp_offset = indexed or (UNKNOWN, UNKNOWN)
         next_offset = self.base_offset
-        for _, header in walk_headers(self.file, start, self.size):
+        for _, header in self.batches(start):
             if header.base_offset < next_offset:
                 raise CorruptBatch(f"offset {header.base_offset} below {next_offset}", start)
             next_offset = header.next_offset
@@ -225,19 +243,21 @@ class Segment:
         """
         if not self._indexes_known:
             self.know_indexes()
-        for position in self.index.at_or_below(offset):
-            if self._begins_at_or_below(position, offset):
+        for last_offset, position in self.index.at_or_below(offset):
+            header = self._header_at(position)
+            if header is not None and header.last_offset == last_offset and header.base_offset >= self.base_offset:
                 return position
         return 0
 
-    def _begins_at_or_below(self, position: int, offset: int) -> bool:
+    def _header_at(self, position: int) -> BatchHeader | None:
+        """The header of what may be a batch there."""
         if not 0 <= position < self.size:
-            return False
+            return None
         try:
             header = read_header(self.file.pread(position, HEADER_SIZE))
         except CorruptBatch:
-            return False
-        return self.base_offset <= header.base_offset <= offset and position + header.size <= self.size
+            return None
+        return header if position + header.size <= self.size else None
 
     def stretch_before(self, offset: int, size: int) -> tuple[int, int]:
         """From where to where to walk for some `size` bytes of batches in front of an offset above the base. Blocking.
@@ -246,7 +266,8 @@ class Segment:
         """
         self.know_indexes()
         start, end = self.index.stretch_before(offset, size, self.size)
-        return start if self._begins_at_or_below(start, offset - 1) else 0, end
+        header = self._header_at(start)
+        return start if header is not None and self.base_offset <= header.base_offset < offset else 0, end
 
     def lookup_timestamp(self, timestamp: int) -> int:
         """An offset below which every timestamp is below `timestamp`. Blocking.
@@ -267,7 +288,7 @@ class Segment:
     def _has_timestamp(self, timestamp: int, offset: int) -> bool:
         """Whether the batch that contains an offset has this largest timestamp."""
         try:
-            for _, header in walk_headers(self.file, self.lookup(offset), self.size):
+            for _, header in self.batches(self.lookup(offset)):
                 if header.next_offset > offset:
                     return header.base_offset <= offset and header.max_timestamp == timestamp
         except CorruptBatch:
@@ -327,7 +348,7 @@ class Segment:
         self.forget()
         self._times_known = False
         try:
-            for position, header in walk_headers(self.file, 0, self.size):
+            for position, header in self.batches():
                 if end_offset is not None and header.base_offset >= end_offset:
                     self.size = position
                     break

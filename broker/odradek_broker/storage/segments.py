@@ -18,7 +18,6 @@ from odradek_proto.records import BatchHeader
 from odradek_proto.transport.ports import Files
 
 from odradek_broker.storage.segment import Segment
-from odradek_broker.storage.walk import walk_headers
 
 _base_offset = attrgetter("base_offset")
 
@@ -26,10 +25,23 @@ _base_offset = attrgetter("base_offset")
 class Segments:
     """At least one segment; the last one, `active`, is appended to."""
 
-    __slots__ = ("_doomed", "_files", "_sealed", "active", "all", "directory", "directory_dirty", "interval")
+    __slots__ = (
+        "_doomed",
+        "_files",
+        "_sealed",
+        "active",
+        "all",
+        "contiguous",
+        "directory",
+        "directory_dirty",
+        "interval",
+    )
 
-    def __init__(self, files: Files, directory: str, segments: Sequence[Segment], interval: int) -> None:
+    def __init__(
+        self, files: Files, directory: str, segments: Sequence[Segment], interval: int, *, contiguous: bool = True
+    ) -> None:
         self._files = files
+        self.contiguous = contiguous  # batches follow each other without gaps, also from one segment to the next
         self.directory = directory
         self.interval = interval  # index.interval.bytes of new segments
         self.all: tuple[Segment, ...] = tuple(segments)
@@ -61,7 +73,7 @@ class Segments:
             if segment.base_offset >= end:
                 break
             start = segment.lookup(offset) if segment.base_offset <= offset else 0
-            for _, header in walk_headers(segment.file, start, segment.size):
+            for _, header in segment.batches(start):
                 if header.next_offset > offset:
                     yield header
 
@@ -98,20 +110,21 @@ class Segments:
                         self._files.remove(path)
             raise
 
-    def cut_point(self, offset: int) -> tuple[int, int, int, int]:
-        """Where a truncation to `offset` cuts: (place of the segment, position, end of what stays, new log end).
+    def cut_point(self, offset: int) -> tuple[int, int, int]:
+        """Where a truncation to `offset` cuts: (place of the segment, position, where what stays ends).
 
-        A batch that spans the offset goes as a whole, and the log then ends at its base offset (R-230).
+        A batch that spans the offset goes as a whole. The log ends where the last batch that stays says, whatever
+        `offset` is: only what is there may be promised (R-230). Raises `CorruptBatch`.
         """
         place = bisect_right(self.all, offset, key=_base_offset) - 1
         segment = self.all[place]
         start = segment.lookup(offset - 1)
         next_offset = segment.base_offset
-        for position, header in walk_headers(segment.file, start, segment.size):
+        for position, header in segment.batches(start):
             if header.last_offset >= offset:
-                return place, position, next_offset, min(offset, header.base_offset)
+                return place, position, next_offset
             next_offset = header.next_offset
-        return place, segment.size, next_offset, offset
+        return place, segment.size, next_offset
 
     def cut(self, place: int, position: int, next_offset: int) -> None:
         """Remove the segments behind `place`, newest first, and cut that one at `position`; all of it durably."""
@@ -128,7 +141,13 @@ class Segments:
 
     def _create(self, base_offset: int, created_ms: int) -> Segment:
         return Segment(
-            self._files, self.directory, base_offset, interval=self.interval, created_ms=created_ms, create=True
+            self._files,
+            self.directory,
+            base_offset,
+            interval=self.interval,
+            created_ms=created_ms,
+            create=True,
+            contiguous=self.contiguous,
         )
 
     def _remove_newest(self, keep: int) -> None:

@@ -3,12 +3,13 @@
 Two ways to walk. `walk_headers` reads as little as it can and trusts the bytes: they were checked when they were
 written or recovered. `walk_verified` reads everything and checks each batch, for recovery.
 Both raise `CorruptBatch`, whose `position` is the place in the file, when the bytes before `end` are no whole batches.
+No CRC covers the base offset: `contiguous` finds one that was changed by those of its neighbours.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from odradek_proto.records import HEADER_SIZE, BatchHeader, CorruptBatch, check_batch, read_header
 from odradek_proto.transport.ports import File
@@ -16,6 +17,20 @@ from odradek_proto.transport.ports import File
 HEADER_CHUNK = 64 << 10  # small batches: many headers in one read; large ones: little is read in vain
 VERIFY_CHUNK = 1 << 20
 batch_length = struct.Struct(">i").unpack_from
+
+
+def contiguous(
+    batches: Iterable[tuple[int, BatchHeader]], next_offset: int | None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """The same batches, each of which begins where the one before it ended; the first at `next_offset`, None: anywhere.
+
+    Raises `CorruptBatch` otherwise (R-221).
+    """
+    for position, header in batches:
+        if next_offset is not None and header.base_offset != next_offset:
+            raise CorruptBatch(f"offset {header.base_offset} instead of {next_offset}", position)
+        next_offset = header.next_offset
+        yield position, header
 
 
 def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:

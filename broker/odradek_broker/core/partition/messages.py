@@ -43,6 +43,7 @@ class ReplicaLog:
     epochs: EpochCache
     producers: ProducerStates
     flushed_offset: int = 0  # everything below is known to be on the disk; counts only with odradek.fsync=before-ack
+    gaps: bool = False  # offsets may be missing, as in a log that was compacted; without, that is damage
 
 
 class PartitionSettings(Value, frozen=True):
