@@ -254,6 +254,14 @@ KAFKA_BROKER: dict[str, object] = {  # defaults of Apache Kafka 4.1 for the sett
     "max.connections": 2_147_483_647,
     "max.connections.per.ip": 2_147_483_647,
     "request.timeout.ms": 30_000,
+    "ssl.keystore.type": "JKS",
+    "ssl.keystore.location": "",
+    "ssl.keystore.certificate.chain": "",
+    "ssl.keystore.key": "",
+    "ssl.truststore.type": "JKS",
+    "ssl.truststore.location": "",
+    "ssl.truststore.certificates": "",
+    "ssl.client.auth": "none",
 }
 NOT_KAFKAS = {"cluster.id", "internal.segment.bytes"}  # Kafka's `format` command takes it; only of topics
 KAFKA_CLIENT: dict[str, object] = {  # of the producer, the consumer and the admin client where they have it
@@ -263,6 +271,9 @@ KAFKA_CLIENT: dict[str, object] = {  # of the producer, the consumer and the adm
     "retry.backoff.ms": 100,
     "retry.backoff.max.ms": 1_000,
     "metadata.max.age.ms": 300_000,
+    "security.protocol": "PLAINTEXT",
+    "ssl.truststore.location": "",
+    "ssl.keystore.location": "",
     "acks": -1,
     "batch.size": 16_384,
     "linger.ms": 5,

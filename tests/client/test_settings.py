@@ -111,7 +111,7 @@ def test_a_configuration_that_was_written_for_kafka_loads(
 ) -> None:
     """What odradek has no use for is left out with a warning, and nothing like it is suggested."""
     servers, settings = from_dotted(kind, KAFKAS)
-    assert (servers, settings) == ("localhost:1", {})
+    assert (servers, settings) == ("localhost:1", {"security_protocol": "PLAINTEXT"})
     assert [record.args[1] for record in caplog.records if isinstance(record.args, tuple)] == [
         "enable.auto.commit",
         "session.timeout.ms",
@@ -123,7 +123,7 @@ def test_a_configuration_that_was_written_for_kafka_loads(
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("security.protocol", "SASL_SSL", "neither encrypted nor authenticated"),
+        ("ssl.engine.factory.class", "Mine", "docs/security.md"),
         ("transactional.id", "t", "transactions are not there yet"),
         ("partitioner.class", "Mine", "a partition of your own choice"),
         ("group.instance.id", "i", "groups are not there yet"),

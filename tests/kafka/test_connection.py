@@ -64,6 +64,7 @@ class Wire:
     """The other end of a connection: a `ByteConnection` that keeps what was written."""
 
     peer = "127.0.0.1:40000"
+    certificate = None
 
     def __init__(self) -> None:
         self.written = bytearray()

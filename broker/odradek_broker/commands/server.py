@@ -64,8 +64,7 @@ def show_config(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the final settings and where each comes from. Checks them as `server run` would."""
-    from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings, ConfigError
-    from odradek_broker.config.sources import as_text
+    from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings, ConfigError, as_text, shown
     from odradek_broker.process.server import single_node_defaults
 
     loaded = _load(config, overrides)
@@ -80,7 +79,7 @@ def show_config(
     rows = [
         {
             "name": key,
-            "value": as_text(getattr(loaded.settings, name)),
+            "value": shown(loaded.settings, name),
             "source": loaded.sources.get(key, "default"),
             "default": as_text(defaults[name]),
         }

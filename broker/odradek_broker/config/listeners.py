@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 
+from odradek_proto.security.tls import CLIENT_AUTH, PemFiles
 from odradek_proto.values import Value
 
 from odradek_broker.config.settings import BrokerSettings, ConfigError
@@ -22,25 +23,45 @@ ANY_ADDRESS = "0.0.0.0"
 LOOPBACK_OF = {ANY_ADDRESS: "127.0.0.1", "[::]": "[::1]"}
 WILDCARDS = frozenset(LOOPBACK_OF)
 GRPC = "GRPC"
-PLAINTEXT = "PLAINTEXT"  # Kafka's own protocol, without TLS or authentication
-NOT_SERVED = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})  # what else Kafka's listeners speak
+KAFKA = "Kafka's own"
+
+
+class Protocol(Value, frozen=True):
+    """What a listener speaks: one word of listener.security.protocol.map."""
+
+    speaks: str  # GRPC or KAFKA
+    tls: bool = False
+    sasl: bool = False
+
+
+PROTOCOLS = {
+    "GRPC": Protocol(GRPC),
+    "GRPC_SSL": Protocol(GRPC, tls=True),
+    "GRPC_SASL_PLAINTEXT": Protocol(GRPC, sasl=True),
+    "GRPC_SASL_SSL": Protocol(GRPC, tls=True, sasl=True),
+    "PLAINTEXT": Protocol(KAFKA),
+    "SSL": Protocol(KAFKA, tls=True),
+    "SASL_PLAINTEXT": Protocol(KAFKA, sasl=True),
+    "SASL_SSL": Protocol(KAFKA, tls=True, sasl=True),
+}
+"""Those without a prefix are Kafka's own; the others are the same over gRPC."""
 
 
 class ListenerKind(Value, frozen=True):
-    """What a listener is. `protocol` is its word in listener.security.protocol.map."""
+    """What a listener is, however it is secured."""
 
     whose: str
-    protocol: str
+    speaks: str
     for_clients: bool = False
 
 
 CLIENTS = ListenerKind("clients", GRPC, for_clients=True)
-KAFKA_CLIENTS = ListenerKind("Kafka's clients", PLAINTEXT, for_clients=True)
+KAFKA_CLIENTS = ListenerKind("Kafka's clients", KAFKA, for_clients=True)
 BROKERS = ListenerKind("brokers", GRPC)
 CONTROLLERS = ListenerKind("controllers", GRPC)
-KINDS = (CLIENTS, KAFKA_CLIENTS, BROKERS, CONTROLLERS)
+AMONG_NODES = ("GRPC", "GRPC_SSL")  # brokers and controllers know each other by certificates, not by passwords
 
-THERE_IS = f"{GRPC} and, for Kafka's clients, {PLAINTEXT} are there"
+THERE_IS = f"there are {', '.join(PROTOCOLS)}; those that begin with {GRPC} are odradek's, the others Kafka's"
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _LISTENER = re.compile(r"([A-Za-z][A-Za-z0-9_]*)://(\[[^\]]*\]|[^:/\s]*):(\d{1,5})")
@@ -89,16 +110,12 @@ def parse_protocols(text: str) -> dict[str, str]:
             raise ConfigError(f"listener.security.protocol.map looks like GRPC:GRPC,GRPC_HOST:GRPC, not {part!r}")
         if name in found:
             raise ConfigError(f"listener.security.protocol.map names the listener {name} twice")
-        if protocol in NOT_SERVED:
+        if protocol not in PROTOCOLS:
             raise ConfigError(
-                f"listener.security.protocol.map: {name} is to speak {protocol}, which odradek does not; "
-                f"{THERE_IS}: {name}:{PLAINTEXT}"
+                f"listener.security.protocol.map: unknown protocol {protocol!r} for the listener {name}; {THERE_IS}"
             )
-        if all(protocol != kind.protocol for kind in KINDS):
-            raise ConfigError(
-                f"listener.security.protocol.map: unknown protocol {protocol!r} for the listener {name}; "
-                f"{THERE_IS}: {name}:{GRPC}"
-            )
+        if PROTOCOLS[protocol].sasl:
+            raise ConfigError(f"listener.security.protocol.map: {name}:{protocol}: SASL is not there yet")
         found[name] = protocol
     return found
 
@@ -114,27 +131,42 @@ def controller_listeners(settings: BrokerSettings) -> set[str]:
 
 def kind_of(name: str, settings: BrokerSettings) -> ListenerKind:
     """What a listener of this name is. Raises `ConfigError` for one that has no protocol."""
-    protocol = parse_protocols(settings.listener_security_protocol_map).get(name)
+    word = parse_protocols(settings.listener_security_protocol_map).get(name)
     for kind, names in ((CONTROLLERS, controller_listeners(settings)), (BROKERS, {inter_broker_listener(settings)})):
         if name in names:
-            if protocol not in (None, kind.protocol):
+            if word is not None and word not in AMONG_NODES:
                 raise ConfigError(
                     f"listener.security.protocol.map: {name} is the listener of {kind.whose}, who speak "
-                    f"{kind.protocol} among themselves: {name}:{kind.protocol}"
+                    f"{' or '.join(AMONG_NODES)} among themselves: {name}:{AMONG_NODES[0]}"
                 )
             return kind
-    for kind in KINDS:
-        if kind.for_clients and kind.protocol == protocol:
-            return kind
-    if name in NOT_SERVED:
+    if word is None:
         raise ConfigError(
-            f"the listener {name} has TLS or authentication, which odradek does not; one for Kafka's clients without "
-            f"looks like KAFKA://127.0.0.1:9092"
+            f"the listener {name} has no protocol: set listener.security.protocol.map="
+            f"{settings.listener_security_protocol_map},{name}:{GRPC}"
         )
-    raise ConfigError(
-        f"the listener {name} has no protocol: set listener.security.protocol.map="
-        f"{settings.listener_security_protocol_map},{name}:{GRPC}"
-    )
+    return CLIENTS if PROTOCOLS[word].speaks == GRPC else KAFKA_CLIENTS
+
+
+def protocol_of(name: str, settings: BrokerSettings) -> Protocol:
+    """What a listener speaks. One of brokers or controllers that the map does not name speaks GRPC."""
+    return PROTOCOLS[parse_protocols(settings.listener_security_protocol_map).get(name, GRPC)]
+
+
+def nodes_use_tls(settings: BrokerSettings) -> bool:
+    """Whether brokers and controllers find each other by TLS: all of their listeners have it, or none."""
+    found = {name: protocol_of(name, settings).tls for name in _of_nodes(settings)}
+    if len({*found.values()}) > 1:
+        with_tls, without = ([name for name, tls in found.items() if tls is wanted] for wanted in (True, False))
+        raise ConfigError(
+            f"listener.security.protocol.map: {', '.join(with_tls)} with TLS and {', '.join(without)} without: brokers "
+            f"and controllers have it everywhere or nowhere: {','.join(f'{name}:GRPC_SSL' for name in found)}"
+        )
+    return any(found.values())
+
+
+def _of_nodes(settings: BrokerSettings) -> list[str]:
+    return sorted({*controller_listeners(settings), inter_broker_listener(settings)})
 
 
 def client_listeners(settings: BrokerSettings) -> list[str]:
@@ -181,10 +213,56 @@ def check_listeners(settings: BrokerSettings) -> None:
         kind_of(name, settings)
     _check_addresses(settings, bound)
     metrics_address(settings)
+    check_tls(settings)
     if "broker" in _items(settings.process_roles):
         _check_inter_broker(settings)
     if settings.controller_quorum_voters:
         _check_voters(settings, parse_voters(settings.controller_quorum_voters))
+
+
+def check_tls(settings: BrokerSettings) -> None:
+    """That whoever needs certificates has some. Raises `ConfigError`."""
+    names = [name for name in parse_listeners(settings.listeners) if protocol_of(name, settings).tls]
+    if settings.ssl_client_auth not in CLIENT_AUTH:
+        raise ConfigError(f"ssl.client.auth must be one of {', '.join(CLIENT_AUTH)}, not {settings.ssl_client_auth!r}")
+    for name, kind in (
+        ("ssl.keystore.type", settings.ssl_keystore_type),
+        ("ssl.truststore.type", settings.ssl_truststore_type),
+    ):
+        if kind != "PEM":
+            raise ConfigError(f"{name} must be PEM, not {kind!r}: `openssl pkcs12 -nodes` makes PEM of what Java keeps")
+    over_grpc = [name for name in names if kind_of(name, settings) is CLIENTS]
+    if settings.ssl_client_auth == "requested" and over_grpc:
+        raise ConfigError(
+            f"ssl.client.auth=requested: gRPC, which {over_grpc[0]} speaks, asks for no certificate or insists on one: "
+            "take none or required"
+        )
+    among_nodes = nodes_use_tls(settings)
+    if not names and not among_nodes:
+        return
+    named = ", ".join(names) or ", ".join(_of_nodes(settings))
+    if not settings.ssl_keystore_location and not (
+        settings.ssl_keystore_certificate_chain and settings.ssl_keystore_key
+    ):
+        raise ConfigError(
+            f"{named}: TLS needs a key and a certificate: set ssl.keystore.location to a PEM file with both; "
+            "`odradek cluster certs` makes some for development"
+        )
+    asks = among_nodes or settings.ssl_client_auth != "none"
+    if asks and not (settings.ssl_truststore_location or settings.ssl_truststore_certificates):
+        raise ConfigError(
+            f"{named}: others' certificates are checked against authorities: set ssl.truststore.location to a PEM file"
+        )
+
+
+def tls_files(settings: BrokerSettings) -> PemFiles:
+    return PemFiles(
+        keystore=settings.ssl_keystore_location,
+        certificate_chain=settings.ssl_keystore_certificate_chain,
+        key=settings.ssl_keystore_key,
+        truststore=settings.ssl_truststore_location,
+        certificates=settings.ssl_truststore_certificates,
+    )
 
 
 def _check_voters(settings: BrokerSettings, voters: dict[int, str]) -> None:

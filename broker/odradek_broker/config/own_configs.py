@@ -16,7 +16,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import admin_messages
 
 from odradek_broker.config.log_levels import levels, set_levels
-from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
+from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings, as_text, shown
 from odradek_broker.core.metadata.config_sources import ConfigSource, broker_sources, config_entry
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import BROKER_CONFIGS
@@ -72,7 +72,7 @@ class OwnConfigs:
 
 def _entries(settings: BrokerSettings, image: MetadataImage, broker: str) -> list[admin_messages.ConfigEntry]:
     defaults = {item.name: item.default for item in fields(BrokerSettings) if item.default is not MISSING}
-    node = {key: as_text(getattr(settings, name)) for key, name in FIELD_BY_KEY.items()}
+    node = {key: shown(settings, name) for key, name in FIELD_BY_KEY.items()}
     entries = []
     for name in sorted({*BROKER_CONFIGS, *FIELD_BY_KEY}):
         if name in BROKER_CONFIGS:
@@ -84,8 +84,3 @@ def _entries(settings: BrokerSettings, image: MetadataImage, broker: str) -> lis
                 sources.insert(0, ConfigSource(name, node[name], "node"))
         entries.append(config_entry(name, kind, sources, read_only=name not in BROKER_CONFIGS))
     return entries
-
-
-def as_text(value: object) -> str:
-    """A setting as a properties file has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 OWN_PREFIX = "odradek."  # of settings that Kafka does not have
+HIDDEN = "[hidden]"  # as Kafka's tools show what is secret
 NONE_LIMIT = (1 << 63) - 1  # Kafka's way to say "never"
 
 
@@ -30,7 +31,7 @@ class BrokerSettings:
     advertised_listeners: str = ""  # empty: the listeners
     # Kafka: each of its own protocols to itself
     listener_security_protocol_map: str = (
-        "GRPC:GRPC,KAFKA:PLAINTEXT,PLAINTEXT:PLAINTEXT,REPLICATION:GRPC,CONTROLLER:GRPC"
+        "GRPC:GRPC,KAFKA:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,REPLICATION:GRPC,CONTROLLER:GRPC"
     )
     inter_broker_listener_name: str = "REPLICATION"  # for brokers alone. Kafka: PLAINTEXT, which clients share
     broker_rack: str = ""
@@ -111,6 +112,16 @@ class BrokerSettings:
     max_connections_per_ip: int = 2_000
     request_timeout_ms: int = 30_000
 
+    # --- TLS: see docs/security.md
+    ssl_keystore_type: str = "PEM"  # Kafka: JKS, as ssl.truststore.type
+    ssl_keystore_location: str = ""
+    ssl_keystore_certificate_chain: str = ""
+    ssl_keystore_key: str = field(default="", metadata={"secret": True})
+    ssl_truststore_type: str = "PEM"
+    ssl_truststore_location: str = ""
+    ssl_truststore_certificates: str = ""
+    ssl_client_auth: str = "none"  # of clients; nodes among themselves always show certificates
+
     # --- odradek's own
     odradek_truncation_mode: str = "fetch"  # epoch-request | epoch-single-round | high-watermark
     odradek_fsync: str = "never"  # before-ack: nothing counts until it is on the disk
@@ -137,6 +148,18 @@ def setting_key(name: str) -> str:
         if item.name == name:
             return str(item.metadata.get("key", name.replace("_", ".")))
     raise KeyError(name)
+
+
+def as_text(value: object) -> str:
+    """A value as a properties file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def shown(settings: BrokerSettings, name: str) -> str:
+    """The value of a field as it may be told and logged."""
+    secret = next(item for item in fields(BrokerSettings) if item.name == name).metadata.get("secret", False)
+    value = getattr(settings, name)
+    return HIDDEN if secret and value else as_text(value)
 
 
 FIELD_BY_KEY: dict[str, str] = {

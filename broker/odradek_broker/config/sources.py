@@ -18,7 +18,7 @@ from odradek_broker.config.environment import from_environment, setting_of
 from odradek_broker.config.listeners import check_listeners
 from odradek_broker.config.log_levels import parse_levels
 from odradek_broker.config.ranges import check_ranges
-from odradek_broker.config.settings import FIELD_BY_KEY, OWN_PREFIX, BrokerSettings
+from odradek_broker.config.settings import FIELD_BY_KEY, OWN_PREFIX, BrokerSettings, shown
 from odradek_broker.config.settings import ConfigError as ConfigError
 from odradek_broker.config.startup_topics import parse_topics
 from odradek_broker.config.topic_settings import topic_defaults
@@ -66,7 +66,7 @@ class LoadedConfig:
         for name, source in self.sources.items():
             if source == COMMAND_LINE or source.startswith(f"{ENVIRONMENT} "):
                 source = f"the {COMMAND_LINE if source == COMMAND_LINE else ENVIRONMENT}"
-            by_source.setdefault(source, []).append(f"{name}={as_text(getattr(self.settings, FIELD_BY_KEY[name]))}")
+            by_source.setdefault(source, []).append(f"{name}={shown(self.settings, FIELD_BY_KEY[name])}")
         return [f"settings from {source}: {', '.join(pairs)}" for source, pairs in by_source.items()]
 
     def unheard(self) -> list[str]:
@@ -108,11 +108,6 @@ def load(
     check(settings, {name: f"{each.key}={each.text}" for name, each in values.items() if each.key != name})
     sources = {name: written.source for name, written in values.items()}
     return LoadedConfig(settings, sources, sorted(set(unused)), variables.ignored)
-
-
-def as_text(value: object) -> str:
-    """A value as a properties file has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_file(path: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from odradek_proto.security.tls import PeerCertificate
 from odradek_proto.values import Value
 
 
@@ -28,6 +29,11 @@ class Principal(Value, frozen=True):
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
+def principal_of(certificate: PeerCertificate | None) -> Principal:
+    """Of a connection with TLS, as Kafka without ssl.principal.mapping.rules: the certificate's whole subject."""
+    return ANONYMOUS if certificate is None else Principal("User", certificate.subject)
+
+
 class RequestContext(Value, frozen=True):
     """The caller. Made once for a connection or a stream where that is possible."""
 
@@ -35,3 +41,4 @@ class RequestContext(Value, frozen=True):
     listener: str  # the name of the one on which the request came in; of the first broker, when it was forwarded
     client_id: str = ""
     peer: str = ""  # host:port
+    node_id: int | None = None  # of the certificate of a node; None: it has shown none

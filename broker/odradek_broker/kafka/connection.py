@@ -17,12 +17,13 @@ from collections import deque
 from collections.abc import Callable
 
 from odradek_proto.transport.ports import Buffer, ByteConnection
+from odradek_proto.values import replace
 
 from odradek_broker.kafka.framing import FrameReader
 from odradek_broker.kafka.messages.primitives import MALFORMED, Malformed, Reader
 from odradek_broker.kafka.messages.request import Api, Body, Client, HangUp, Request
 from odradek_broker.kafka.shared import Shared
-from odradek_broker.requests.context import ANONYMOUS, RequestContext
+from odradek_broker.requests.context import RequestContext, principal_of
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class KafkaConnection:
         self._untaken_bytes = 0  # of answers, while the client is too slow
         self._alone = False  # what runs is no Produce
         self._running: asyncio.Task[None] | None = None
-        self._context = RequestContext(ANONYMOUS, shared.name, "", connection.peer)
+        self._context = RequestContext(principal_of(connection.certificate), shared.name, "", connection.peer)
         self._paused = self._full = self._closing = self._gone = False
         self._flush_due = False
 
@@ -189,7 +190,7 @@ class KafkaConnection:
         flexible = version >= api.flexible_from
         client_id = _client_id(reader, flexible=flexible)
         if client_id != self._context.client_id:
-            self._context = RequestContext(ANONYMOUS, self._shared.name, client_id, self._context.peer)
+            self._context = replace(self._context, client_id=client_id)
         request = Request(key, version, reader, self._context, self.client, self._shared.answer_bytes())
         slot = _Slot(len(frame), b"\0" if flexible and key != API_VERSIONS else b"")
         slot.header = _ANSWER.pack(0, correlation_id)[4:] + slot.header

@@ -24,8 +24,10 @@ from odradek_broker.config.listeners import (
     ListenerKind,
     kind_of,
     metrics_address,
+    nodes_use_tls,
     parse_listeners,
     parse_voters,
+    protocol_of,
 )
 from odradek_broker.config.log_levels import CONTROLLER, QUORUM, SERVER
 from odradek_broker.config.settings import BrokerSettings, ConfigError
@@ -34,6 +36,7 @@ from odradek_broker.core.metadata.snapshot import image_of
 from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.process.broker import Broker
 from odradek_broker.process.wiring import broker_services, controller_settings, kafka_listener, quorum_settings
+from odradek_broker.rpc.of_nodes import of_nodes
 from odradek_broker.rpc.services import merge
 from odradek_broker.rpc.timing import timed
 from odradek_broker.runtime.controller.node import ControllerNode
@@ -103,9 +106,13 @@ class Node:
         clock: Clock,
         files: Files,
         network: Network,
+        secured: Callable[[str], Network] | None = None,
         say: Callable[[str], None] = logger.info,
     ) -> None:
-        """`say` tells whoever runs the node what they asked for, a sentence at a time."""
+        """`say` tells whoever runs the node what they asked for, a sentence at a time.
+
+        `secured` makes a network with TLS, of this ssl.client.auth.
+        """
         self.settings = settings
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.feed = MetadataFeed()
@@ -116,7 +123,9 @@ class Node:
         self.recent = RecentBatches(settings.odradek_cache_bytes)  # of all logs; the simulated world clears it
         self._clock = clock
         self._files = files
-        self._network = network
+        self._plain = network
+        self._secured = secured
+        self._network = self._secure("required") if nodes_use_tls(settings) else network  # with other nodes
         self._say = say
         self._roles = config.roles(settings)
         self._directory: LogDirectory | None = None
@@ -267,13 +276,26 @@ class Node:
             kind = kind_of(name, self.settings)
             if kind is KAFKA_CLIENTS and self.broker is not None:
                 kafka = kafka_listener(name, self.broker.requests, self.settings, self._clock, self.counters)
-                self._servers[name] = await self._network.listen_bytes(address, kafka.accept)
+                self._servers[name] = await self._network_of(name).listen_bytes(address, kafka.accept)
                 self.spawn(_open(kafka, self.broker.caught_up))
             elif kind in serving:
                 handlers = timed(serving[kind](name), self.counters)
                 handlers = replace(handlers, reflection=self.settings.odradek_grpc_reflection_enable)
-                self._servers[name] = server = await self._network.serve(address, handlers)
+                if not kind.for_clients and self._network is not self._plain:
+                    handlers = of_nodes(handlers)
+                self._servers[name] = server = await self._network_of(name).serve(address, handlers)
                 server.set_serving(not kind.for_clients)  # clients are served once the broker is unfenced
+
+    def _network_of(self, listener: str) -> Network:
+        if not kind_of(listener, self.settings).for_clients:
+            return self._network
+        tls = protocol_of(listener, self.settings).tls
+        return self._secure(self.settings.ssl_client_auth) if tls else self._plain
+
+    def _secure(self, client_auth: str) -> Network:
+        if self._secured is None:
+            raise ConfigError("there is no TLS in this world: take listeners without")
+        return self._secured(client_auth)
 
     async def wait_until_ready(self) -> None:
         """Until this broker is unfenced, or at once for a mere controller."""

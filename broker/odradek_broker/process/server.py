@@ -11,14 +11,23 @@ import gc
 import logging
 import random
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from odradek_proto.security.tls import TlsSource
 from odradek_proto.transport.clock import LoopClock
 from odradek_proto.transport.files import OsFiles
 from odradek_proto.transport.grpc_network import GrpcNetwork
 
-from odradek_broker.config.listeners import beyond_loopback, controller_listeners, dialable, parse_listeners
+from odradek_broker.config.listeners import (
+    beyond_loopback,
+    controller_listeners,
+    dialable,
+    parse_listeners,
+    protocol_of,
+    tls_files,
+)
 from odradek_broker.config.log_levels import SERVER
 from odradek_broker.config.settings import BrokerSettings, ConfigError
 from odradek_broker.config.sources import LoadedConfig
@@ -73,6 +82,18 @@ def run(loaded: LoadedConfig) -> int:
         raise ConfigError(str(error)) from error
 
 
+def secured(settings: BrokerSettings) -> Callable[[str], GrpcNetwork]:
+    """Networks with TLS, by their ssl.client.auth; certificates are read when the first is asked for."""
+    source: TlsSource | None = None
+
+    def network(client_auth: str) -> GrpcNetwork:
+        nonlocal source
+        source = source or TlsSource(tls_files(settings))
+        return GrpcNetwork(tls=source, client_auth=client_auth)
+
+    return network
+
+
 def say(line: str) -> None:
     """A sentence of the log; what begins with `warning: ` is one."""
     text = line.removeprefix(WARNING)
@@ -81,7 +102,11 @@ def say(line: str) -> None:
 
 def warnings(settings: BrokerSettings) -> list[str]:
     """What whoever starts this node should know."""
-    open_to_others = ", ".join(f"{name}://{address}" for name, address in beyond_loopback(settings).items())
+    open_to_others = ", ".join(
+        f"{name}://{address}"
+        for name, address in beyond_loopback(settings).items()
+        if not (name in parse_listeners(settings.listeners) and protocol_of(name, settings).tls)
+    )
     if not open_to_others:
         return []
     return [
@@ -97,7 +122,8 @@ async def serve(settings: BrokerSettings) -> int:
     impatient = asyncio.Event()
 
     files = OsFiles()
-    node = Node(settings, clock=LoopClock(random.Random()), files=files, network=GrpcNetwork(), say=say)
+    clock = LoopClock(random.Random())
+    node = Node(settings, clock=clock, files=files, network=GrpcNetwork(), secured=secured(settings), say=say)
 
     def on_signal() -> None:
         if stop.is_set():

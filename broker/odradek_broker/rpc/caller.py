@@ -1,12 +1,13 @@
-"""Who calls over gRPC: until somebody authenticates, everybody is User:ANONYMOUS of the listener that was dialled."""
+"""Who calls over gRPC: whoever shows a certificate is its subject, and everybody else User:ANONYMOUS."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from odradek_proto.security.identity import node_id_of
 from odradek_proto.transport.ports import CallContext, Stream, StreamHandler, UnaryHandler
 
-from odradek_broker.core.context import ANONYMOUS, RequestContext
+from odradek_broker.core.context import RequestContext, principal_of
 
 Call = Callable[[bytes, RequestContext], Awaitable[bytes]]
 StreamCall = Callable[[Stream, RequestContext], Awaitable[None]]
@@ -14,7 +15,9 @@ StreamCall = Callable[[Stream, RequestContext], Awaitable[None]]
 
 def caller(listener: str, call: CallContext) -> RequestContext:
     """The caller's identity, made once for each call or stream."""
-    return RequestContext(ANONYMOUS, listener, peer=call.peer)
+    return RequestContext(
+        principal_of(call.certificate), listener, peer=call.peer, node_id=node_id_of(call.certificate)
+    )
 
 
 def unary(listener: str, handler: Call) -> UnaryHandler:

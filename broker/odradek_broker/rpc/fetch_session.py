@@ -92,6 +92,7 @@ class FetchSession:
     ) -> None:
         self._stream = stream
         self._clock = requests.clock
+        self._node_id = context.node_id
         self._limits = limits
         self._wakeup = Bell()
         self._gatherer = FetchGatherer(requests, context, follower=follower, on_ready=self._wakeup.ring)
@@ -140,6 +141,8 @@ class FetchSession:
             header = pb.FetchHeader.FromString(header_bytes)
         except Exception as error:  # protobuf raises DecodeError, a plain Exception
             raise FrameError(f"not a FetchHeader: {error}") from error
+        if self._node_id not in (None, header.replica_id):
+            raise FrameError(f"the certificate is that of node {self._node_id}, the message of {header.replica_id}")
         gatherer, most = self._gatherer, self._limits.max_answer_bytes
         gatherer.reader.describes_itself(header.replica_id, header.replica_epoch, read_committed=header.read_committed)
         self._max_bytes = max(1, min(header.max_bytes or most, most))  # 1: one batch goes out whatever was asked for

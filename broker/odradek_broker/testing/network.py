@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from odradek_proto.security.tls import PeerCertificate
 from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import (
     Accept,
@@ -91,6 +92,10 @@ class BrokerConnection:
     @property
     def peer(self) -> str:
         return self._connection.peer
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        return self._connection.certificate
 
     @property
     def unsent_bytes(self) -> int:

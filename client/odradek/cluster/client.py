@@ -14,6 +14,7 @@ from odradek.cluster.cluster import Cluster
 from odradek.shared.config import ClientConfig
 from odradek.shared.errors import BrokerError, ClientClosed, ClientError
 from odradek.shared.kafka import missing
+from odradek.shared.security import network_for
 
 R = TypeVar("R")
 
@@ -58,7 +59,7 @@ class Client:
             raise ClientClosed("the client was closed", hint="make a new one")
         if self._cluster is not None:
             return self._cluster
-        network = self._given_network or _grpc_network()
+        network = self._given_network or network_for(self._base_config.security)
         cluster = Cluster(self._base_config, self._clock, network, allow_auto_create_topics=allow_auto_create_topics)
         try:
             await cluster.start()
@@ -104,9 +105,3 @@ class Client:
                     raise
                 cluster.request_refresh(f"{what}: {error.message}")
             await cluster.clock.sleep(pause)
-
-
-def _grpc_network() -> Network:
-    from odradek_proto.transport.grpc_network import GrpcNetwork  # loaded only where it is used
-
-    return GrpcNetwork()

@@ -304,4 +304,16 @@ def _bootstrap_hint(causes: dict[str, str]) -> str:
         )
     if any("says nothing" in cause or "no answer" in cause for cause in causes.values()):
         return "is the process frozen, or the machine too busy? `odradek doctor` looks closer"
+    if any("CERTIFICATE_VERIFY_FAILED" in cause for cause in causes.values()):
+        return (
+            "the certificate shown is not that of this host, or of no authority that is believed: "
+            "ssl_truststore_location names a PEM file with its authority"
+        )
+    if any("WRONG_VERSION_NUMBER" in cause for cause in causes.values()):
+        return 'no TLS is spoken there: is security_protocol="PLAINTEXT" meant?'
+    if any("Socket closed" in cause for cause in causes.values()):
+        return (
+            'is it a listener with TLS (security_protocol="SSL"), or one that asks for a certificate '
+            "(ssl_keystore_location)?"
+        )
     return "check host names and ports, and that they are those of the GRPC listener"

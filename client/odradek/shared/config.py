@@ -15,11 +15,13 @@ from typing import Any, Final, Literal, TypedDict, TypeVar
 from odradek_proto.compression import Codec, CodecUnavailable, compress
 
 from odradek.shared.errors import ConfigError, UnsupportedFeature
-from odradek.shared.kafka import settle_foreign
+from odradek.shared.kafka import SAME, settle_foreign
+from odradek.shared.security import PLAINTEXT, Security, check_security
 
 Acks = Literal["all", "0", "1", "-1", 0, 1, -1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 OffsetReset = Literal["earliest", "latest", "none"]
+SecurityProtocol = Literal["PLAINTEXT", "SSL"]
 BootstrapServers = str | Sequence[str]
 
 ACKS_ALL: Final = -1
@@ -35,6 +37,9 @@ class ClientSettings(TypedDict, total=False):
     retry_backoff_max_ms: int
     metadata_max_age_ms: int
     bootstrap_timeout_ms: int
+    security_protocol: SecurityProtocol
+    ssl_truststore_location: str
+    ssl_keystore_location: str
 
 
 class ProducerSettings(ClientSettings, total=False):
@@ -82,6 +87,9 @@ class ClientConfig:
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     bootstrap_timeout_ms: int = 5_000  # ours: how long to look for a first broker before BootstrapError
+    security_protocol: str = PLAINTEXT
+    ssl_truststore_location: str = ""  # PEM; Kafka: JKS. Empty: the authorities that the system trusts
+    ssl_keystore_location: str = ""  # PEM, with key and certificates; Kafka: JKS
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
@@ -95,6 +103,11 @@ class ClientConfig:
                     f"bootstrap_servers: {address!r} is not host:port", hint='for example "localhost:50051"'
                 )
         _require_positive(self, "request_timeout_ms", "retry_backoff_ms", "retry_backoff_max_ms", "metadata_max_age_ms")
+        check_security(self.security)
+
+    @property
+    def security(self) -> Security:
+        return Security(self.security_protocol, self.ssl_truststore_location, self.ssl_keystore_location)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +207,7 @@ def build(kind: type[C], bootstrap_servers: BootstrapServers, settings: Mapping[
     known: dict[str, Field[Any]] = {field.name: field for field in fields(kind)}
     values: dict[str, Any] = {"bootstrap_servers": _addresses(bootstrap_servers)}
     for name, value in settings.items():
+        name = SAME.get(name, name)
         if name not in known or name == "bootstrap_servers":
             if "_" in name and settle_foreign(dotted(name), value, _who(kind)):
                 continue
@@ -214,7 +228,7 @@ def from_dotted(kind: type[C], config: Mapping[str, Any]) -> tuple[BootstrapServ
     by_dotted: dict[str, str] = {dotted(field.name): field.name for field in fields(kind)}
     settings: dict[str, Any] = {}
     for name, value in config.items():
-        field = by_dotted.get(dotted(name))
+        field = by_dotted.get(dotted(SAME.get(name.replace(".", "_"), name)))
         if field is None:
             if settle_foreign(dotted(name), value, _who(kind)):
                 continue

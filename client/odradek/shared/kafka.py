@@ -97,6 +97,13 @@ _REFUSED: Final = {
     "partitioner.ignore.keys": "the partitioner is Kafka's default one: leave the key out",
 }
 _SECURITY: Final = ("security.", "sasl.", "ssl.")
+SAME: Final = {"ssl_ca_location": "ssl_truststore_location"}
+"""What other clients call a setting of ours, both with underscores."""
+_AS_IT_IS: Final = (
+    ("ssl.endpoint.identification.algorithm", "https"),
+    ("ssl.truststore.type", "PEM"),
+    ("ssl.keystore.type", "PEM"),
+)
 _NOTHING_ASKED: Final[tuple[object, ...]] = (None, "", [], ())
 
 
@@ -107,18 +114,16 @@ def settle_foreign(name: str, value: Any, who: str) -> bool:
     has the name of a class. `who` says whose configuration it is.
     """
     if name.startswith(_SECURITY):
-        if value in _NOTHING_ASKED or (name == "security.protocol" and str(value).upper() == "PLAINTEXT"):
+        if value in _NOTHING_ASKED or (name, value) in _AS_IT_IS:
             return True
-        if name == "security.protocol":
-            raise UnsupportedFeature(
-                f"{name}={value}: connections are neither encrypted nor authenticated",
-                hint="security.protocol=PLAINTEXT, and a network that you trust; docs/limits.md says more",
-            )
-    elif name in _REFUSED:
+        raise UnsupportedFeature(
+            f"{name}: not there; docs/security.md says which settings are", hint=f"leave {name} out"
+        )
+    if name in _REFUSED:
         if value in _NOTHING_ASKED:
             return True
         raise UnsupportedFeature(f"{name}: {_REFUSED[name]}", hint=f"leave {name} out")
-    elif name not in _UNUSED:
+    if name not in _UNUSED:
         return False
     elif callable(value):
         keyword = name.replace(".", "_")

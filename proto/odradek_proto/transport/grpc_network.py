@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from odradek_proto.security.tls import NO_CLIENT_AUTH, TlsSource
+from odradek_proto.transport.grpc_credentials import channel_credentials, server_credentials
 from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
 from odradek_proto.transport.ports import (
@@ -43,10 +45,18 @@ NEVER_SENT = ("failed to connect to all addresses", "errors resolving", "DNS res
 
 
 class GrpcNetwork:
-    """`Network` over grpc.aio. Use one per process and one event loop per process: gRPC's poller serves one loop."""
+    """`Network` over grpc.aio. One event loop per process: gRPC's poller serves one.
 
-    def __init__(self, options: GrpcOptions | None = None) -> None:
+    With `tls` everything that is dialled or served speaks TLS, and what is dialled shows a certificate for its host;
+    `client_auth` says whether whoever dials here has to show one, too.
+    """
+
+    def __init__(
+        self, options: GrpcOptions | None = None, *, tls: TlsSource | None = None, client_auth: str = NO_CLIENT_AUTH
+    ) -> None:
         self._options = options or GrpcOptions()
+        self._tls = tls
+        self._client_auth = client_auth
         self._peers: dict[str, _Peer] = {}
         self._put_aside: set[_Peer] = set()
         self._streams: set[GrpcStream] = set()
@@ -118,12 +128,13 @@ class GrpcNetwork:
     async def serve(self, address: str, handlers: Handlers) -> Server:
         from odradek_proto.transport.grpc_server import serve  # clients need not load health and reflection
 
-        return await serve(address, handlers, self._options)
+        credentials = None if self._tls is None else server_credentials(self._tls, self._client_auth)
+        return await serve(address, handlers, self._options, credentials)
 
     async def listen_bytes(self, address: str, accept: Accept) -> Server:
         from odradek_proto.transport.tcp import listen  # clients only dial
 
-        return await listen(address, accept)
+        return await listen(address, accept, self._tls, self._client_auth)
 
     async def close(self) -> None:
         for stream in tuple(self._streams):
@@ -154,7 +165,8 @@ class GrpcNetwork:
                 return peer
             self._put_aside.add(peer)
             self._close_if_unused(peer)
-        peer = self._peers[address] = _Peer(address, self._options)
+        credentials = None if self._tls is None else channel_credentials(self._tls)
+        peer = self._peers[address] = _Peer(address, self._options, credentials)
         return peer
 
     def _close_if_unused(self, peer: _Peer) -> None:
@@ -182,8 +194,11 @@ async def _connect(found: tuple[Any, ...]) -> None:
 class _Peer:
     """The channel to one peer and its methods, each looked up once."""
 
-    def __init__(self, address: str, options: GrpcOptions) -> None:
-        self.channel = grpc.aio.insecure_channel(address, options=options.client())
+    def __init__(self, address: str, options: GrpcOptions, credentials: grpc.ChannelCredentials | None) -> None:
+        if credentials is None:
+            self.channel = grpc.aio.insecure_channel(address, options=options.client())
+        else:
+            self.channel = grpc.aio.secure_channel(address, credentials, options=options.client())
         self.calls = 0  # and streams, that have not ended
         self._unary: dict[str, Unary] = {}
         self._streaming: dict[str, Streaming] = {}

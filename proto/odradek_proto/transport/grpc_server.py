@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -17,7 +17,9 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from odradek_proto.security.tls import PeerCertificate
 from odradek_proto.transport.grpc_admission import StreamAdmission, UnreadResponses
+from odradek_proto.transport.grpc_credentials import TOKEN_KEY
 from odradek_proto.transport.grpc_options import LARGE_RESPONSE_BYTES, GrpcOptions
 from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
 from odradek_proto.transport.ports import CallContext, Handlers, StreamClosed, StreamHandler, UnaryHandler
@@ -73,7 +75,9 @@ class GrpcServer:
         await stopping
 
 
-async def serve(address: str, handlers: Handlers, options: GrpcOptions) -> GrpcServer:
+async def serve(
+    address: str, handlers: Handlers, options: GrpcOptions, credentials: grpc.ServerCredentials | None = None
+) -> GrpcServer:
     """Listen on `host:port`. Raises `OSError` with the address when it cannot be had."""
     host, _, port = address.rpartition(":")
     await _probe(host, port, address)
@@ -82,7 +86,9 @@ async def serve(address: str, handlers: Handlers, options: GrpcOptions) -> GrpcS
         handlers=(calls,), options=options.server(), maximum_concurrent_rpcs=options.max_concurrent_calls
     )
     try:
-        bound = server.add_insecure_port(address)
+        bound = (
+            server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
+        )
     except RuntimeError as error:
         raise OSError(errno.EADDRINUSE, f"cannot listen on {address}: {error}") from None
     if bound == 0:
@@ -241,7 +247,22 @@ def _writer(context: Context, peer: str) -> Callable[[bytes], Awaitable[None]]:
 
 def _call_context(context: Context) -> CallContext:
     remaining: float | None = context.time_remaining()
-    return CallContext(_address(context.peer()), None if remaining is None else remaining * 1000)
+    token = next((str(value) for key, value in context.invocation_metadata() or () if key == TOKEN_KEY), "")
+    return CallContext(
+        peer=_address(context.peer()),
+        deadline_ms=None if remaining is None else remaining * 1000,
+        certificate=_certificate(context.auth_context()),
+        token=token,
+    )
+
+
+def _certificate(said: Mapping[str, Iterable[bytes]]) -> PeerCertificate | None:
+    """From what gRPC says of a connection."""
+    subject = [*said.get("x509_subject", ())]
+    if not subject:
+        return None
+    names = (*said.get("x509_common_name", ()), *said.get("x509_subject_alternative_name", ()))
+    return PeerCertificate(subject[0].decode(), tuple(name.decode() for name in names))
 
 
 def _address(peer: str) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeVar, runtime_checkable
 
+from odradek_proto.security.tls import PeerCertificate
 from odradek_proto.values import Value
 
 T = TypeVar("T")
@@ -205,6 +206,8 @@ class CallContext(Value, frozen=True):
 
     peer: str
     deadline_ms: float | None = None  # time left when the call arrived; None: the caller set no deadline
+    certificate: PeerCertificate | None = None  # that the caller has shown, with TLS
+    token: str = ""  # by which the caller has authenticated before (SASL)
 
 
 UnaryHandler = Callable[[bytes, CallContext], Awaitable[bytes]]
@@ -242,6 +245,11 @@ class ByteConnection(Protocol):
 
     @property
     def peer(self) -> str: ...
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """That the peer has shown, with TLS."""
+        ...
 
     @property
     def unsent_bytes(self) -> int:

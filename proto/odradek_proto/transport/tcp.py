@@ -12,9 +12,11 @@ import errno
 from collections.abc import Sequence
 from typing import cast
 
+from odradek_proto.security.tls import NO_CLIENT_AUTH, PeerCertificate, TlsSource, listening_context, peer_certificate
 from odradek_proto.transport.ports import Accept, Buffer, ByteReceiver
 
 FULL_BYTES = 64 * 1024  # unsent: beyond it the receiver is asked to stop; it goes on when everything has left
+HANDSHAKE_TIMEOUT_S = 5.0  # a connection that does not get through with TLS is dropped after this
 BACKLOG = 128  # connections that the kernel keeps before they are accepted
 OWN_WRITE_BYTES = 16 * 1024  # buffers from this size on are handed over as they are, smaller ones are joined
 
@@ -27,6 +29,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._receiver: ByteReceiver | None = None
         self.peer = ""
+        self.certificate: PeerCertificate | None = None
 
     # --- ByteConnection ---------------------------------------------------------------------------------------------
 
@@ -73,6 +76,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername") or ("?", 0)
         self.peer = f"{name[0]}:{name[1]}"
+        self.certificate = peer_certificate(transport.get_extra_info("peercert"))
         self._transport.set_write_buffer_limits(high=FULL_BYTES, low=0)
         self._receiver = self._server.accept(self)
         if self._receiver is None:
@@ -118,12 +122,17 @@ class TcpServer:
     def set_serving(self, serving: bool) -> None:
         """Byte streams have no health service: a broker that is not ready lets its clients wait for Metadata."""
 
-    async def start(self, address: str) -> None:
+    async def start(self, address: str, tls: TlsSource | None, client_auth: str) -> None:
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: TcpConnection(self), host.strip("[]"), int(port), backlog=BACKLOG
+                lambda: TcpConnection(self),
+                host.strip("[]"),
+                int(port),
+                backlog=BACKLOG,
+                ssl=None if tls is None else listening_context(tls, client_auth),
+                ssl_handshake_timeout=None if tls is None else HANDSHAKE_TIMEOUT_S,
             )
         except OSError as error:
             reason = error.strerror or error
@@ -157,8 +166,10 @@ class TcpServer:
             connection.abort()
 
 
-async def listen(address: str, accept: Accept) -> TcpServer:
+async def listen(
+    address: str, accept: Accept, tls: TlsSource | None = None, client_auth: str = NO_CLIENT_AUTH
+) -> TcpServer:
     """Listen on `host:port`. Raises `OSError` when the address is taken."""
     server = TcpServer(accept)
-    await server.start(address)
+    await server.start(address, tls, client_auth)
     return server

@@ -36,6 +36,10 @@ class SimBytes:
         return self._stream.peer
 
     @property
+    def certificate(self) -> None:
+        """There is no TLS in this world."""
+
+    @property
     def unsent_bytes(self) -> int:
         return len(self._unsent)
 

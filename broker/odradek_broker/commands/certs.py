@@ -1,0 +1,48 @@
+"""`odradek certs`: an authority for development, and certificates of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Make certificates for development: of nodes, and of clients that use mTLS.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Directory = Annotated[
+    Path, typer.Option("--dir", metavar="DIR", help="Where they are, and the authority's ca.pem and ca-key.pem.")
+]
+
+
+@app.command("node")
+def node(
+    node_id: Annotated[int, typer.Argument(metavar="ID", min=0, help="The node.id.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="Under which others dial it; may be repeated. Default: those of this machine."),
+    ] = None,
+    directory: Directory = Path("certificates"),
+) -> None:
+    """Make a node's key and certificate, and the authority if there is none. Prints what to set."""
+    from odradek_broker.local.certificates import AUTHORITY, LOOPBACK, make_node
+
+    path = make_node(directory.absolute(), node_id, host or LOOPBACK)
+    print(f"ssl.keystore.location={path}\nssl.truststore.location={path.with_name(AUTHORITY)}")
+
+
+@app.command("client")
+def client(
+    user: Annotated[str, typer.Argument(metavar="USER", help="The common name; the principal is User:CN=USER.")],
+    directory: Directory = Path("certificates"),
+) -> None:
+    """Make a client's key and certificate, and the authority if there is none. Prints what to set."""
+    from odradek_broker.local.certificates import AUTHORITY, make_client
+
+    path = make_client(directory.absolute(), user)
+    print("security.protocol=SSL")
+    print(f"ssl.keystore.location={path}\nssl.truststore.location={path.with_name(AUTHORITY)}")
