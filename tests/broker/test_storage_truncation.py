@@ -48,7 +48,7 @@ def test_a_batch_that_spans_the_offset_goes_as_a_whole(bench: LogBench) -> None:
 
 
 def test_a_log_that_is_cut_in_a_gap_ends_with_its_last_batch() -> None:
-    """Records 40 and 44, truncated to 43: the log ends at 41, for nothing that is there ends higher (R-230)."""
+    """Records 40 and 44, truncated to 43: the log ends at 41, for nothing that is there ends higher (LG-25, R-230)."""
     bench = LogBench(gaps=True)
     bench.open()
     bench.append(batch(40))
