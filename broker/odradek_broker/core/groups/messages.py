@@ -37,6 +37,7 @@ class GroupSettings(Value, frozen=True):
     max_size: int = 2_147_483_647
     offset_metadata_max_bytes: int = MAX_METADATA_BYTES
     offsets_retention_ms: int = 604_800_000
+    offsets_retention_check_interval_ms: int = 600_000
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2_147_483_647

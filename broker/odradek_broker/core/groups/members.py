@@ -1,0 +1,72 @@
+"""A member of a classic group, and what members decide together: the protocol, and the topics of consumers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from odradek_broker.core.groups.fields import Reader
+from odradek_broker.core.groups.messages import JoinGroup, MemberProtocol
+from odradek_broker.core.groups.records import StoredGroup, StoredMember
+
+
+class Member:
+    """What it said when it joined, what it is assigned, and the calls of it that wait."""
+
+    def __init__(self, member_id: str, request: JoinGroup) -> None:
+        self.member_id = member_id
+        self.instance_id = request.group_instance_id
+        self.client_id = request.client_id
+        self.client_host = request.client_host
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.session_timeout_ms = request.session_timeout_ms
+        self.protocols = request.protocols
+        self.assignment = b""
+        self.join: object | None = None  # the token of its JoinGroup that waits
+        self.sync: object | None = None
+        self.is_new = True  # it has not been told yet that it is a member, so it sends no heartbeats
+
+    @classmethod
+    def of(cls, stored: StoredMember, group: StoredGroup) -> Member:
+        joined = JoinGroup(
+            "",
+            stored.member_id,
+            stored.group_instance_id,
+            group.protocol_type,
+            (MemberProtocol(group.protocol_name or "", stored.subscription),),
+            stored.session_timeout_ms,
+            stored.rebalance_timeout_ms,
+            stored.client_id,
+            stored.client_host,
+        )
+        member = cls(stored.member_id, joined)
+        member.assignment = stored.assignment
+        member.is_new = False
+        return member
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        return next((each.metadata for each in self.protocols if each.name == protocol_name), b"")
+
+    @property
+    def names(self) -> dict[str, None]:
+        """Of its protocols, the most wanted first."""
+        return dict.fromkeys(protocol.name for protocol in self.protocols)
+
+
+def common_protocols(members: Collection[Member]) -> dict[str, None]:
+    counts = Counter(name for member in members for name in member.names)
+    return dict.fromkeys(name for name, count in counts.items() if count == len(members))
+
+
+def elect_protocol(members: Collection[Member]) -> str:
+    """Each member votes for the one it wants most, among those that all of them know."""
+    common = common_protocols(members)
+    votes = Counter(next(name for name in member.names if name in common) for member in members)
+    return max(votes, key=lambda name: votes[name])
+
+
+def subscribed_topics(subscription: bytes) -> tuple[str, ...]:
+    """Of a member whose protocol type is `consumer`: every version begins with the topics. Raises ValueError."""
+    reader = Reader(subscription)
+    reader.int16()
+    return reader.array(reader.string)

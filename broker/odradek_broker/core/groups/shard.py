@@ -1,0 +1,319 @@
+"""The coordinator of all groups of one partition of `__consumer_offsets`, for one leader epoch (K-42).
+
+It knows of both kinds of groups what they have in common: which there are, their records, their offsets, and when they
+are looked at. A group belongs to the protocol of its first member; one that is empty changes over (K-61).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import assert_never
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+
+from odradek_broker.core.delayed import DelayedOperations
+from odradek_broker.core.groups import records
+from odradek_broker.core.groups.classic import ClassicGroup
+from odradek_broker.core.groups.commit_queue import CommitQueue
+from odradek_broker.core.groups.messages import (
+    Answer,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatAnswer,
+    DeleteGroup,
+    DescribeConsumerGroup,
+    DescribeConsumerGroupAnswer,
+    DescribeGroup,
+    DescribeGroupAnswer,
+    Effect,
+    ErrorAnswer,
+    GroupSettings,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupAnswer,
+    LeaveGroup,
+    LeaveGroupAnswer,
+    ListedGroup,
+    ListGroups,
+    ListGroupsAnswer,
+    OffsetCommit,
+    OffsetCommitAnswer,
+    OffsetDelete,
+    OffsetDeleteAnswer,
+    OffsetFetch,
+    OffsetFetchAnswer,
+    Reply,
+    Request,
+    SyncGroup,
+)
+from odradek_broker.core.groups.offsets import CommittedOffsets, commit_records
+from odradek_broker.core.groups.records import ClassicRecord, CommittedOffset, GroupRecord, OffsetRecord
+from odradek_broker.core.groups.topic_view import TopicView
+from odradek_broker.core.groups.waits import Waits
+
+UNLISTED_STATE = "Dead"  # of a group that is not there, in a description
+
+
+class GroupCoordinatorShard:
+    """Memory is what the log says and what is on its way there. An answer leaves when what it rests on is committed."""
+
+    def __init__(self, settings: GroupSettings, topics: TopicView, new_id: Callable[[], str]) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._new_id = new_id
+        self._queue = CommitQueue()
+        self._waits: Waits = DelayedOperations()
+        self._groups: dict[str, ClassicGroup] = {}
+        self._offsets = CommittedOffsets()
+        self._next_expiry_ms: int | None = None
+
+    # --- Loading ----------------------------------------------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+        """One record of the log. Unknown key types are skipped. Raises ValueError for what cannot be read."""
+        del timestamp_ms  # the records have the times that count
+        if records.key_type(key) in records.KEY_TYPES:
+            self._apply(records.decode(key, value))
+
+    def on_loaded(self, now_ms: int) -> list[Effect]:
+        self._queue.begin(now_ms)
+        self._next_expiry_ms = now_ms + self._settings.offsets_retention_check_interval_ms
+        for group in self._groups.values():
+            group.on_loaded()
+        return self._queue.end()
+
+    def unload(self, error: ErrorCode) -> list[Reply]:
+        return self._queue.refuse_all(error)
+
+    # --- Steps ------------------------------------------------------------------------------------------------------
+
+    def handle(self, request: Request, token: object, now_ms: int, wall_ms: int) -> list[Effect]:
+        self._queue.begin(now_ms, wall_ms)
+        self._queue.ask(token)
+        match request:
+            case JoinGroup():
+                self._join(request, token)
+            case SyncGroup():
+                self._sync(request, token)
+            case Heartbeat():
+                self._queue.reply(token, self._heartbeat(request))
+            case OffsetCommit():
+                self._queue.reply(token, *self._commit(request))
+            case ListGroups():
+                self._queue.reply(token, self._list(request), self._queue.last_write())
+            case _:
+                answer = self._answer(request)
+                self._queue.reply(token, answer, self._queue.last_write(request.group_id))
+        return self._queue.end()
+
+    def cancel(self, token: object) -> None:
+        """The caller is gone. Its member is not: it has its session to come back."""
+        self._queue.cancel(token)
+
+    def on_written(self, write_id: int, now_ms: int) -> list[Effect]:
+        self._queue.begin(now_ms)
+        self._queue.on_committed(write_id)
+        return self._queue.end()
+
+    def on_time(self, now_ms: int, wall_ms: int) -> list[Effect]:
+        self._queue.begin(now_ms, wall_ms)
+        for wait, outcome in self._waits.on_time(now_ms):
+            wait.complete(outcome)
+        if self._next_expiry_ms is not None and self._next_expiry_ms <= now_ms:
+            self._next_expiry_ms = now_ms + self._settings.offsets_retention_check_interval_ms
+            self._expire()
+        return self._queue.end()
+
+    def next_deadline_ms(self) -> int | None:
+        deadlines = self._waits.next_deadline_ms(), self._next_expiry_ms
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def on_topics_changed(self, deleted: Collection[str], now_ms: int, wall_ms: int) -> list[Effect]:
+        """What was committed for topics that are gone goes with them."""
+        self._queue.begin(now_ms, wall_ms)
+        self._write(self._offsets.of_topics(deleted))
+        return self._queue.end()
+
+    # --- Classic groups ---------------------------------------------------------------------------------------------
+
+    def _join(self, request: JoinGroup, token: object) -> None:
+        group = self._groups.get(request.group_id)
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif not self._takes_session_timeout(request.session_timeout_ms):
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif group is None and request.member_id:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        if error is not ErrorCode.NONE:
+            self._queue.reply(token, JoinGroupAnswer(error, request.member_id))
+            return
+        if group is None:
+            group = self._new_group(request.group_id)
+            # So that it is in the log, like everything that others can see (KAFKA-14869).
+            self._queue.write((request.group_id,), (records.encode(GroupRecord(request.group_id, group.stored({}))),))
+        group.on_join(request, token, self._new_id)
+
+    def _takes_session_timeout(self, timeout_ms: int) -> bool:
+        return self._settings.min_session_timeout_ms <= timeout_ms <= self._settings.max_session_timeout_ms
+
+    def _sync(self, request: SyncGroup, token: object) -> None:
+        error = self._refusal(request.group_id)
+        if error is not ErrorCode.NONE:
+            self._queue.reply(token, ErrorAnswer(error))
+        else:
+            self._groups[request.group_id].on_sync(request, token)
+
+    def _heartbeat(self, request: Heartbeat) -> ErrorAnswer:
+        error = self._refusal(request.group_id)
+        return self._groups[request.group_id].on_heartbeat(request) if error is ErrorCode.NONE else ErrorAnswer(error)
+
+    def _leave(self, request: LeaveGroup) -> Answer:
+        error = self._refusal(request.group_id)
+        if error is ErrorCode.UNKNOWN_MEMBER_ID:  # of each of them, as if the group were there
+            return LeaveGroupAnswer(ErrorCode.NONE, tuple((each, error) for each in request.members))
+        return self._groups[request.group_id].on_leave(request) if error is ErrorCode.NONE else ErrorAnswer(error)
+
+    def _refusal(self, group_id: str) -> ErrorCode:
+        """Of a request that a member of a classic group makes."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        return ErrorCode.NONE if group_id in self._groups else ErrorCode.UNKNOWN_MEMBER_ID
+
+    # --- Offsets ----------------------------------------------------------------------------------------------------
+
+    def _commit(self, request: OffsetCommit) -> tuple[OffsetCommitAnswer, int]:
+        """The answer, and the write that it rests on; 0: none."""
+        group = self._groups.get(request.group_id)
+        epoch = request.generation_id_or_member_epoch
+        if group is not None:
+            error = group.validate_commit(request.member_id, request.group_instance_id, epoch)
+        else:  # a tool or a consumer that assigns itself makes a simple group: empty, of no protocol (K-53)
+            error = ErrorCode.NONE if epoch < 0 else ErrorCode.GROUP_ID_NOT_FOUND
+        if error is not ErrorCode.NONE:
+            return OffsetCommitAnswer(error, tuple((each.topic_partition, error) for each in request.offsets)), 0
+        written, partitions = commit_records(request, self._settings.offset_metadata_max_bytes, self._queue.wall_ms)
+        return OffsetCommitAnswer(ErrorCode.NONE, partitions), self._write(written)
+
+    def _delete_offsets(self, request: OffsetDelete) -> OffsetDeleteAnswer:
+        group = self._groups.get(request.group_id)
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif not group.is_empty and not group.has_consumers:
+            error = ErrorCode.NON_EMPTY_GROUP
+        if group is None or error is not ErrorCode.NONE:
+            return OffsetDeleteAnswer(error)
+        partitions = {
+            tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed(tp.topic) else ErrorCode.NONE
+            for tp in request.topic_partitions
+        }
+        free = [tp for tp, each in partitions.items() if each is ErrorCode.NONE]
+        self._write(self._offsets.tombstones(request.group_id, free))
+        return OffsetDeleteAnswer(ErrorCode.NONE, tuple((tp, partitions[tp]) for tp in request.topic_partitions))
+
+    def _expire(self) -> None:
+        """Offsets that nobody uses go, and then groups that have neither offsets nor members (K-55)."""
+        for group_id, group in list(self._groups.items()):
+
+            def counts_from(tp: TopicPartition, offset: CommittedOffset, group: ClassicGroup = group) -> int | None:
+                return None if group.is_subscribed(tp.topic) else group.offset_counts_from(offset)
+
+            retention_ms = self._settings.offsets_retention_ms
+            expired = self._offsets.expired(group_id, retention_ms, self._queue.wall_ms, counts_from)
+            is_over = group.is_empty and len(expired) == len(self._offsets.of(group_id))
+            if is_over:
+                self._delete(group_id)
+            else:
+                self._write(self._offsets.tombstones(group_id, expired))
+
+    # --- Groups as a whole ------------------------------------------------------------------------------------------
+
+    def _answer(
+        self,
+        request: LeaveGroup
+        | OffsetFetch
+        | OffsetDelete
+        | DeleteGroup
+        | DescribeGroup
+        | DescribeConsumerGroup
+        | ConsumerGroupHeartbeat,
+    ) -> Answer:
+        """Of requests that are answered as soon as what is known now is committed."""
+        match request:
+            case LeaveGroup():
+                return self._leave(request)
+            case OffsetFetch():
+                return OffsetFetchAnswer(ErrorCode.NONE, self._offsets.fetch(request))
+            case OffsetDelete():
+                return self._delete_offsets(request)
+            case DeleteGroup():
+                return self._delete_group(request)
+            case DescribeGroup():
+                return self._describe(request)
+            case DescribeConsumerGroup():
+                text = f"Group {request.group_id} not found."
+                return DescribeConsumerGroupAnswer(ErrorCode.GROUP_ID_NOT_FOUND, text)
+            case ConsumerGroupHeartbeat():
+                return ConsumerGroupHeartbeatAnswer(ErrorCode.UNSUPPORTED_VERSION, "Consumer groups are not there yet.")
+            case _:
+                assert_never(request)
+
+    def _list(self, request: ListGroups) -> ListGroupsAnswer:
+        states = {state.strip().lower() for state in request.states}
+        types = {kind.lower() for kind in request.types}
+        return ListGroupsAnswer(
+            ErrorCode.NONE,
+            tuple(
+                ListedGroup(group_id, group.protocol_type or "", group.state, group.kind)
+                for group_id, group in self._groups.items()
+                if (not states or group.state.lower() in states) and (not types or group.kind in types)
+            ),
+        )
+
+    def _describe(self, request: DescribeGroup) -> DescribeGroupAnswer:
+        if (group := self._groups.get(request.group_id)) is not None:
+            return group.describe()
+        text = f"Group {request.group_id} not found."
+        return DescribeGroupAnswer(ErrorCode.GROUP_ID_NOT_FOUND, UNLISTED_STATE, message=text)
+
+    def _delete_group(self, request: DeleteGroup) -> ErrorAnswer:
+        if (group := self._groups.get(request.group_id)) is None:
+            return ErrorAnswer(ErrorCode.GROUP_ID_NOT_FOUND)
+        if not group.is_empty:
+            return ErrorAnswer(ErrorCode.NON_EMPTY_GROUP)
+        self._delete(request.group_id)
+        return ErrorAnswer(ErrorCode.NONE)
+
+    def _delete(self, group_id: str) -> None:
+        offsets = self._offsets.tombstones(group_id, self._offsets.of(group_id))
+        self._write([*offsets, GroupRecord(group_id, None)])
+
+    # --- Records ----------------------------------------------------------------------------------------------------
+
+    def _write(self, written: Collection[ClassicRecord]) -> int:
+        """One batch for all of them, applied at once. Returns its id; 0: there was nothing to write."""
+        if not written:
+            return 0
+        for record in written:
+            self._apply(record)
+        group_ids = dict.fromkeys(record.group_id for record in written)
+        return self._queue.write(tuple(group_ids), [records.encode(record) for record in written])
+
+    def _apply(self, record: ClassicRecord) -> None:
+        match record:
+            case OffsetRecord():
+                self._offsets.replay(record)
+                if record.value is not None and record.group_id not in self._groups:
+                    self._new_group(record.group_id)
+            case GroupRecord():
+                if (group := self._groups.pop(record.group_id, None)) is not None:
+                    group.close()
+                if record.value is not None:
+                    self._new_group(record.group_id).replay(record.value)
+
+    def _new_group(self, group_id: str) -> ClassicGroup:
+        group = self._groups[group_id] = ClassicGroup(group_id, self._settings, self._queue, self._waits)
+        return group
