@@ -57,7 +57,7 @@ def first_pass(layout: Layout) -> None:
 
 def second_pass(layout: Layout) -> None:
     for partition in layout.partitions:
-        assert not check_closely(Closely(partition, None, False, False)).findings
+        assert not check_closely(LocalDisk(), Closely(partition, None, False, False)).findings
 
 
 def passes(quick: bool) -> list[Figure]:

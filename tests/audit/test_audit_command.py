@@ -21,7 +21,7 @@ from odradek_audit.catalogue import CHECKS
 from odradek_audit.cli.commands import app
 from odradek_audit.findings import Finding
 from odradek_audit.inputs.history import ACK, SEND, Event, encode_event
-from odradek_audit.spark import audit_job
+from odradek_audit.spark import job
 from odradek_audit.spark.java import MISSING_MODULE, NoJava, find_java, java_version, make_shim
 from odradek_audit.spark.jvm import watched_jvm
 from odradek_proto.topics import TopicPartition
@@ -329,15 +329,15 @@ def test_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path) -> None:
 def test_job_refuses_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     """The spark-submit job checks its arguments before it asks for a session."""
     with pytest.raises(SystemExit) as exit_code:
-        audit_job.main(["--replica", "nonsense", "--out", "/nowhere"])
+        job.main(["--replica", "nonsense", "--out", "/nowhere"])
     assert exit_code.value.code == 2
     assert "name=directory" in capsys.readouterr().err
     with pytest.raises(SystemExit) as exit_code:
-        audit_job.main(["--replica", "1=/nowhere", "--setting", "acks=most", "--out", "/nowhere"])
+        job.main(["--replica", "1=/nowhere", "--setting", "acks=most", "--out", "/nowhere"])
     assert exit_code.value.code == 2
     assert "all, -1, 1 or 0" in capsys.readouterr().err
     with pytest.raises(SystemExit) as exit_code:
-        audit_job.main(["--replica", "1=/nowhere", "--history", "A", "--history", "B", "--out", "/nowhere"])
+        job.main(["--replica", "1=/nowhere", "--history", "A", "--history", "B", "--out", "/nowhere"])
     assert exit_code.value.code == 2
     assert "--history was given more than once" in capsys.readouterr().err
 

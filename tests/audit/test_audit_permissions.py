@@ -48,7 +48,7 @@ def by_spark(replicas: Mapping[str, Path], history: History | None) -> list[str]
     """What the functions that run on Spark's workers report of t-0."""
     layout = read_layout(LocalDisk(), {name: str(path) for name, path in replicas.items()}, ["t"])
     (inputs,) = layout.partitions
-    pieces = [packed for task in part_tasks(LocalDisk(), [inputs]) for _, packed in spark.pack_part(task)]
+    pieces = [packed for task in part_tasks(LocalDisk(), [inputs]) for _, packed in spark.pack_part(LocalDisk(), task)]
     result = Closely(inputs, history_of(history, inputs), False, False).check(spark.unpacked(pieces), LocalDisk())
     assert spark.result_from_json(spark.result_to_json(result)) == result
     return sentences(result.findings, result.notes)

@@ -51,7 +51,7 @@ def unproven(replicas: Mapping[str, Path], split_bytes: int = SMALLEST_SPLIT_BYT
     disk = LocalDisk()
     layout = read_layout(disk, {name: str(path) for name, path in replicas.items()})
     passes = Passes(disk, {(each.topic, each.partition): each for each in layout.partitions}, {})
-    passes.add(local.prove_group(list(part_tasks(disk, passes.tried, split_bytes))))
+    passes.add(local.prove_group(disk, list(part_tasks(disk, passes.tried, split_bytes))))
     return {topic for topic, _ in passes.conclude()[1]}
 
 

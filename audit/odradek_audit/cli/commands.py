@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 from odradek_audit.inputs.brokers import ADVICE, absent_brokers, brokers_at_work, brokers_file
+from odradek_audit.inputs.stores import is_uri, local_path, names_in
 from odradek_audit.report import RESULT_FILES, Report
 from odradek_audit.words import plural
 
@@ -63,7 +64,7 @@ class Output(StrEnum):
 class _Request(TypedDict):
     """What both engines are asked."""
 
-    replicas: dict[str, Path]
+    replicas: dict[str, str]
     history: History | None
     topics: list[str] | None
     settled: bool
@@ -79,6 +80,17 @@ Histories = Annotated[
     typer.Option("--history", metavar="FILE", help="What clients were told, in JSON lines (docs/checks.md)."),
 ]
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting",
+        metavar="NAME=VALUE",
+        help="What the cluster ran with (acks, min.insync.replicas, odradek.fsync, unclean.leader.election.enable, "
+        "odradek.truncation.mode): the report says what was owed.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
 
 @app.callback()
 def audit() -> None:
@@ -89,10 +101,11 @@ def audit() -> None:
 def run(
     replica: Annotated[
         list[str] | None,
-        typer.Option("--replica", metavar="NAME=DIR", help="A broker's log directory; give it once for each replica."),
+        typer.Option("--replica", metavar="NAME=DIR", help="A broker's log directory, a path or a URI; once for each."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", help="A cluster's data directory, with one directory for each broker.")
+        list[str] | None,
+        typer.Option("--data", metavar="DIR", help="Instead: what holds the brokers' directories; wildcards, a URI."),
     ] = None,
     history: Histories = None,
     engine: Annotated[Engine | None, typer.Option("--engine", help="Default: local up to 2 GiB, then spark.")] = None,
@@ -106,18 +119,10 @@ def run(
     ] = False,
     deep: Deep = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the findings, their numbers and report.html here.")
+        str | None, typer.Option("--out", metavar="DIR", help="Write the findings, their numbers and report.html here.")
     ] = None,
     html: Annotated[bool, typer.Option("--html/--no-html", help="Write report.html into --out.")] = True,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--setting",
-            metavar="NAME=VALUE",
-            help="What the cluster ran with (acks, min.insync.replicas, odradek.fsync, unclean.leader.election.enable, "
-            "odradek.truncation.mode): the report says what was owed.",
-        ),
-    ] = None,
+    setting: Settings = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
     output: Annotated[Output, typer.Option("--output", help="What to print.")] = Output.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
@@ -133,36 +138,66 @@ def run(
     from odradek_audit.cli.progress import progress_bar
 
     console, shown = Console(stderr=True), Output.JSON if as_json else output
-    replicas = _replicas(replica or [], data)
-    _check_out(out, overwrite, replicas, data)
+    replicas = _replicas(replica or [], data or [])
+    here = {name: Path(place) for name, place in replicas.items() if not is_uri(place)}
+    whole = Path(data[0]) if data and len(data) == 1 and Path(data[0]).is_dir() else None
+    _check_out(out, overwrite, here, whole)
     configuration = _settings(setting or [])
     wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
     chosen = _chosen_engine(engine, master, replicas, wanted)
     events = _history(history or [])
     request = _Request(replicas=replicas, history=events, topics=wanted, settled=settled, deep=deep)
-    at_work = _brokers_at_work(replicas)
+    at_work = _brokers_at_work(here)
     try:
         with progress_bar(console, shown=shown is Output.TABLE) as bar:
             if chosen is Engine.SPARK:
-                report = _run_spark(console, bar, request, master, out)
+                report = _run_spark(console, bar, request, master)
             else:
                 report = _run_local(bar, request, jobs)
     except KeyboardInterrupt:
         _stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
-    report.notes = [*at_work, *(absent_brokers(data, replicas) if data is not None else []), *report.notes]
+    report.notes = [*at_work, *(absent_brokers(whole, here) if whole is not None else []), *report.notes]
     report.configuration = configuration
     report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if out is not None:
-        _write(report, out, html=html, parquet=chosen is Engine.LOCAL)
+        _write(report, out, html=html)
     _print(report, shown, out)
     raise typer.Exit(report.exit_code)
 
 
-def _write(report: Report, out: Path, *, html: bool, parquet: bool) -> None:
+@app.command()
+def package(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive and audit_job.py go here.")],
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with", metavar="PACKAGE", help="Also this one, with what it needs: pyarrow, for object stores."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write what spark-submit needs where nothing of odradek is installed.
+
+    The archive holds the audit and packages with C code as they are installed here, so it is for executors with this
+    Python and this kind of machine.
+    """
+    from odradek_audit.spark.package import NotInstalled, write_package
+
+    try:
+        inside = write_package(out, also or [])
+    except (NotInstalled, OSError) as error:
+        _stop(str(error), EXIT_FAILED)
+    if as_json:
+        typer.echo(json.dumps({"directory": str(out), "packages": inside}))
+    else:
+        typer.echo(f"{out}: audit_job.py and odradek_audit.tar.gz with {', '.join(inside)}")
+
+
+def _write(report: Report, out: str, *, html: bool) -> None:
     from odradek_audit.report.files import write_report
 
     try:
-        write_report(report, out, html=html, parquet=parquet)
+        write_report(report, out, html=html)
     except OSError as error:
         _stop(f"cannot write to {out}: {error.strerror or error}", EXIT_FAILED)
 
@@ -172,31 +207,25 @@ def _stop(message: str, code: int = EXIT_USAGE) -> None:
     raise typer.Exit(code)
 
 
-def _replicas(entries: Sequence[str], data: Path | None) -> dict[str, Path]:
-    from odradek_audit.inputs.disk import LocalDisk
-    from odradek_audit.inputs.layout import find_log_directories, parse_replicas
+def _replicas(entries: Sequence[str], data: Sequence[str]) -> dict[str, str]:
+    """Where each replica's log directory is, checked to be there."""
+    from odradek_audit.inputs.layout import replicas_of
+    from odradek_audit.inputs.stores import located
 
     found: dict[str, str] = {}
-    if bool(entries) == (data is not None):
-        _stop("give either --replica NAME=DIR for each replica, or --data DIR for a whole cluster")
-    if data is not None:
-        try:
-            found = find_log_directories(LocalDisk(), str(data))
-        except OSError as error:
-            inside = f"{error.filename}: " if error.filename not in (None, str(data)) else ""
-            _stop(f"--data {data}: {inside}{error.strerror or error}")
-        if not found:
-            _stop(f"--data {data}: no directory in it is a broker's log directory (none has meta.properties)")
     try:
-        found = found or parse_replicas(entries)
+        found = replicas_of(entries, data)
+        disk, paths = located(found)
+        for name, path in paths.items():
+            if not disk.is_dir(path):
+                _stop(f"replica {name}: {path} is no directory")
+    except OSError as error:
+        given = f"--data {', '.join(data)}: " if data else ""
+        inside = f"{error.filename}: " if error.filename not in (None, *data) else ""
+        _stop(f"{given}{inside}{error.strerror or error}")
     except ValueError as error:
-        _stop(f"--replica: {error}")
-    for name, path in found.items():
-        if not Path(path).is_dir():
-            _stop(f"replica {name}: {path} is no directory")
-        if "," in path or "=" in path:
-            _stop(f"replica {name}: a directory's path with ',' or '=' cannot be passed to Spark: {path}")
-    return {name: Path(path).resolve() for name, path in found.items()}
+        _stop(str(error) if data or not entries else f"--replica: {error}")
+    return found
 
 
 def _brokers_at_work(replicas: dict[str, Path]) -> list[Note]:
@@ -208,11 +237,21 @@ def _brokers_at_work(replicas: dict[str, Path]) -> list[Note]:
     return notes
 
 
-def _check_out(out: Path | None, overwrite: bool, replicas: dict[str, Path], data: Path | None) -> None:
+def _check_out(out: str | None, overwrite: bool, replicas: dict[str, Path], data: Path | None) -> None:
     """An audit writes nothing into its evidence, nor into another cluster's data, also not with --overwrite."""
     if out is None:
         return
-    place = out.resolve()
+    if not is_uri(out):
+        _check_out_here(out, local_path(out), replicas, data)
+    try:
+        present = [] if overwrite else sorted(names_in(out).intersection(RESULT_FILES))
+    except (OSError, ValueError) as error:
+        _stop(f"--out {out}: {error}")
+    if present:
+        _stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
+
+
+def _check_out_here(out: str, place: Path, replicas: dict[str, Path], data: Path | None) -> None:
     for evidence in replicas.values():
         if place.is_relative_to(evidence):
             _stop(f"--out {out} lies in what is audited ({evidence}); choose a directory outside of it")
@@ -220,11 +259,6 @@ def _check_out(out: Path | None, overwrite: bool, replicas: dict[str, Path], dat
         _stop(f"--out {out} is what is audited; choose a directory of its own")
     if (file := brokers_file(place)) is not None:
         _stop(f"--out {out} is no place for results: brokers keep their data there ({file}); choose another directory")
-    if overwrite:
-        return
-    present = [name for name in RESULT_FILES if (out / name).exists()]
-    if present:
-        _stop(f"{out} already holds {', '.join(present)}; give --overwrite to replace them")
 
 
 def _settings(entries: Sequence[str]) -> dict[str, str]:
@@ -258,7 +292,7 @@ def _history(paths: Sequence[Path]) -> History | None:
     return None
 
 
-def _chosen_engine(given: Engine | None, master: str, replicas: dict[str, Path], topics: list[str] | None) -> Engine:
+def _chosen_engine(given: Engine | None, master: str, replicas: dict[str, str], topics: list[str] | None) -> Engine:
     """The engine that was given, or the one for this much data; with Spark, a master that can be one."""
     chosen = given if given is not None else _default_engine(replicas, topics)
     if chosen is Engine.SPARK and not MASTER.fullmatch(master):
@@ -266,12 +300,12 @@ def _chosen_engine(given: Engine | None, master: str, replicas: dict[str, Path],
     return chosen
 
 
-def _default_engine(replicas: dict[str, Path], topics: list[str] | None) -> Engine:
+def _default_engine(replicas: dict[str, str], topics: list[str] | None) -> Engine:
     from odradek_audit.engine.local import layout_bytes
-    from odradek_audit.inputs.disk import LocalDisk
     from odradek_audit.inputs.layout import read_layout
+    from odradek_audit.inputs.stores import located
 
-    size = layout_bytes(read_layout(LocalDisk(), {name: str(path) for name, path in replicas.items()}, topics))
+    size = layout_bytes(read_layout(*located(replicas), topics))
     return Engine.LOCAL if size <= SMALL_BYTES else Engine.SPARK
 
 
@@ -290,7 +324,6 @@ def _run_spark(
     bar: ProgressBar,
     request: _Request,
     master: str,
-    out: Path | None,
 ) -> Report:
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
@@ -311,16 +344,13 @@ def _run_spark(
     try:
         bar.say("starting Spark")
         with launch.spark_session(master, java) as session:
-            report = spark.audit(session, **request, progress=bar.show)
-            if out is not None:
-                spark.write_findings(session, report, out)
-            return report
+            return spark.audit(session, **request, progress=bar.show)
     except launch.SparkFailed as error:
         _stop(str(error), EXIT_FAILED)
     raise AssertionError("unreachable: _stop raises")
 
 
-def _print(report: Report, output: Output, out: Path | None) -> None:
+def _print(report: Report, output: Output, out: str | None) -> None:
     if output is Output.JSON:
         document = report.summary() | {"finding_list": [json.loads(finding.to_json()) for finding in report.findings]}
         sys.stdout.write(json.dumps(document, ensure_ascii=True, indent=2) + "\n")
@@ -330,7 +360,7 @@ def _print(report: Report, output: Output, out: Path | None) -> None:
         _print_table(report, out)
 
 
-def _print_table(report: Report, out: Path | None) -> None:
+def _print_table(report: Report, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

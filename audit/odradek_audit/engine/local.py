@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from odradek_audit.engine.partition import HistoryOfPartition, check_partition
@@ -21,6 +22,7 @@ from odradek_audit.inputs.facts import METADATA_TOPIC, BatchFacts, BatchTable, P
 from odradek_audit.inputs.history import History
 from odradek_audit.inputs.layout import Layout, read_layout, reader_of
 from odradek_audit.inputs.scan import SegmentPart, scan_part, unread_part
+from odradek_audit.inputs.stores import located
 from odradek_audit.report import Report, finish
 from odradek_audit.results import PartitionResult
 
@@ -42,7 +44,7 @@ WORTH_PROCESSES = 64 * 1024 * 1024
 
 
 def audit(
-    replicas: Mapping[str, Path],
+    replicas: Mapping[str, Path | str],
     *,
     history: History | Path | None = None,
     topics: Iterable[str] | None = None,
@@ -52,19 +54,20 @@ def audit(
     jobs: int | None = 1,
     split_bytes: int = DEFAULT_SPLIT_BYTES,
 ) -> Report:
-    """Audit log directories of this machine, by replica name.
+    """Audit log directories, by replica name: on this machine, or where `odradek_audit.inputs.stores` reads.
 
     `history` is what clients wrote down (`odradek_audit.inputs.history`); `topics` limits the audit; `settled` says
     that the cluster had time to truncate what must be truncated; `deep` that every batch is decoded, None where that is
     quickly done; `jobs` is how many processes read: one is this one,
-    None as many as there are processors where that is worth it. Raises `CorruptHistory`, and `OSError` for a history
-    that cannot be read. A `KeyboardInterrupt` ends the processes that it started.
+    None as many as there are processors where that is worth it. Stores are read by one: their libraries do not live
+    through a fork. Raises `CorruptHistory`, `OSError` for a history that cannot be read, and `ValueError` for a place
+    that cannot be one. A `KeyboardInterrupt` ends the processes that it started.
     """
     started = time.monotonic()
-    disk = LocalDisk()
+    disk, directories = located(replicas)
     events = History.read(history) if isinstance(history, Path) else history
     wanted = None if topics is None else list(topics)
-    layout = read_layout(disk, {name: str(path) for name, path in replicas.items()}, wanted)
+    layout = read_layout(disk, directories, wanted)
     passes = Passes(
         disk,
         {(partition.topic, partition.partition): partition for partition in layout.partitions},
@@ -73,7 +76,9 @@ def audit(
         is_deep(layout, deep),
     )
     total = layout_bytes(layout)
-    if jobs is None:
+    if not isinstance(disk, LocalDisk):
+        jobs = 1
+    elif jobs is None:
         jobs = processors() if total > WORTH_PROCESSES else 1
     with workers(jobs) as run:
         results = _two_passes(passes, run, _Meter(total, progress), split_bytes)
@@ -84,7 +89,7 @@ def audit(
 
 
 def _two_passes(passes: Passes, run: Run, meter: _Meter, split_bytes: int) -> list[PartitionResult]:
-    for proofs in run(prove_group, passes.tasks(split_bytes)):
+    for proofs in run(partial(prove_group, passes.disk), passes.tasks(split_bytes)):
         passes.add(proofs)
         meter.add(sum(task.size for task, _ in proofs), proofs[-1][0].topic)
     results, unproven = passes.conclude()
@@ -92,7 +97,7 @@ def _two_passes(passes: Passes, run: Run, meter: _Meter, split_bytes: int) -> li
     tasks = [
         Closely(partition, passes.histories[key], passes.settled, passes.deep) for key, partition in unproven.items()
     ]
-    for result in run(check_closely, tasks):
+    for result in run(partial(check_closely, passes.disk), tasks):
         key = (result.summary.topic, result.summary.partition)
         results[key] = result
         meter.add(partition_bytes(unproven[key]), result.summary.topic)
@@ -100,9 +105,8 @@ def _two_passes(passes: Passes, run: Run, meter: _Meter, split_bytes: int) -> li
     return list(results.values())
 
 
-def prove_group(group: Sequence[PartTask]) -> list[tuple[PartTask, PartProof]]:
+def prove_group(disk: Disk, group: Sequence[PartTask]) -> list[tuple[PartTask, PartProof]]:
     """The first pass over some parts; runs in a worker."""
-    disk = LocalDisk()
     return [(task, prove_part(disk, task)) for task in group]
 
 
@@ -122,9 +126,8 @@ class Closely:
         return check_partition(self.inputs, whole, reader, history=self.history, settled=self.settled, deep=self.deep)
 
 
-def check_closely(task: Closely) -> PartitionResult:
+def check_closely(disk: Disk, task: Closely) -> PartitionResult:
     """The second pass over one partition; runs in a worker."""
-    disk = LocalDisk()
     tables = {name: BatchTable(scan_replica(disk, inputs)) for name, inputs in task.inputs.replicas.items()}
     return task.check(tables, disk)
 

@@ -49,6 +49,7 @@ from odradek_audit.inputs.facts import (
     ReplicaInputs,
     SegmentFile,
 )
+from odradek_audit.inputs.stores import expanded, is_uri, local_path, located
 
 T = TypeVar("T")
 
@@ -338,9 +339,52 @@ def find_log_directories(disk: Disk, data: str) -> dict[str, str]:
     return found
 
 
+def find_brokers(disk: Disk, places: Sequence[str]) -> dict[str, str]:
+    """The brokers' log directories that some places mean: below each of them; of a place with wildcards, each match
+    is one, or has them below it. Raises `OSError`."""
+    found: dict[str, str] = {}
+    for place in places:
+        matches = expanded(disk, place)
+        for match in matches:
+            if match != place and _is_log_directory(disk, match):
+                meta = read_log_directory(disk, match, match).meta
+                below = {str(meta.node_id) if meta is not None else match.rpartition("/")[2]: match}
+            else:
+                below = find_log_directories(disk, match)
+            for name, path in below.items():
+                found[name if found.get(name, path) == path else path] = path
+    return found
+
+
 def _is_log_directory(disk: Disk, path: str) -> bool:
     names = disk.list(path)
     return META_PROPERTIES in names or any(parse_partition_directory(name) is not None for name in names)
+
+
+def replicas_of(entries: Sequence[str], data: Sequence[str]) -> dict[str, str]:
+    """The brokers' log directories that a command was given: each by name, or places that hold them.
+
+    Names stand before places that `inputs.stores.located` takes, local ones absolute. Raises `ValueError` that says
+    what is wrong, `OSError`.
+    """
+    if bool(entries) == bool(data):
+        raise ValueError("give either --replica NAME=DIR for each replica, or --data DIR for a whole cluster")
+    if entries:
+        found = parse_replicas(entries)
+        return {name: place if is_uri(place) else str(local_path(place)) for name, place in found.items()}
+    disk, places = located({str(number): place for number, place in enumerate(data)})
+    found = find_brokers(disk, list(places.values()))
+    if not found:
+        given = ", ".join(data)
+        raise ValueError(f"--data {given}: no directory in it is a broker's log directory (none has meta.properties)")
+    queries = {place.partition("?")[0].rstrip("/"): place.partition("?")[2] for place in data if is_uri(place)}
+    return {name: path + _query(path, queries) for name, path in found.items()}
+
+
+def _query(path: str, queries: Mapping[str, str]) -> str:
+    """What a store was told of, for a directory that was found in it."""
+    root = "/".join(path.split("/")[:3])
+    return next((f"?{query}" for place, query in queries.items() if query and place.startswith(root)), "")
 
 
 def parse_replicas(entries: Sequence[str]) -> dict[str, str]:

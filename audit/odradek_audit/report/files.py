@@ -5,24 +5,32 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
+from odradek_audit.inputs.stores import is_uri, local_path, upload
 from odradek_audit.report.model import FINDINGS_FILE, HTML_FILE, PARQUET_FILE, SUMMARY_FILE, Report
 from odradek_audit.report.page import page
 
 
-def write_report(report: Report, directory: Path, *, html: bool = True, parquet: bool = True) -> list[str]:
-    """Write the files and return their names; the directory is made. Raises `OSError`.
+def write_report(report: Report, target: Path | str, *, html: bool = True) -> list[str]:
+    """Write the files and return their names; the directory, here or in a store, is made. Raises `OSError`.
 
-    `parquet` false: somebody else has written that file, as the Spark engine does. Without pyarrow there is none.
+    Without pyarrow there is no `findings.parquet`.
     """
+    if isinstance(target, str) and is_uri(target):
+        with tempfile.TemporaryDirectory(prefix="odradek-audit-") as folder:
+            written = write_report(report, Path(folder), html=html)
+            upload([Path(folder, name) for name in written], target)
+            return written
+    directory = target if isinstance(target, Path) else local_path(target)
     directory.mkdir(parents=True, exist_ok=True)
     written = [FINDINGS_FILE, SUMMARY_FILE]
     lines = "".join(finding.to_json() + "\n" for finding in report.findings)
     (directory / FINDINGS_FILE).write_text(lines, encoding="utf-8", errors="surrogatepass")
     text = json.dumps(report.summary(), indent=2, ensure_ascii=False)
     (directory / SUMMARY_FILE).write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
-    if parquet and importlib.util.find_spec("pyarrow") is not None:
+    if importlib.util.find_spec("pyarrow") is not None:
         from odradek_audit.report.parquet import write_parquet
 
         remove(directory / PARQUET_FILE)

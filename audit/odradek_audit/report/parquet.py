@@ -1,7 +1,7 @@
 """Findings as Parquet: one row a finding, one schema for both engines, described in docs/audit.md.
 
-The schema only grows at its end. Numbers that do not apply are null here, not -1; bytes are binary. `write_parquet`
-is pyarrow's, for the local engine; the Spark engine writes the same rows with `DDL` through a DataFrame.
+The schema only grows at its end. Numbers that do not apply are null here, not -1; bytes are binary. pyarrow writes it,
+in the process that wrote the page: what Spark's executors write to their own disks nobody finds again.
 """
 
 from __future__ import annotations
@@ -15,19 +15,9 @@ from odradek_audit.catalogue import CHECKS
 from odradek_audit.excerpt import Excerpt, Side
 from odradek_audit.findings import Finding
 
-DDL = (
-    "topic STRING, partition INT, check STRING, severity STRING, replica STRING, other_replica STRING, "
-    "first_offset BIGINT, end_offset BIGINT, epoch INT, file STRING, position BIGINT, sentence STRING, cause STRING, "
-    "reference STRING, rules ARRAY<STRING>, evidence_json STRING, first_differing_byte INT, differing_bytes INT, "
-    "copies ARRAY<STRUCT<replica: STRING, role: STRING, file: STRING, absent: STRING, position: BIGINT, size: BIGINT, "
-    "base_offset: BIGINT, last_offset: BIGINT, epoch: INT, crc: BIGINT, computed_crc: BIGINT, "
-    "bytes: ARRAY<STRUCT<start: BIGINT, data: BINARY>>>>"
-)
-"""The schema in Spark's words; `arrow_schema` says the same to pyarrow."""
-
 
 def arrow_schema() -> Any:
-    """The same schema for pyarrow. Raises `ImportError` without it."""
+    """The schema. Raises `ImportError` without it."""
     import pyarrow as pa
 
     window = pa.struct([("start", pa.int64()), ("data", pa.binary())])

@@ -1,96 +1,66 @@
-"""The audit as a Spark job: `spark-submit --py-files odradek_audit.zip,odradek_proto.zip audit_job.py --replica
-1=/copies/b1 ...`.
+"""What spark-submit is given: `spark-submit --master MASTER audit_job.py --replica 1=s3://copies/b1 ... --out DIR`.
 
-Sets no master: that is spark-submit's business. The replicas' directories must be readable by the driver and every
-executor under the same path. Exit codes are those of `odradek audit run`: 0 fine, 1 inconclusive, 2 usage, 3
-findings.
+`odradek audit package` puts this file beside an archive of the audit and what it needs besides Python and pyspark. Here
+only the standard library is imported, for on the driver's machine there may be nothing else: the archive is unpacked
+beside, Spark is told to give it to every executor, and then the job runs (`odradek_audit.spark.job`). Where odradek is
+installed on every machine, as in its own image, no archive is needed and none is looked for.
 """
 
 from __future__ import annotations
 
-import argparse
+import atexit
+import json
+import os
+import platform
+import shutil
 import sys
-from datetime import UTC, datetime
+import tarfile
+import tempfile
 from pathlib import Path
 
-from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES
-from odradek_audit.inputs.history import CorruptHistory, History
-from odradek_audit.inputs.layout import parse_replicas
-from odradek_audit.report import RESULT_FILES
-from odradek_audit.report.files import write_report
-from odradek_audit.report.guarantees import parse_settings
-from odradek_audit.report.losses import loss_sentences
-from odradek_audit.words import plural
-
-EXIT_USAGE = 2
+ARCHIVE = "odradek_audit.tar.gz"
+UNPACKED = "odradek"
+"""The directory that Spark unpacks the archive to, in an executor's working directory: `--archives ...#odradek`."""
+MANIFEST = "odradek-package.json"
 
 
-def parser() -> argparse.ArgumentParser:
-    """The job's arguments."""
-    arguments = argparse.ArgumentParser(prog="audit_job.py", description="Audit log directories of odradek or Kafka.")
-    arguments.add_argument(
-        "--replica", action="append", required=True, metavar="NAME=DIR", help="once for each replica"
-    )
-    arguments.add_argument("--history", action="append", type=Path, help="what clients were told, in JSON lines")
-    arguments.add_argument("--topics", help="only these, separated by commas")
-    arguments.add_argument("--settled", action="store_true", help="tails that wait for truncation are findings")
-    arguments.add_argument("--deep", action="store_true", default=None, help="decode the records of every batch")
-    arguments.add_argument("--split-bytes", type=int, default=DEFAULT_SPLIT_BYTES, help="about what one task reads")
-    arguments.add_argument("--out", type=Path, required=True, help=f"where {', '.join(RESULT_FILES)} go")
-    arguments.add_argument("--overwrite", action="store_true", help="replace what is in --out")
-    arguments.add_argument("--no-html", action="store_true", help="no report.html")
-    arguments.add_argument(
-        "--setting", action="append", default=[], metavar="NAME=VALUE", help="what the cluster ran with"
-    )
-    return arguments
+def prepare() -> tuple[str, str]:
+    """Make `odradek_audit` importable here; returns the archive for Spark (empty: it needs none, or has it) and the
+    PYTHONPATH of its workers."""
+    archive = Path(__file__).absolute().parent / ARCHIVE
+    here = Path(UNPACKED).absolute()
+    if (here / MANIFEST).is_file():  # the driver runs on the cluster, beside what --archives brought
+        _use(here)
+        return "", UNPACKED
+    if not archive.is_file():
+        return "", ""
+    folder = Path(tempfile.mkdtemp(prefix="odradek-audit-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    _use(folder)
+    return f"{archive}#{UNPACKED}", os.pathsep.join([UNPACKED, str(folder)])
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the job and return its exit code."""
-    arguments = parser()
-    given = arguments.parse_args(argv)
-    if given.history is not None and len(given.history) > 1:
-        arguments.error("--history was given more than once, and one file is read: `cat` makes one of several")
-    try:
-        replicas = {name: Path(path) for name, path in parse_replicas(given.replica).items()}
-        settings = parse_settings(given.setting)
-        history = History.read(given.history[0]) if given.history else None
-    except (ValueError, CorruptHistory, OSError) as error:
-        arguments.error(str(error))
-    if not given.overwrite and any((given.out / name).exists() for name in RESULT_FILES):
-        arguments.error(f"{given.out} already holds a result; give --overwrite to replace it")
-    topics = [name.strip() for name in given.topics.split(",")] if given.topics else None
-
-    from pyspark.sql import SparkSession
-
-    from odradek_audit.spark.engine import audit, write_findings
-
-    session = SparkSession.builder.appName("odradek audit").getOrCreate()
-    try:
-        report = audit(
-            session,
-            replicas,
-            history=history,
-            topics=topics,
-            settled=given.settled,
-            deep=given.deep,
-            split_bytes=given.split_bytes,
+def _use(folder: Path) -> None:
+    made_for = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    ours = {"python": ".".join(map(str, sys.version_info[:2])), "machine": f"{sys.platform}-{platform.machine()}"}
+    if any(made_for[name] != ours[name] for name in ours):
+        sys.exit(
+            f"audit_job.py: {ARCHIVE} was made for Python {made_for['python']} on {made_for['machine']}, and this is "
+            f"Python {ours['python']} on {ours['machine']}: run `odradek audit package` with the executors' Python"
         )
-        report.configuration = settings
-        report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        write_findings(session, report, given.out)
-    finally:
-        session.stop()
-    write_report(report, given.out, html=not given.no_html, parquet=False)
-    for sentence in loss_sentences(report.losses, len(report.replicas)):
-        print(f"LOST: {sentence}")
-    print(
-        f"{report.verdict} ({len(report.findings)} in all), {plural(report.compared_records, 'record')} in "
-        f"{plural(report.compared_batches, 'batch', 'batches')} compared, see {given.out}"
-    )
-    for finding in report.findings[:20]:
-        print(f"{finding.check}: {finding.sentence}")
-    return report.exit_code
+    sys.path.insert(0, str(folder))
+
+
+def main() -> int:
+    """Run the job and return its exit code."""
+    archive, python_path = prepare()
+    try:
+        from odradek_audit.spark import job
+    except ModuleNotFoundError as error:
+        sys.exit(f"audit_job.py: {error}; keep {ARCHIVE}, which `odradek audit package` wrote, beside this file")
+    return job.main(archive=archive, python_path=python_path)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 
 | option | meaning |
 |---|---|
-| `path` | a broker's log directory, or a directory with one such directory for each broker |
+| `path` | a broker's log directory, or a directory with one such directory for each broker; a URI, wildcards, |
+| | or several of them |
 | `replicas` | `name=directory`, separated by commas, instead of `path` |
 | `view` | `records` (default), `batches` (headers and CRC, nothing is decompressed), `segments`, `epochs`, |
 | | `checkpoints` |
@@ -14,11 +15,12 @@
 | `onCorrupt` | `fail` (default), `record` (go on; the view `batches` has a row for it), `stop` |
 
 The class has no `pushFilters`: with it every read fails unless spark.sql.python.filterPushdown.enabled is set, which is
-off by default. Every worker must be able to read the directories under the same path.
+off by default. Every worker must be able to read the directories under the same path or URI (`inputs.stores`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +28,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, SMALLEST_SPLIT_BYTES, in_groups, part_tasks
 from odradek_audit.engine.proof import PartTask
-from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import BatchFacts, PartitionInputs, ReplicaInputs
-from odradek_audit.inputs.layout import Layout, find_log_directories, parse_replicas, read_layout
+from odradek_audit.inputs.layout import Layout, find_brokers, parse_replicas, read_layout
 from odradek_audit.inputs.scan import SegmentPart, scan_part
+from odradek_audit.inputs.stores import located
 from odradek_audit.spark.rows import SCHEMAS, CorruptLog, batch_rows, record_rows
 
 if TYPE_CHECKING:
@@ -71,23 +74,23 @@ class KafkaLogReader(DataSourceReader):
         self.on_corrupt = _one_of(lowered, "oncorrupt", ON_CORRUPT)
         self.split_bytes = _split_bytes(lowered.get("splitbytes", str(DEFAULT_SPLIT_BYTES)))
         self.topics = [name.strip() for name in lowered["topics"].split(",")] if lowered.get("topics") else None
-        self.replicas = _replicas(lowered)
+        self.disk, self.replicas = _replicas(lowered)
 
     def partitions(self) -> Sequence[InputPartition]:
-        layout = read_layout(LocalDisk(), self.replicas, self.topics)
+        layout = read_layout(self.disk, self.replicas, self.topics)
         refused = [f"{each.directory}: {each.refused}" for _, each in _replicas_of(layout) if each.refused]
         if layout.unreadable or refused:
             raise OSError("; ".join([*layout.unreadable.values(), *refused]))
         if self.view not in ("records", "batches"):
             return [LogPartition([], list(_side_rows(self.view, layout)))]
-        return plan(layout, self.split_bytes) or [LogPartition([])]
+        return plan(self.disk, layout, self.split_bytes) or [LogPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow record batches, or tuples for the small views. Raises `CorruptLog` and `OSError` with
         onCorrupt=fail."""
         assert isinstance(partition, LogPartition), partition
         yield from partition.rows
-        disk = LocalDisk()
+        disk = self.disk
         for entry in partition.parts:
             facts = _guarded(scan_part(disk, entry.part), entry.part, self.on_corrupt)
             if self.view == "batches":
@@ -97,11 +100,9 @@ class KafkaLogReader(DataSourceReader):
                 yield from record_rows(disk, path, entry.replica, entry.topic, entry.partition, facts, self.on_corrupt)
 
 
-def plan(layout: Layout, split_bytes: int) -> list[LogPartition]:
+def plan(disk: Disk, layout: Layout, split_bytes: int) -> list[LogPartition]:
     """Tasks that read about `split_bytes` each: big segments are cut, small ones put together."""
-    return [
-        LogPartition(group) for group in in_groups(part_tasks(LocalDisk(), layout.partitions, split_bytes), split_bytes)
-    ]
+    return [LogPartition(group) for group in in_groups(part_tasks(disk, layout.partitions, split_bytes), split_bytes)]
 
 
 def _guarded(facts: Iterator[BatchFacts], part: SegmentPart, on_corrupt: str) -> Iterator[BatchFacts]:
@@ -153,10 +154,11 @@ def _split_bytes(text: str) -> int:
     return int(text)
 
 
-def _replicas(options: Mapping[str, str]) -> dict[str, str]:
+def _replicas(options: Mapping[str, str]) -> tuple[Disk, dict[str, str]]:
     if options.get("replicas"):
-        return parse_replicas(options["replicas"].split(","))
-    if not options.get("path"):
+        return located(parse_replicas(options["replicas"].split(",")))
+    given = json.loads(options["paths"]) if options.get("paths") else [options["path"]] if options.get("path") else []
+    if not given:
         raise ValueError("give the directories: load(path), or option replicas=1=/copies/b1,2=/copies/b2")
-    path = options["path"].removeprefix("file:")
-    return find_log_directories(LocalDisk(), path) or {"1": path}
+    disk, places = located({str(number): place for number, place in enumerate(given, start=1)})
+    return disk, find_brokers(disk, list(places.values())) or places

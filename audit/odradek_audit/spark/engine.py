@@ -29,14 +29,13 @@ from odradek_audit.engine.parts import DEFAULT_SPLIT_BYTES, in_groups, part_task
 from odradek_audit.engine.proof import PartProof, PartTask
 from odradek_audit.engine.two_passes import Key, Passes
 from odradek_audit.findings import Finding, Note
-from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.inputs.disk import Disk
 from odradek_audit.inputs.facts import BatchFacts, BatchTable
 from odradek_audit.inputs.history import History
 from odradek_audit.inputs.layout import read_layout
 from odradek_audit.inputs.scan import SegmentPart, scan_part, unread_part
-from odradek_audit.report import PARQUET_FILE, Report, finish
-from odradek_audit.report.files import remove
-from odradek_audit.report.parquet import DDL, rows
+from odradek_audit.inputs.stores import located
+from odradek_audit.report import Report, finish
 from odradek_audit.results import CommittedOffset, Loss, PartitionResult, PartitionSummary, ReplicaSummary
 from odradek_audit.spark.launch import polled
 
@@ -52,7 +51,7 @@ Packed = tuple[str, int, int, bytes]
 
 def audit(
     spark: SparkSession,
-    replicas: Mapping[str, Path],
+    replicas: Mapping[str, Path | str],
     *,
     history: History | Path | None = None,
     topics: Iterable[str] | None = None,
@@ -61,16 +60,15 @@ def audit(
     split_bytes: int = DEFAULT_SPLIT_BYTES,
     progress: ProgressCallback | None = None,
 ) -> Report:
-    """Audit log directories that the driver and all workers can read under the same path.
+    """Audit log directories that the driver and all workers can read under the same path or URI.
 
-    Arguments and result are those of `odradek_audit.engine.local.audit`. Raises `CorruptHistory`, and `OSError` for a
-    history that cannot be read.
+    Arguments, result and what is raised are those of `odradek_audit.engine.local.audit`.
     """
     started = time.monotonic()
     events = History.read(history) if isinstance(history, Path) else history
     wanted = None if topics is None else list(topics)
-    disk = LocalDisk()
-    layout = read_layout(disk, {name: str(path) for name, path in replicas.items()}, wanted)
+    disk, directories = located(replicas)
+    layout = read_layout(disk, directories, wanted)
     passes = Passes(
         disk,
         {(partition.topic, partition.partition): partition for partition in layout.partitions},
@@ -81,10 +79,10 @@ def audit(
     context = spark.sparkContext
     done = context.accumulator(0)
     with _told(done, layout_bytes(layout), progress):
-        passes.add(_first_pass(context, passes.tasks(split_bytes), done))
+        passes.add(_first_pass(context, disk, passes.tasks(split_bytes), done))
         results, unproven = passes.conclude()
         tasks = {key: Closely(inputs, passes.histories[key], settled, passes.deep) for key, inputs in unproven.items()}
-        results.update(_second_pass(context, tasks, split_bytes, done))
+        results.update(_second_pass(context, disk, tasks, split_bytes, done))
     for key, task in tasks.items():
         if key not in results:  # no replica has a single byte: nothing to distribute
             results[key] = task.check({}, disk)
@@ -103,7 +101,7 @@ def _told(
 
 
 def _first_pass(
-    context: SparkContext, groups: list[list[PartTask]], done: Accumulator[int]
+    context: SparkContext, disk: Disk, groups: list[list[PartTask]], done: Accumulator[int]
 ) -> list[tuple[PartTask, PartProof]]:
     """Condense every part. An RDD and no data frame: what comes back is small, and planning a query with a Python data
     source costs more than reading a gigabyte."""
@@ -111,7 +109,7 @@ def _first_pass(
         return []
 
     def prove(group: list[PartTask]) -> list[tuple[PartTask, PartProof]]:
-        proofs = prove_group(group)
+        proofs = prove_group(disk, group)
         done.add(sum(task.size for task in group))
         return proofs
 
@@ -119,35 +117,33 @@ def _first_pass(
 
 
 def _second_pass(
-    context: SparkContext, tasks: Mapping[Key, Closely], split_bytes: int, done: Accumulator[int]
+    context: SparkContext, disk: Disk, tasks: Mapping[Key, Closely], split_bytes: int, done: Accumulator[int]
 ) -> dict[Key, PartitionResult]:
     """Read the partitions in doubt into tables of their batches, bring those of a partition together, check them."""
-    groups = list(
-        in_groups(part_tasks(LocalDisk(), [task.inputs for task in tasks.values()], split_bytes), split_bytes)
-    )
+    groups = list(in_groups(part_tasks(disk, [task.inputs for task in tasks.values()], split_bytes), split_bytes))
     if not groups:
         return {}
     broadcast = context.broadcast(dict(tasks))
 
     def scan(group: list[PartTask]) -> Iterator[tuple[Key, Packed]]:
         for task in group:
-            yield from pack_part(task)
+            yield from pack_part(disk, task)
             done.add(task.size)
 
     def check(grouped: tuple[Key, Iterable[Packed]]) -> tuple[Key, str]:
         key, pieces = grouped
-        return key, result_to_json(broadcast.value[key].check(unpacked(pieces), LocalDisk()))
+        return key, result_to_json(broadcast.value[key].check(unpacked(pieces), disk))
 
     wide = max(1, min(len(tasks), 4 * context.defaultParallelism))
     packed = context.parallelize(groups, len(groups)).flatMap(scan)
     return {key: result_from_json(text) for key, text in packed.groupByKey(wide).map(check).collect()}
 
 
-def pack_part(task: PartTask) -> Iterator[tuple[Key, Packed]]:
+def pack_part(disk: Disk, task: PartTask) -> Iterator[tuple[Key, Packed]]:
     """The batches of a part as packed tables of some thousand, by their partition."""
     key, part = (task.topic, task.partition), task.part
     position, table = part.start, BatchTable()
-    for facts in readable(part):
+    for facts in readable(disk, part):
         if len(table) + len(table.problems) >= ROWS_PER_PIECE:
             yield key, (task.replica, part.base_offset, position, table.pack())
             position, table = facts.position, BatchTable()
@@ -155,10 +151,10 @@ def pack_part(task: PartTask) -> Iterator[tuple[Key, Packed]]:
     yield key, (task.replica, part.base_offset, position, table.pack())
 
 
-def readable(part: SegmentPart) -> Iterator[BatchFacts]:
+def readable(disk: Disk, part: SegmentPart) -> Iterator[BatchFacts]:
     """The batches of a part; a file that is gone is a stretch that cannot be read."""
     try:
-        yield from scan_part(LocalDisk(), part)
+        yield from scan_part(disk, part)
     except OSError as error:
         yield unread_part(part, error)
 
@@ -169,17 +165,6 @@ def unpacked(pieces: Iterable[Packed]) -> dict[str, BatchTable]:
     for replica, _, _, packed in sorted(pieces, key=lambda piece: piece[:3]):
         tables.setdefault(replica, BatchTable()).extend_packed(packed)
     return tables
-
-
-def write_findings(spark: SparkSession, report: Report, directory: Path) -> None:
-    """Write `findings.parquet`, a directory with one part, in the schema of `report.parquet`. Raises `OSError`.
-
-    Spark's workers must see `directory` under the same path as the driver, which writes the other files.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    remove(directory / PARQUET_FILE)
-    frame = spark.createDataFrame(list(rows(report.findings)), DDL)
-    frame.coalesce(1).write.parquet(f"file:{(directory / PARQUET_FILE).resolve()}")
 
 
 def result_to_json(result: PartitionResult) -> str:
