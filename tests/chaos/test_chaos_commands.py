@@ -86,9 +86,9 @@ def campaign_at_work() -> Iterator[subprocess.Popen[str]]:
     ("tell", "number"),
     [
         pytest.param(os.killpg, signal.SIGINT, id="ctrl-c"),
-        pytest.param(os.kill, signal.SIGTERM, id="kill"),
-        pytest.param(os.kill, signal.SIGHUP, id="hangup"),
-        pytest.param(os.killpg, signal.SIGHUP, id="closed-terminal"),
+        pytest.param(os.kill, signal.SIGTERM, id="kill", marks=pytest.mark.slow),
+        pytest.param(os.kill, signal.SIGHUP, id="hangup", marks=pytest.mark.slow),
+        pytest.param(os.killpg, signal.SIGHUP, id="closed-terminal", marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_campaign_ends_quietly_with_the_sum_of_what_was_done(

@@ -100,6 +100,7 @@ def world(tmp_path: Path) -> Iterator[ProcessesWorld]:
         cluster.stop_all()
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.xdist_group("cluster")
 def test_a_silent_or_dead_broker_is_missed_though_the_others_have_not_noticed(world: ProcessesWorld) -> None:

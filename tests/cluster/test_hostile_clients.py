@@ -209,6 +209,7 @@ def rise_under(broker: Broker, names: Sequence[str], count: int) -> int:
     return most
 
 
+@pytest.mark.slow
 def test_hostile_clients_of_every_kind_at_once_stay_small(broker: Broker) -> None:
     """Fifty connections of each kind, all standing at the same time, cost little each, and writes go on."""
     most = CONNECTIONS_OF_EACH_KIND * len(ABUSES) * BYTES_PER_CONNECTION

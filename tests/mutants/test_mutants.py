@@ -68,6 +68,7 @@ def test_generated_mutants_are_drawn_by_their_seed() -> None:
         assert mutant.text.count("odradek_reached") == 1, mutant.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", CORE)
 def test_generated_mutants_of_each_part_of_the_core_can_be_tried(place: str) -> None:
     """They change functions alone, so that a fork can become them."""

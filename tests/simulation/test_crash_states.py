@@ -99,6 +99,7 @@ def test_a_cut_that_stays_undone_under_the_next_segment_is_noticed(monkeypatch: 
     assert any(sentence in each for each in found), found
 
 
+@pytest.mark.slow
 def test_crashes_of_a_real_run_are_recovered_from() -> None:
     """A broker in a cluster that is killed, stopped, cut off and loses power: some moments of its life."""
     operations, bench = record_seed(2)

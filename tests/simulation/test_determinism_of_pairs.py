@@ -118,6 +118,7 @@ def test_busy_processes_end_with_the_run_also_when_it_is_cancelled() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "words"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--json",)), (signal.SIGHUP, ("--json",))]
 )

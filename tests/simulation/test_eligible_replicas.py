@@ -27,6 +27,7 @@ def last_standing(seed: int, elr: str, *, to_the_end: bool = False) -> SeedResul
     return run_seed(seed, options, script=LAST_STANDING, to_the_end=to_the_end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_who_was_stopped_in_peace_saves_what_the_last_one_lost(seed: int) -> None:
     """R-139, R-141: it is waited for, and has everything that was acknowledged; all is well again afterwards."""

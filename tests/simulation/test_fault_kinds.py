@@ -28,7 +28,12 @@ CAST = Cast(Options().partitions, Options().writers)
 FAMILIES = sorted({family_of(kind) for kind in TABLE if kind.owed in SURVIVED})
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+EVERYDAY = ("damage", "disks")
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(each, marks=() if each in EVERYDAY else pytest.mark.slow) for each in FAMILIES]
+)
 def test_a_family_of_faults_costs_nothing_that_is_owed(family: str) -> None:
     """All kinds of one family at once, acks=all and min.insync.replicas=2: no record lost, all well again in time."""
     names = tuple(kind.name for kind in TABLE if family_of(kind) == family and kind.owed in SURVIVED)
@@ -52,6 +57,7 @@ def test_a_fault_out_of_contract_may_cost_records_and_nothing_else(name: str) ->
     assert not any(what_is_wrong(strike, CAST) for strike in result.strikes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), [("lying-fsync", 5111), ("lying-fsync", 5126), ("flip-any", 5228)])
 def test_what_lies_and_damage_cost_the_quorum_and_the_last_reader_is_no_finding(name: str, seed: int) -> None:
     """Committed metadata that a majority of lying disks forgot, a torn checkpoint, a batch that nobody can be given."""

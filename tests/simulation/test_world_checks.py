@@ -240,6 +240,7 @@ def test_a_writer_that_comes_back_as_the_writers_end_ends_with_them() -> None:
         assert result.faults["client-crash"] == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_looks_for_one_check_gathers_its_evidence_whatever_the_others_say() -> None:
     """A cluster that is not well in time, where that does not count, is read and audited all the same."""
     options = Options(faults_ms=1_000, truncation_mode="high-watermark", core="always", checks=("phantom",))

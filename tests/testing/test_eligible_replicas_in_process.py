@@ -60,6 +60,7 @@ class Story:
         assert found == self.acknowledged
 
 
+@pytest.mark.slow
 def test_two_of_three_are_killed_in_any_order() -> None:
     """kill -9 of two of three: whoever is left has everything, and who left it last may lead, too."""
 
@@ -133,6 +134,7 @@ def test_who_was_stopped_in_peace_leads_before_the_last_one_that_was_killed(capf
     asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_who_lost_its_copy_while_it_was_stopped_does_not_lead_before_the_others() -> None:
     """Its clean stop says that it has everything, its checkpoint says of what, and the directory is gone."""
 
@@ -154,6 +156,7 @@ def test_who_lost_its_copy_while_it_was_stopped_does_not_lead_before_the_others(
     asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_the_last_leader_comes_back_with_an_empty_disk(capfd: pytest.CaptureFixture[str]) -> None:
     """R-140: the others keep what they have. The administrator stops it, lets one of them lead, and starts it again."""
 

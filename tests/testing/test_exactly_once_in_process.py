@@ -100,6 +100,7 @@ async def read(cluster: AsyncCluster, count: int) -> list[bytes | None]:
         return found + [record.value async for record in consumer.records(until="end")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart", [all_at_once, one_after_the_other])
 @pytest.mark.parametrize("deleted", [False, True])
 def test_batches_that_come_again_after_a_clean_restart_are_not_written_twice(

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from odradek import Admin, Consumer, Producer
 from odradek_broker.testing import AsyncCluster
 from odradek_proto.topics import TopicPartition
@@ -93,6 +94,7 @@ async def come_back_by_snapshot(directory: Path) -> None:
         assert files[0] != "00000000000000000000.log"
 
 
+@pytest.mark.slow
 def test_a_broker_that_was_away_comes_back_by_a_snapshot(tmp_path: Path) -> None:
     """Topics that were deleted, made anew or changed meanwhile are so for it as well."""
     asyncio.run(come_back_by_snapshot(tmp_path))
@@ -117,6 +119,7 @@ async def join_with_an_empty_disk(directory: Path) -> None:
         assert len(await write_and_read(cluster, "orders")) == 40, "it counts for the majority again"
 
 
+@pytest.mark.slow
 def test_a_node_with_an_empty_disk_joins_by_a_snapshot(tmp_path: Path) -> None:
     """It is sent one instead of a log that no longer reaches back; then it is a voter and a replica like any other."""
     asyncio.run(join_with_an_empty_disk(tmp_path))

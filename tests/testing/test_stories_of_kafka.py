@@ -71,6 +71,7 @@ def leave_alone(cluster: Cluster, first: int, second: int, only_first: str) -> N
     cluster.wait_until_ready()
 
 
+@pytest.mark.slow
 def test_restarts_in_turn_keep_high_watermark_and_records(kept: Cluster) -> None:
     """Leader and follower are killed and stopped in turn; the high watermark reaches the end each time (SY-01)."""
     kept.create_topic("orders")
@@ -89,6 +90,7 @@ def test_restarts_in_turn_keep_high_watermark_and_records(kept: Cluster) -> None
     assert len(set(log_files(kept).values())) == 1
 
 
+@pytest.mark.slow
 def test_epochs_are_the_same_in_every_cache_after_bounces(kept: Cluster) -> None:
     """Each leader that wrote has its entry, on every replica, and the batches carry it (SY-02)."""
     kept.create_topic("orders")
@@ -109,6 +111,7 @@ def test_epochs_are_the_same_in_every_cache_after_bounces(kept: Cluster) -> None
     assert read == caches[1]
 
 
+@pytest.mark.slow
 def test_fast_leader_changes_lose_no_record(kept: Cluster) -> None:
     """Five changes in a row, a record between each: the log end offset is the number of records (SY-05)."""
     kept.create_topic("orders")
@@ -124,6 +127,7 @@ def test_fast_leader_changes_lose_no_record(kept: Cluster) -> None:
     assert len(set(log_files(kept).values())) == 1
 
 
+@pytest.mark.slow
 def test_an_out_of_sync_replica_alone_does_not_lead(kept: Cluster) -> None:
     """Without unclean elections nobody leads and writes fail, until the old leader is back with everything (SY-07)."""
     first, second = pair(kept, unclean=False)
