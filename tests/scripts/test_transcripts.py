@@ -1,7 +1,7 @@
 """Runs the stories: commands, a line `---`, what was said. `pytest --rewrite` accepts new output.
 
 A story is cut into blocks by empty lines. A block is comments (`#`), commands, `---` and the output that is expected.
-Those in this directory are about partitions; controller and quorum have a directory and a stage of their own.
+Those in this directory are about partitions; controller, quorum and groups have a directory and a stage of their own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.scripts.controller.controller_stage import ControllerStage
+from tests.scripts.groups.group_stage import GroupStage
 from tests.scripts.quorum.stage import QuorumStage
 from tests.scripts.stage import Stage
 
@@ -27,13 +28,17 @@ def on_the_controller() -> tuple[Run, Tail]:
     return ControllerStage().run, list
 
 
+def on_groups() -> tuple[Run, Tail]:
+    return GroupStage().run, list
+
+
 def on_the_quorum() -> tuple[Run, Tail]:
     stage = QuorumStage()
     return stage.run, stage.states
 
 
-STAGES = {".": on_partitions, "controller": on_the_controller, "quorum": on_the_quorum}
-AT_LEAST = {".": 50, "controller": 9, "quorum": 5}
+STAGES = {".": on_partitions, "controller": on_the_controller, "quorum": on_the_quorum, "groups": on_groups}
+AT_LEAST = {".": 50, "controller": 9, "quorum": 5, "groups": 12}
 HERE = Path(__file__).parent
 STORIES = [(subject, path) for subject in STAGES for path in sorted((HERE / subject).glob("*.txt"))]
 

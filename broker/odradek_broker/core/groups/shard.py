@@ -63,7 +63,7 @@ class GroupCoordinatorShard:
         self._new_id = new_id
         self._queue = CommitQueue()
         self._waits: Waits = DelayedOperations()
-        self._groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, ClassicGroup] = {}
         self._offsets = CommittedOffsets()
         self._next_expiry_ms: int | None = None
 
@@ -78,7 +78,7 @@ class GroupCoordinatorShard:
     def on_loaded(self, now_ms: int) -> list[Effect]:
         self._queue.begin(now_ms)
         self._next_expiry_ms = now_ms + self._settings.offsets_retention_check_interval_ms
-        for group in self._groups.values():
+        for group in self.groups.values():
             group.on_loaded()
         return self._queue.end()
 
@@ -137,7 +137,7 @@ class GroupCoordinatorShard:
     # --- Classic groups ---------------------------------------------------------------------------------------------
 
     def _join(self, request: JoinGroup, token: object) -> None:
-        group = self._groups.get(request.group_id)
+        group = self.groups.get(request.group_id)
         error = ErrorCode.NONE
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
@@ -162,29 +162,29 @@ class GroupCoordinatorShard:
         if error is not ErrorCode.NONE:
             self._queue.reply(token, ErrorAnswer(error))
         else:
-            self._groups[request.group_id].on_sync(request, token)
+            self.groups[request.group_id].on_sync(request, token)
 
     def _heartbeat(self, request: Heartbeat) -> ErrorAnswer:
         error = self._refusal(request.group_id)
-        return self._groups[request.group_id].on_heartbeat(request) if error is ErrorCode.NONE else ErrorAnswer(error)
+        return self.groups[request.group_id].on_heartbeat(request) if error is ErrorCode.NONE else ErrorAnswer(error)
 
     def _leave(self, request: LeaveGroup) -> Answer:
         error = self._refusal(request.group_id)
         if error is ErrorCode.UNKNOWN_MEMBER_ID:  # of each of them, as if the group were there
             return LeaveGroupAnswer(ErrorCode.NONE, tuple((each, error) for each in request.members))
-        return self._groups[request.group_id].on_leave(request) if error is ErrorCode.NONE else ErrorAnswer(error)
+        return self.groups[request.group_id].on_leave(request) if error is ErrorCode.NONE else ErrorAnswer(error)
 
     def _refusal(self, group_id: str) -> ErrorCode:
         """Of a request that a member of a classic group makes."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
-        return ErrorCode.NONE if group_id in self._groups else ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if group_id in self.groups else ErrorCode.UNKNOWN_MEMBER_ID
 
     # --- Offsets ----------------------------------------------------------------------------------------------------
 
     def _commit(self, request: OffsetCommit) -> tuple[OffsetCommitAnswer, int]:
         """The answer, and the write that it rests on; 0: none."""
-        group = self._groups.get(request.group_id)
+        group = self.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
         if group is not None:
             error = group.validate_commit(request.member_id, request.group_instance_id, epoch)
@@ -196,7 +196,7 @@ class GroupCoordinatorShard:
         return OffsetCommitAnswer(ErrorCode.NONE, partitions), self._write(written)
 
     def _delete_offsets(self, request: OffsetDelete) -> OffsetDeleteAnswer:
-        group = self._groups.get(request.group_id)
+        group = self.groups.get(request.group_id)
         error = ErrorCode.NONE
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
@@ -216,7 +216,7 @@ class GroupCoordinatorShard:
 
     def _expire(self) -> None:
         """Offsets that nobody uses go, and then groups that have neither offsets nor members (K-55)."""
-        for group_id, group in list(self._groups.items()):
+        for group_id, group in list(self.groups.items()):
 
             def counts_from(tp: TopicPartition, offset: CommittedOffset, group: ClassicGroup = group) -> int | None:
                 return None if group.is_subscribed(tp.topic) else group.offset_counts_from(offset)
@@ -268,19 +268,19 @@ class GroupCoordinatorShard:
             ErrorCode.NONE,
             tuple(
                 ListedGroup(group_id, group.protocol_type or "", group.state, group.kind)
-                for group_id, group in self._groups.items()
+                for group_id, group in self.groups.items()
                 if (not states or group.state.lower() in states) and (not types or group.kind in types)
             ),
         )
 
     def _describe(self, request: DescribeGroup) -> DescribeGroupAnswer:
-        if (group := self._groups.get(request.group_id)) is not None:
+        if (group := self.groups.get(request.group_id)) is not None:
             return group.describe()
         text = f"Group {request.group_id} not found."
         return DescribeGroupAnswer(ErrorCode.GROUP_ID_NOT_FOUND, UNLISTED_STATE, message=text)
 
     def _delete_group(self, request: DeleteGroup) -> ErrorAnswer:
-        if (group := self._groups.get(request.group_id)) is None:
+        if (group := self.groups.get(request.group_id)) is None:
             return ErrorAnswer(ErrorCode.GROUP_ID_NOT_FOUND)
         if not group.is_empty:
             return ErrorAnswer(ErrorCode.NON_EMPTY_GROUP)
@@ -306,14 +306,14 @@ class GroupCoordinatorShard:
         match record:
             case OffsetRecord():
                 self._offsets.replay(record)
-                if record.value is not None and record.group_id not in self._groups:
+                if record.value is not None and record.group_id not in self.groups:
                     self._new_group(record.group_id)
             case GroupRecord():
-                if (group := self._groups.pop(record.group_id, None)) is not None:
+                if (group := self.groups.pop(record.group_id, None)) is not None:
                     group.close()
                 if record.value is not None:
                     self._new_group(record.group_id).replay(record.value)
 
     def _new_group(self, group_id: str) -> ClassicGroup:
-        group = self._groups[group_id] = ClassicGroup(group_id, self._settings, self._queue, self._waits)
+        group = self.groups[group_id] = ClassicGroup(group_id, self._settings, self._queue, self._waits)
         return group
