@@ -2,8 +2,8 @@
 
 settings max_size=2     of the coordinator, before the first call; names as in GroupSettings
 join a [instance=i] [protocols=range,sticky] [topics=orders] [type=consumer] [session=10000] [rebalance=30000]
-       [version=9] [id=a-1] [fresh]     with the member id that the client was given, unless `fresh`; what it said it says
-                        again. Below version 4 no id has to be known, below 9 an assignment cannot be skipped
+       [version=9] [id=a-1] [fresh]     with the member id that the client was given, unless `fresh`, and what it said
+                        before. Below version 4 no id has to be known, below 9 an assignment cannot be skipped
 sync a [a=0,1 b=2] [protocol=] [type=]  the leader's with what it assigns
 heartbeat a             leave a [b] [instance=i]
 commit a orders-0=5 [orders-1=7@3] [retention=1000] [metadata=5000]     @: leader epoch; as many characters of metadata.

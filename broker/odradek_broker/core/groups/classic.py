@@ -20,7 +20,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_broker.core.groups.commit_queue import CommitQueue
 from odradek_broker.core.groups.members import Member, common_protocols, elect_protocol, subscribed_topics
 from odradek_broker.core.groups.messages import (
-    DescribedMember,
+    CoordinatorRecord,
     DescribeGroupAnswer,
     ErrorAnswer,
     GroupSettings,
@@ -39,7 +39,6 @@ from odradek_broker.core.groups.records import (
     CommittedOffset,
     GroupRecord,
     StoredGroup,
-    StoredMember,
     encode,
 )
 from odradek_broker.core.groups.waits import Phase, Sessions, Waits, never
@@ -133,17 +132,7 @@ class ClassicGroup:
             state=self.state,
             protocol_type=self.protocol_type or "",
             protocol_name=self.protocol_name or "" if is_stable else "",
-            members=tuple(
-                DescribedMember(
-                    member.member_id,
-                    member.instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.metadata(self.protocol_name) if is_stable else b"",
-                    member.assignment,
-                )
-                for member in self.members.values()
-            ),
+            members=tuple(each.described(self.protocol_name if is_stable else None) for each in self.members.values()),
         )
 
     def stored(self, assignments: Mapping[str, bytes]) -> StoredGroup:
@@ -155,17 +144,7 @@ class ClassicGroup:
             self.leader,
             self.state_timestamp_ms,
             tuple(
-                StoredMember(
-                    member.member_id,
-                    member.instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.rebalance_timeout_ms,
-                    member.session_timeout_ms,
-                    member.metadata(self.protocol_name),
-                    assignments.get(member.member_id, b""),
-                )
-                for member in self.members.values()
+                each.stored(self.protocol_name, assignments.get(each.member_id, b"")) for each in self.members.values()
             ),
         )
 
@@ -306,6 +285,10 @@ class ClassicGroup:
 
     def _keep_place(self, member: Member, request: JoinGroup, token: object, old_leader: str | None) -> None:
         """No rebalance: the new id is written, and the member takes over the assignment."""
+        record = self._record({each.member_id: each.assignment for each in self.members.values()})
+        if not self._can_be_written(record):
+            self._prepare_rebalance()
+            return
         generation_id = self.generation_id
 
         def joined() -> None:
@@ -319,7 +302,7 @@ class ClassicGroup:
                 answer = self._joined(member, tell_members=False, leader=old_leader)
             self._queue.reply(token, answer)
 
-        self._queue.then(self._write({each.member_id: each.assignment for each in self.members.values()}), joined)
+        self._queue.then(self._queue.write((self.group_id,), (record,)), joined)
 
     # --- SyncGroup --------------------------------------------------------------------------------------------------
 
@@ -352,6 +335,12 @@ class ClassicGroup:
 
     def _assign(self, assignments: Mapping[str, bytes]) -> None:
         """The group is stable once this is committed. The first assignment of a generation counts: it is in the log."""
+        record = self._record(assignments)
+        if not self._can_be_written(record):  # as Kafka, which finds it out when it appends
+            for member in self.members.values():
+                self._answer_sync(member, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._prepare_rebalance()
+            return
         generation_id = self._assigned_generation = self.generation_id
 
         def stable() -> None:
@@ -365,7 +354,7 @@ class ClassicGroup:
                     self._reply_sync(member, self._synced(member))
                     self._heard_of(member)
 
-        self._queue.then(self._write(assignments), stable)
+        self._queue.then(self._queue.write((self.group_id,), (record,)), stable)
 
     # --- Heartbeat and LeaveGroup -----------------------------------------------------------------------------------
 
@@ -458,7 +447,7 @@ class ClassicGroup:
             self.protocol_name = None
             self._read_subscriptions()
             self._move(State.EMPTY)
-            self._write({})
+            self._queue.write((self.group_id,), (self._record({}),))
             return
         self.protocol_name = elect_protocol(self.members.values())
         self._read_subscriptions()
@@ -573,9 +562,12 @@ class ClassicGroup:
         token, member.sync = member.sync, None
         self._queue.reply(token, answer)
 
-    def _write(self, assignments: Mapping[str, bytes]) -> int:
-        record = GroupRecord(self.group_id, self.stored(assignments))
-        return self._queue.write((self.group_id,), (encode(record),))
+    def _record(self, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
+        return encode(GroupRecord(self.group_id, self.stored(assignments)))
+
+    def _can_be_written(self, record: CoordinatorRecord) -> bool:
+        key, value = record
+        return len(key) + len(value or b"") <= self._settings.max_record_bytes
 
     # --- Time -------------------------------------------------------------------------------------------------------
 

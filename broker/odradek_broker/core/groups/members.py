@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from odradek_broker.core.groups.fields import Reader
-from odradek_broker.core.groups.messages import JoinGroup, MemberProtocol
+from odradek_broker.core.groups.messages import DescribedMember, JoinGroup, MemberProtocol
 from odradek_broker.core.groups.records import StoredGroup, StoredMember
 
 
@@ -43,6 +43,28 @@ class Member:
         member.assignment = stored.assignment
         member.is_new = False
         return member
+
+    def stored(self, protocol_name: str | None, assignment: bytes) -> StoredMember:
+        return StoredMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata(protocol_name),
+            assignment,
+        )
+
+    def described(self, protocol_name: str | None) -> DescribedMember:
+        return DescribedMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.metadata(protocol_name),
+            self.assignment,
+        )
 
     def metadata(self, protocol_name: str | None) -> bytes:
         return next((each.metadata for each in self.protocols if each.name == protocol_name), b"")

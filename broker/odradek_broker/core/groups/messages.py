@@ -36,6 +36,7 @@ class GroupSettings(Value, frozen=True):
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2_147_483_647
     offset_metadata_max_bytes: int = MAX_METADATA_BYTES
+    max_record_bytes: int = 1_048_000  # max.message.bytes of the offsets topic, without what a batch adds
     offsets_retention_ms: int = 604_800_000
     offsets_retention_check_interval_ms: int = 600_000
     consumer_session_timeout_ms: int = 45_000

@@ -16,6 +16,7 @@ from odradek_broker.core.delayed import DelayedOperations
 from odradek_broker.core.groups import records
 from odradek_broker.core.groups.classic import ClassicGroup
 from odradek_broker.core.groups.commit_queue import CommitQueue
+from odradek_broker.core.groups.fields import LONGEST_OLD_STRING
 from odradek_broker.core.groups.messages import (
     Answer,
     ConsumerGroupHeartbeat,
@@ -51,6 +52,7 @@ from odradek_broker.core.groups.records import ClassicRecord, CommittedOffset, G
 from odradek_broker.core.groups.topic_view import TopicView
 from odradek_broker.core.groups.waits import Waits
 
+LONGEST_NAME = LONGEST_OLD_STRING - 64  # bytes; a member id is longer by a uuid
 UNLISTED_STATE = "Dead"  # of a group that is not there, in a description
 
 
@@ -90,6 +92,9 @@ class GroupCoordinatorShard:
     def handle(self, request: Request, token: object, now_ms: int, wall_ms: int) -> list[Effect]:
         self._queue.begin(now_ms, wall_ms)
         self._queue.ask(token)
+        if not _can_be_written(request):
+            self._queue.reply(token, ErrorAnswer(ErrorCode.INVALID_REQUEST))
+            return self._queue.end()
         match request:
             case JoinGroup():
                 self._join(request, token)
@@ -317,3 +322,12 @@ class GroupCoordinatorShard:
     def _new_group(self, group_id: str) -> ClassicGroup:
         group = self.groups[group_id] = ClassicGroup(group_id, self._settings, self._queue, self._waits)
         return group
+
+
+def _can_be_written(request: Request) -> bool:
+    """Whether what names a group and its members has room in a record; newer versions of requests can bring more."""
+    names: list[str | None] = [] if isinstance(request, ListGroups) else [request.group_id]
+    if isinstance(request, JoinGroup):
+        names += [request.group_instance_id, request.client_id, request.client_host, request.protocol_type]
+        names += [protocol.name for protocol in request.protocols]
+    return all(name is None or len(name.encode()) <= LONGEST_NAME for name in names)
