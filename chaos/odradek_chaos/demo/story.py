@@ -186,7 +186,11 @@ class Demo:
                     self._ledger.deliver(each.topic, each.partition, value, "reader", each.offset)
         self._ledger.close()
         state.read_back = found = verify(self._ledger.events, records)
-        text = "every acknowledged one is present exactly once, in order" if found.sound else ", ".join(sorted(found.anomalies))
+        text = (
+            "every acknowledged one is present exactly once, in order"
+            if found.sound
+            else ", ".join(sorted(found.anomalies))
+        )
         state.tell(f"{found.read:,} records read back: {text}", bad=not found.sound)
 
     async def _audit(self) -> None:
