@@ -262,6 +262,9 @@ KAFKA_BROKER: dict[str, object] = {  # defaults of Apache Kafka 4.1 for the sett
     "ssl.truststore.location": "",
     "ssl.truststore.certificates": "",
     "ssl.client.auth": "none",
+    "sasl.enabled.mechanisms": "GSSAPI",
+    "sasl.server.max.receive.size": 524_288,
+    "connection.failed.authentication.delay.ms": 100,
 }
 NOT_KAFKAS = {"cluster.id", "internal.segment.bytes"}  # Kafka's `format` command takes it; only of topics
 KAFKA_CLIENT: dict[str, object] = {  # of the producer, the consumer and the admin client where they have it
@@ -274,6 +277,7 @@ KAFKA_CLIENT: dict[str, object] = {  # of the producer, the consumer and the adm
     "security.protocol": "PLAINTEXT",
     "ssl.truststore.location": "",
     "ssl.keystore.location": "",
+    "sasl.mechanism": "GSSAPI",
     "acks": -1,
     "batch.size": 16_384,
     "linger.ms": 5,

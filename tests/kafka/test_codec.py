@@ -14,7 +14,12 @@ from odradek_broker.kafka.messages.schemas import DEFINITIONS
 from tests.kafka import oracle
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-TIMES = {"timeout_ms", "throttle_time_ms", "transaction_timeout_ms"}  # kio holds those in bounds of its own
+TIMES = {
+    "session_lifetime_ms",
+    "timeout_ms",
+    "throttle_time_ms",
+    "transaction_timeout_ms",
+}  # kio holds those in bounds of its own
 CODES = {"error_code", "topic_config_error_code"}  # kio knows them by name
 ROUNDS = 5
 
@@ -51,6 +56,8 @@ def primitive(field: Field, rng: random.Random) -> Any:
         return rng.randrange(1 << 30)
     if kind == "string":
         return "".join(rng.choice("abcü€") for _ in range(rng.choice((0, 1, 7, 150))))
+    if kind == "bytes":
+        return rng.randbytes(rng.choice((0, 1, 150)))
     if kind == "bool":
         return rng.random() < 0.5
     if kind == "uuid":

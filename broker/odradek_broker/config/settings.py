@@ -31,7 +31,8 @@ class BrokerSettings:
     advertised_listeners: str = ""  # empty: the listeners
     # Kafka: each of its own protocols to itself
     listener_security_protocol_map: str = (
-        "GRPC:GRPC,KAFKA:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,REPLICATION:GRPC,CONTROLLER:GRPC"
+        "GRPC:GRPC,KAFKA:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,"
+        "REPLICATION:GRPC,CONTROLLER:GRPC"
     )
     inter_broker_listener_name: str = "REPLICATION"  # for brokers alone. Kafka: PLAINTEXT, which clients share
     broker_rack: str = ""
@@ -122,6 +123,11 @@ class BrokerSettings:
     ssl_truststore_certificates: str = ""
     ssl_client_auth: str = "none"  # of clients; nodes among themselves always show certificates
 
+    # --- SASL: see docs/security.md
+    sasl_enabled_mechanisms: str = "SCRAM-SHA-256,SCRAM-SHA-512"  # and PLAIN. Kafka: GSSAPI
+    sasl_server_max_receive_size: int = 524_288
+    connection_failed_authentication_delay_ms: int = 100
+
     # --- odradek's own
     odradek_truncation_mode: str = "fetch"  # epoch-request | epoch-single-round | high-watermark
     odradek_fsync: str = "never"  # before-ack: nothing counts until it is on the disk
@@ -139,6 +145,7 @@ class BrokerSettings:
     odradek_log_file_max_bytes: int = 67_108_864  # then a new file is begun; one older one is kept
     odradek_grpc_reflection_enable: bool = False  # for development: whoever asks is told all services
     odradek_metrics_listener: str = ""  # HTTP://127.0.0.1:9404; empty: none
+    odradek_create_users: str = field(default="", metadata={"secret": True})  # admin=secret,alice=other
     odradek_create_topics: str = ""  # orders:3:3,payments:6:3:retention.ms=60000
 
 

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from odradek_proto.topics import TopicPartition, topic_id_from_text
 from odradek_proto.transport.ports import Clock, Files, Network
-from odradek_proto.v1.admin_messages import CreateTopicsRequest, CreateTopicsResponse
 
 from odradek_broker.config.listeners import inter_broker_listener, parse_voters
 from odradek_broker.config.log_levels import SESSION
 from odradek_broker.config.own_configs import OwnConfigs
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.startup_topics import parse_topics
+from odradek_broker.config.startup_users import parse_users
 from odradek_broker.config.topic_settings import log_settings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
-from odradek_broker.process.wiring import advertised_endpoints, session_settings
+from odradek_broker.process.wiring import advertised_endpoints, authentication, new_salt, session_settings
 from odradek_broker.requests.admin import AdminRequests
 from odradek_broker.requests.context import ANONYMOUS, RequestContext
 from odradek_broker.requests.fetch import FetchRequests
@@ -40,6 +41,7 @@ from odradek_broker.runtime.membership.isr_channel import IsrChannel
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.membership.producer_id_blocks import ProducerIdBlocks
 from odradek_broker.runtime.membership.topic_creation import TopicCreation
+from odradek_broker.runtime.membership.user_creation import UserCreation
 from odradek_broker.runtime.replicas.flusher import Flusher
 from odradek_broker.runtime.replicas.maintenance import Maintenance
 from odradek_broker.runtime.replicas.manager import ReplicaManager
@@ -180,6 +182,7 @@ class Broker:
             producer_ids=ProducerIdRequests(blocks.allocate),
             records=RecordRequests(replicas=replicas, broker_id=settings.node_id),
             admin=admin,
+            authentication=authentication(settings, lambda: feed.image, self._clock, self._files),
         )
 
     def _broker_epoch(self) -> int:
@@ -201,6 +204,7 @@ class Broker:
         self.recovered = True
         self._spawn(self._follow_metadata())
         self._spawn(self._make_topic_creation().run())
+        self._spawn(self._make_user_creation().run())
         maintenance = Maintenance(
             settings=self.settings,
             clock=self._clock,
@@ -224,15 +228,24 @@ class Broker:
             expected_brokers=len(voters) if settings.node_id in voters else 0,  # then voters are brokers as well
             clock=self._clock,
             feed=self._feed,
-            create=self._create_topics,
+            create=lambda request, timeout_ms: self._ask_as_broker("CreateTopics", request, timeout_ms),
             say=self._say,
         )
 
-    async def _create_topics(self, request: CreateTopicsRequest, timeout_ms: float) -> CreateTopicsResponse:
-        """In this broker's own name: the topics of odradek.create.topics."""
+    def _make_user_creation(self) -> UserCreation:
+        return UserCreation(
+            parse_users(self.settings.odradek_create_users),
+            clock=self._clock,
+            files=self._files,
+            feed=self._feed,
+            new_salt=new_salt,
+            alter=lambda request, timeout_ms: self._ask_as_broker("AlterUserScramCredentials", request, timeout_ms),
+        )
+
+    async def _ask_as_broker(self, method: str, request: Any, timeout_ms: float) -> Any:
+        """In this broker's own name: what odradek.create.topics and odradek.create.users want."""
         own = RequestContext(ANONYMOUS, self.settings.inter_broker_listener_name.upper())
-        answer: CreateTopicsResponse = await self.requests.admin.call(own, "CreateTopics", request, timeout_ms)
-        return answer
+        return await self.requests.admin.call(own, method, request, timeout_ms)
 
     async def _watch_session(self) -> None:
         await asyncio.shield(self.session.failed)

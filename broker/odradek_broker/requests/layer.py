@@ -5,6 +5,7 @@ from __future__ import annotations
 from odradek_proto.values import Value
 
 from odradek_broker.requests.admin import AdminRequests
+from odradek_broker.requests.authentication import Authentication
 from odradek_broker.requests.fetch import FetchRequests
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.offsets import OffsetRequests
@@ -23,3 +24,4 @@ class Requests(Value, frozen=True):
     producer_ids: ProducerIdRequests
     records: RecordRequests
     admin: AdminRequests
+    authentication: Authentication

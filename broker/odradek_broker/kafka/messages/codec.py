@@ -27,7 +27,7 @@ Read = Callable[[Reader], Any]
 Write = Callable[[Writer, Any], None]
 REQUEST, RESPONSE = "request", "response"
 
-_ZERO: dict[str, Any] = {"bool": False, "string": "", "uuid": NO_UUID, "float64": 0.0}
+_ZERO: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "uuid": NO_UUID, "float64": 0.0}
 
 
 class Versions(Value, frozen=True):
@@ -165,8 +165,17 @@ def _reader(field: Field, version: int, flexible: bool) -> Read:
 def _primitive_reader(kind: str, flexible: bool, nullable: bool) -> Read:
     if kind == "string":
         return partial(Reader.string_or_none if nullable else Reader.string, flexible=flexible)
+    if kind == "bytes":
+        return partial(_read_bytes, flexible)
     method: Read = getattr(Reader, "boolean" if kind == "bool" else kind)
     return method
+
+
+def _read_bytes(flexible: bool, reader: Reader) -> bytes:
+    found = reader.bytes_or_none(flexible=flexible)
+    if found is None:
+        raise Malformed("null for bytes that must be there")
+    return bytes(found)
 
 
 # --- Writing ---------------------------------------------------------------------------------------------------------
@@ -232,6 +241,8 @@ def _writer(field: Field, version: int, flexible: bool) -> Write:
 def _primitive_writer(kind: str, flexible: bool) -> Write:
     if kind == "string":
         return partial(_write_string, flexible)
+    if kind == "bytes":
+        return lambda writer, value: writer.large((value,), flexible=flexible)
     method: Write = getattr(Writer, "boolean" if kind == "bool" else kind)
     return method
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.security.scram import HASHES, LEAST_ITERATIONS, salted_password
+from odradek_proto.security.upsertions import scram_upsertions
 from odradek_proto.transport.ports import Clock, Files
 from odradek_proto.v1.admin_messages import (
     AlterUserScramCredentialsRequest,
@@ -65,17 +65,4 @@ class UserCreation:
     async def _upsertions(self, name: str) -> list[ScramCredentialUpsertion]:
         """Of every mechanism; computed in a thread, since it takes milliseconds on purpose."""
         salt, password = self._new_salt(), self._users[name]
-
-        def compute() -> list[ScramCredentialUpsertion]:
-            return [
-                ScramCredentialUpsertion(
-                    name=name,
-                    mechanism=mechanism,
-                    iterations=LEAST_ITERATIONS,
-                    salt=salt,
-                    salted_password=salted_password(mechanism, password, salt, LEAST_ITERATIONS),
-                )
-                for mechanism in HASHES
-            ]
-
-        return await self._files.offload(compute)
+        return await self._files.offload(lambda: scram_upsertions(name, password, salt))
