@@ -25,16 +25,9 @@ class KafkaListener:
     """All connections of one listener. `accept` is what `Network.listen_bytes` calls; nothing is read before `open`."""
 
     def __init__(
-        self,
-        name: str,
-        apis: Mapping[int, Api],
-        *,
-        clock: Clock,
-        limits: KafkaLimits,
-        counters: Counters,
-        needs_sasl: bool = False,
+        self, name: str, apis: Mapping[int, Api], *, clock: Clock, limits: KafkaLimits, counters: Counters
     ) -> None:
-        self.shared = Shared(name, apis, clock=clock, limits=limits, counters=counters, needs_sasl=needs_sasl)
+        self.shared = Shared(name, apis, clock=clock, limits=limits, counters=counters)
         self._clock = clock
         self._connections: dict[KafkaConnection, str] = {}  # and their hosts
         self._by_host: Counter[str] = Counter()
