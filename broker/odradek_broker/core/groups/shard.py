@@ -66,7 +66,7 @@ class GroupCoordinatorShard:
         self._queue = CommitQueue()
         self._waits: Waits = DelayedOperations()
         self.groups: dict[str, ClassicGroup] = {}
-        self._offsets = CommittedOffsets()
+        self.offsets = CommittedOffsets()
         self._next_expiry_ms: int | None = None
 
     # --- Loading ----------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class GroupCoordinatorShard:
     def on_topics_changed(self, deleted: Collection[str], now_ms: int, wall_ms: int) -> list[Effect]:
         """What was committed for topics that are gone goes with them."""
         self._queue.begin(now_ms, wall_ms)
-        self._write(self._offsets.of_topics(deleted))
+        self._write(self.offsets.of_topics(deleted))
         return self._queue.end()
 
     # --- Classic groups ---------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class GroupCoordinatorShard:
             for tp in request.topic_partitions
         }
         free = [tp for tp, each in partitions.items() if each is ErrorCode.NONE]
-        self._write(self._offsets.tombstones(request.group_id, free))
+        self._write(self.offsets.tombstones(request.group_id, free))
         return OffsetDeleteAnswer(ErrorCode.NONE, tuple((tp, partitions[tp]) for tp in request.topic_partitions))
 
     def _expire(self) -> None:
@@ -227,12 +227,12 @@ class GroupCoordinatorShard:
                 return None if group.is_subscribed(tp.topic) else group.offset_counts_from(offset)
 
             retention_ms = self._settings.offsets_retention_ms
-            expired = self._offsets.expired(group_id, retention_ms, self._queue.wall_ms, counts_from)
-            is_over = group.is_empty and len(expired) == len(self._offsets.of(group_id))
+            expired = self.offsets.expired(group_id, retention_ms, self._queue.wall_ms, counts_from)
+            is_over = group.is_empty and len(expired) == len(self.offsets.of(group_id))
             if is_over:
                 self._delete(group_id)
             else:
-                self._write(self._offsets.tombstones(group_id, expired))
+                self._write(self.offsets.tombstones(group_id, expired))
 
     # --- Groups as a whole ------------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class GroupCoordinatorShard:
             case LeaveGroup():
                 return self._leave(request)
             case OffsetFetch():
-                return OffsetFetchAnswer(ErrorCode.NONE, self._offsets.fetch(request))
+                return OffsetFetchAnswer(ErrorCode.NONE, self.offsets.fetch(request))
             case OffsetDelete():
                 return self._delete_offsets(request)
             case DeleteGroup():
@@ -293,7 +293,7 @@ class GroupCoordinatorShard:
         return ErrorAnswer(ErrorCode.NONE)
 
     def _delete(self, group_id: str) -> None:
-        offsets = self._offsets.tombstones(group_id, self._offsets.of(group_id))
+        offsets = self.offsets.tombstones(group_id, self.offsets.of(group_id))
         self._write([*offsets, GroupRecord(group_id, None)])
 
     # --- Records ----------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class GroupCoordinatorShard:
     def _apply(self, record: ClassicRecord) -> None:
         match record:
             case OffsetRecord():
-                self._offsets.replay(record)
+                self.offsets.replay(record)
                 if record.value is not None and record.group_id not in self.groups:
                     self._new_group(record.group_id)
             case GroupRecord():
