@@ -125,7 +125,12 @@ def test_a_later_source_wins_by_whichever_name(tmp_path: Path) -> None:
         ("advertised.listeners=GRPC://here:0", "no port that could be dialled"),
         ("advertised.listeners=GRPC_HOST://here:1", "GRPC_HOST, which is not one of the listeners GRPC, REPLICATION"),
         ("listener.security.protocol.map=GRPC:TLS", "unknown protocol 'TLS'.*those that begin with GRPC are odradek's"),
-        ("listener.security.protocol.map=GRPC:GRPC_SASL_SSL", "SASL is not there yet"),
+        (
+            "listener.security.protocol.map=GRPC:GRPC,REPLICATION:GRPC_SASL_SSL",
+            "who speak GRPC or GRPC_SSL among themselves",
+        ),
+        ("sasl.enabled.mechanisms=GSSAPI", "there are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, not 'GSSAPI'"),
+        ("odradek.create.users=admin", "looks like admin=secret,alice=other"),
         ("listener.security.protocol.map=GRPC:GRPC,CONTROLLER:GRPC_SSL", "CONTROLLER with TLS and REPLICATION without"),
         ("ssl.client.auth=yes", "must be one of none, requested, required, not 'yes'"),
         ("ssl.keystore.type=JKS", "ssl.keystore.type must be PEM, not 'JKS'"),

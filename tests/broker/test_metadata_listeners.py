@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.requests.metadata import MetadataRequests
-from odradek_broker.rpc.caller import unary
+from odradek_broker.rpc.caller import Callers, unary
 from odradek_broker.rpc.metadata import MetadataService
 from odradek_proto.errors import ErrorCode
 from odradek_proto.transport.clock import LoopClock
@@ -44,7 +44,7 @@ def ask(listener: str, *, all_listeners: bool = False) -> pb.MetadataResponse:
         )
         service = MetadataService(requests, broker_id=2, clock=LoopClock(random.Random(1)))
         request = pb.MetadataRequest(topics=["orders"], all_listeners=all_listeners)
-        raw = await unary(listener, service.metadata)(request.SerializeToString(), CallContext("test", None))
+        raw = await unary(Callers(listener), service.metadata)(request.SerializeToString(), CallContext("test", None))
         return pb.MetadataResponse.FromString(raw)
 
     return asyncio.run(asked())

@@ -6,6 +6,7 @@ import random
 import typing
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from odradek_broker.core.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from odradek_broker.core.metadata.records import CorruptMetadata, apply, encode
 from odradek_broker.core.metadata.snapshot import difference, image_of, records_of
+from odradek_proto.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.scram import HASHES, Credential
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1.metadata_messages import RegisterBrokerRecord, RemoveTopicRecord
 
@@ -26,6 +29,8 @@ NUMBERS: dict[Any, Callable[[random.Random], object]] = {
     str: lambda rng: f"text {rng.randrange(1_000)}",
     bytes: lambda rng: rng.randbytes(16),
     tuple[int, ...]: lambda rng: tuple(rng.sample(range(9), rng.randrange(4))),
+    **{kind: partial(lambda kind, rng: rng.choice([*kind]), kind) for kind in (ResourceType, PatternType)},
+    **{kind: partial(lambda kind, rng: rng.choice([*kind]), kind) for kind in (Operation, Permission)},
     dict[str, str]: lambda rng: {f"name {n}": f"value {rng.randrange(9)}" for n in range(rng.randrange(1, 4))},
 }
 KEYS_BELONG_INSIDE = {"brokers", "topics", "topic_names"}  # of an image: the key is a field of the value
@@ -49,6 +54,13 @@ def any_image(seed: int) -> MetadataImage:
             values[item.name] = {}
         elif hint == dict[str, dict[str, str]]:
             values[item.name] = {f"resource {n}": NUMBERS[dict[str, str]](rng) for n in range(rng.randrange(3))}
+        elif hint == dict[str, dict[str, Credential]]:
+            values[item.name] = {
+                f"user {n}": {each: anything(Credential, rng) for each in rng.sample([*HASHES], rng.randrange(1, 3))}
+                for n in range(rng.randrange(3))
+            }
+        elif hint == dict[bytes, Acl]:
+            values[item.name] = {rng.randbytes(16): anything(Acl, rng) for _ in range(rng.randrange(3))}
         else:
             values[item.name] = NUMBERS[hint](rng)
     image = MetadataImage(**values)

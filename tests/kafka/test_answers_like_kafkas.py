@@ -46,11 +46,12 @@ CLOSED: list[tuple[str, bytes]] = [
     ("TLS", bytes.fromhex("16030100a5010000a1") + bytes(160)),
     ("a body that is cut short", framed(header(METADATA, 1, 1) + b"\0")),
     ("acks=0 to an unknown topic", framed(produce_v3(b"nope", b"", 0))),
-    # Kafka answers 34 here: it has SASL. Ours is not advertised, so it closes (K-31).
-    ("SaslHandshake", framed(header(17, 1, 1) + string(b"PLAIN"))),
+    # Kafka answers 25 here: it has groups. Ours are not advertised, so they close (K-31).
+    ("Heartbeat of a group", framed(header(12, 0, 1) + string(b"zzz") + struct.pack(">i", 1) + string(b"m"))),
 ]
 
 ANSWERED: list[tuple[str, bytes, bytes]] = [
+    ("SaslHandshake without SASL", header(17, 1, 7) + string(b"PLAIN"), struct.pack(">ihi", 7, 34, 0)),
     ("ApiVersions 9", header(API_VERSIONS, 9, 7, flexible=True) + b"\1\1\0", API_VERSIONS_IN_V0),
     ("ApiVersions 5", header(API_VERSIONS, 5, 7, flexible=True) + b"\2a\2b\0", API_VERSIONS_IN_V0),
     (

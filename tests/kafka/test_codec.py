@@ -14,8 +14,12 @@ from odradek_broker.kafka.messages.schemas import DEFINITIONS
 from tests.kafka import oracle
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-TIMES = {"timeout_ms", "throttle_time_ms", "transaction_timeout_ms", "retention_time_ms"}
-TIMES |= {"session_timeout_ms", "rebalance_timeout_ms"}  # kio holds those in bounds of its own
+TIMES = {
+    "session_lifetime_ms",
+    "timeout_ms",
+    "throttle_time_ms",
+    "transaction_timeout_ms",
+}  # kio holds those in bounds of its own
 CODES = {"error_code", "topic_config_error_code"}  # kio knows them by name
 ROUNDS = 5
 

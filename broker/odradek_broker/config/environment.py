@@ -22,7 +22,9 @@ WHOLE_NAMES = {
     "KAFKA_CREATE_TOPICS": "odradek.create.topics",
     "KAFKA_CFG_CREATE_TOPICS": "odradek.create.topics",
 }
-NOT_FOR_BROKERS = frozenset({"ODRADEK_BOOTSTRAP", "ODRADEK_HOME", "ODRADEK_DEBUG"})  # the command reads them
+NOT_FOR_BROKERS = frozenset(
+    {"ODRADEK_BOOTSTRAP", "ODRADEK_COMMAND_CONFIG", "ODRADEK_HOME", "ODRADEK_DEBUG"}
+)  # the command reads them
 
 
 @dataclass(slots=True)

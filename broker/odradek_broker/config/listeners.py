@@ -114,8 +114,6 @@ def parse_protocols(text: str) -> dict[str, str]:
             raise ConfigError(
                 f"listener.security.protocol.map: unknown protocol {protocol!r} for the listener {name}; {THERE_IS}"
             )
-        if PROTOCOLS[protocol].sasl:
-            raise ConfigError(f"listener.security.protocol.map: {name}:{protocol}: SASL is not there yet")
         found[name] = protocol
     return found
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 ROOT = "odradek"
-SERVER, CONTROLLER, QUORUM, REPLICA, SESSION, STORAGE, NETWORK, METRICS = LOGGERS = (
+SERVER, CONTROLLER, QUORUM, REPLICA, SESSION, STORAGE, NETWORK, METRICS, AUDIT = LOGGERS = (
     "odradek.server",
     "odradek.controller",
     "odradek.quorum",
@@ -18,6 +18,7 @@ SERVER, CONTROLLER, QUORUM, REPLICA, SESSION, STORAGE, NETWORK, METRICS = LOGGER
     "odradek.storage",
     "odradek.network",
     "odradek.metrics",
+    "odradek.audit",
 )
 LEVELS = {
     "DEBUG": logging.DEBUG,

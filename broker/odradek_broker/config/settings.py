@@ -31,7 +31,8 @@ class BrokerSettings:
     advertised_listeners: str = ""  # empty: the listeners
     # Kafka: each of its own protocols to itself
     listener_security_protocol_map: str = (
-        "GRPC:GRPC,KAFKA:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,REPLICATION:GRPC,CONTROLLER:GRPC"
+        "GRPC:GRPC,KAFKA:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,"
+        "REPLICATION:GRPC,CONTROLLER:GRPC"
     )
     inter_broker_listener_name: str = "REPLICATION"  # for brokers alone. Kafka: PLAINTEXT, which clients share
     broker_rack: str = ""
@@ -122,18 +123,10 @@ class BrokerSettings:
     ssl_truststore_certificates: str = ""
     ssl_client_auth: str = "none"  # of clients; nodes among themselves always show certificates
 
-    # --- consumer groups
-    offsets_topic_num_partitions: int = 50
-    offsets_topic_replication_factor: int = 3
-    offsets_topic_segment_bytes: int = 104_857_600
-    offsets_commit_timeout_ms: int = 5_000
-    offsets_retention_minutes: int = 10_080
-    offsets_retention_check_interval_ms: int = 600_000
-    offset_metadata_max_bytes: int = 4_096
-    group_initial_rebalance_delay_ms: int = 3_000
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_max_size: int = 2_147_483_647
+    # --- SASL: see docs/security.md
+    sasl_enabled_mechanisms: str = "SCRAM-SHA-256,SCRAM-SHA-512"  # and PLAIN. Kafka: GSSAPI
+    sasl_server_max_receive_size: int = 524_288
+    connection_failed_authentication_delay_ms: int = 100
 
     # --- odradek's own
     odradek_truncation_mode: str = "fetch"  # epoch-request | epoch-single-round | high-watermark
@@ -152,6 +145,7 @@ class BrokerSettings:
     odradek_log_file_max_bytes: int = 67_108_864  # then a new file is begun; one older one is kept
     odradek_grpc_reflection_enable: bool = False  # for development: whoever asks is told all services
     odradek_metrics_listener: str = ""  # HTTP://127.0.0.1:9404; empty: none
+    odradek_create_users: str = field(default="", metadata={"secret": True})  # admin=secret,alice=other
     odradek_create_topics: str = ""  # orders:3:3,payments:6:3:retention.ms=60000
 
 

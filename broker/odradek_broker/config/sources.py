@@ -21,6 +21,7 @@ from odradek_broker.config.ranges import check_ranges
 from odradek_broker.config.settings import FIELD_BY_KEY, OWN_PREFIX, BrokerSettings, shown
 from odradek_broker.config.settings import ConfigError as ConfigError
 from odradek_broker.config.startup_topics import parse_topics
+from odradek_broker.config.startup_users import enabled_mechanisms, parse_users
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.config.unsupported import known_to_kafka
 from odradek_broker.core.metadata.topic_configs import ALL_TOPIC_CONFIGS, LARGEST_MESSAGE_BYTES, validate_topic_config
@@ -271,6 +272,8 @@ def check(settings: BrokerSettings, written: Mapping[str, str] | None = None) ->
         raise ConfigError(f"odradek.log.level={settings.odradek_log_level}: {error}") from error
     check_listeners(settings)
     parse_topics(settings.odradek_create_topics)
+    parse_users(settings.odradek_create_users)
+    enabled_mechanisms(settings)
 
 
 def roles(settings: BrokerSettings) -> list[str]:

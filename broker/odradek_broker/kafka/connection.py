@@ -19,6 +19,7 @@ from collections.abc import Callable
 from odradek_proto.transport.ports import Buffer, ByteConnection
 from odradek_proto.values import replace
 
+from odradek_broker.kafka.apis.sasl import AUTHENTICATE, HANDSHAKE
 from odradek_broker.kafka.framing import FrameReader
 from odradek_broker.kafka.messages.primitives import MALFORMED, Malformed, Reader
 from odradek_broker.kafka.messages.request import Api, Body, Client, HangUp, Request
@@ -28,6 +29,7 @@ from odradek_broker.requests.context import RequestContext, principal_of
 logger = logging.getLogger(__name__)
 
 API_VERSIONS = 18
+BEFORE_SASL = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})  # what a client may ask that is nobody yet
 MOST_UNANSWERED = 32
 MOST_UNANSWERED_BYTES = 16 * 1024 * 1024
 
@@ -51,12 +53,15 @@ class KafkaConnection:
     """`ByteReceiver` of one client."""
 
     def __init__(self, connection: ByteConnection, shared: Shared, on_lost: Callable[[KafkaConnection], None]) -> None:
-        self.client = Client()
+        certified = principal_of(connection.certificate)
+        self.client = Client(principal=None if shared.needs_sasl else certified)
         self.heard_ms = shared.now_ms()  # when bytes came or an answer left
         self._connection = connection
         self._shared = shared
         self._on_lost = on_lost
         self._frames = FrameReader(shared.arrival, shared.limits.max_frame_bytes)
+        if shared.needs_sasl:
+            self._frames.largest = min(shared.limits.max_sasl_bytes, shared.limits.max_frame_bytes)
         self._queue: deque[memoryview] = deque()  # requests that have not started
         self._slots: deque[_Slot] = deque()  # of those that have, unanswered
         self._unanswered_bytes = 0  # of the frames in both
@@ -64,7 +69,7 @@ class KafkaConnection:
         self._untaken_bytes = 0  # of answers, while the client is too slow
         self._alone = False  # what runs is no Produce
         self._running: asyncio.Task[None] | None = None
-        self._context = RequestContext(principal_of(connection.certificate), shared.name, "", connection.peer)
+        self._context = RequestContext(certified, shared.name, "", connection.peer)
         self._paused = self._full = self._closing = self._gone = False
         self._flush_due = False
 
@@ -161,8 +166,8 @@ class KafkaConnection:
             self._count_untaken(unsent_bytes)
 
     def is_stuck(self) -> bool:
-        """Whether it waits for the client, in the middle of a frame or of an answer (K-16)."""
-        return self._full or (self._frames.under_way and not self._paused)
+        """Whether it waits for the client, in the middle of a frame, of an answer (K-16) or of SASL."""
+        return self._full or self.client.principal is None or (self._frames.under_way and not self._paused)
 
     def is_idle(self) -> bool:
         """Whether nothing goes on at all; a Fetch that waits is no silence (K-15)."""
@@ -186,6 +191,8 @@ class KafkaConnection:
     def _start_one(self, frame: memoryview) -> None:
         key, version, correlation_id = _HEADER.unpack_from(frame)
         api = self._shared.api(key, version)
+        if self.client.principal is None and key not in BEFORE_SASL:
+            raise HangUp(f"{api.name} before SaslHandshake and SaslAuthenticate")
         reader = Reader(frame, _HEADER.size)
         flexible = version >= api.flexible_from
         client_id = _client_id(reader, flexible=flexible)
@@ -201,6 +208,8 @@ class KafkaConnection:
             if slot.due:
                 return
             slot.body, slot.due = body, True
+            if key in BEFORE_SASL:
+                self._took_sasl()
             if self._gone:
                 self._shared.release(slot.size)
             self._shared.observe(api, started)
@@ -220,6 +229,14 @@ class KafkaConnection:
             self._alone = True
             self._running = asyncio.get_running_loop().create_task(self._answer(api, request, slot))
             self._running.add_done_callback(lambda _task: done(slot.body))
+
+    def _took_sasl(self) -> None:
+        """Whoever was refused hears of it, and the connection ends; whoever is let in may send large frames."""
+        if self.client.refused:
+            self.close()
+        elif self.client.principal is not None and self.client.principal != self._context.principal:
+            self._context = replace(self._context, principal=self.client.principal)
+            self._frames.largest = self._shared.limits.max_frame_bytes
 
     async def _answer(self, api: Api, request: Request, slot: _Slot) -> None:
         assert api.answer is not None

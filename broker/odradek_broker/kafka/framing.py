@@ -20,11 +20,11 @@ _SIZE = struct.Struct(">i")
 class FrameReader:
     """The frames of one connection. `arrival` is shared: nothing looks into it after `took` has returned."""
 
-    __slots__ = ("_arrival", "_chunk", "_got", "_large", "_largest", "_partial", "_position", "granted", "wanted")
+    __slots__ = ("_arrival", "_chunk", "_got", "_large", "_partial", "_position", "granted", "largest", "wanted")
 
     def __init__(self, arrival: memoryview, largest: int) -> None:
         self._arrival = arrival
-        self._largest = largest
+        self.largest = largest  # frame that is taken, in bytes
         self._chunk = memoryview(b"")  # has arrived, and is taken frame by frame from `_position` on
         self._position = 0
         self._partial = bytearray()  # the beginning of a frame
@@ -106,6 +106,6 @@ class FrameReader:
 
     def _size_at(self, buffer: memoryview | bytearray, position: int) -> int:
         (size,) = _SIZE.unpack_from(buffer, position)
-        if not SMALLEST_FRAME <= size <= self._largest:
+        if not SMALLEST_FRAME <= size <= self.largest:
             raise Malformed(f"a frame of {size} bytes")
         return int(size)

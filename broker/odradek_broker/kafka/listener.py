@@ -25,9 +25,16 @@ class KafkaListener:
     """All connections of one listener. `accept` is what `Network.listen_bytes` calls; nothing is read before `open`."""
 
     def __init__(
-        self, name: str, apis: Mapping[int, Api], *, clock: Clock, limits: KafkaLimits, counters: Counters
+        self,
+        name: str,
+        apis: Mapping[int, Api],
+        *,
+        clock: Clock,
+        limits: KafkaLimits,
+        counters: Counters,
+        needs_sasl: bool = False,
     ) -> None:
-        self.shared = Shared(name, apis, clock=clock, limits=limits, counters=counters)
+        self.shared = Shared(name, apis, clock=clock, limits=limits, counters=counters, needs_sasl=needs_sasl)
         self._clock = clock
         self._connections: dict[KafkaConnection, str] = {}  # and their hosts
         self._by_host: Counter[str] = Counter()

@@ -28,6 +28,7 @@ class KafkaLimits(Value, frozen=True):
     max_connections: int = 2_000
     max_connections_per_ip: int = 2_000
     max_answer_bytes: int = 8_388_608  # fetch.max.bytes
+    max_sasl_bytes: int = 524_288  # sasl.server.max.receive.size, until a client has authenticated
 
 
 class Waiting(Protocol):
@@ -42,9 +43,17 @@ class Shared:
     """`held` is bounded: frames that have arrived or have their buffer, and are not answered yet."""
 
     def __init__(
-        self, name: str, apis: Mapping[int, Api], *, clock: Clock, limits: KafkaLimits, counters: Counters
+        self,
+        name: str,
+        apis: Mapping[int, Api],
+        *,
+        clock: Clock,
+        limits: KafkaLimits,
+        counters: Counters,
+        needs_sasl: bool = False,
     ) -> None:
         self.name = name
+        self.needs_sasl = needs_sasl
         self.limits = limits
         self.arrival = memoryview(bytearray(ARRIVAL_BYTES))
         self.untaken_bytes = 0

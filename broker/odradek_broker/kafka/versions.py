@@ -17,14 +17,14 @@ from odradek_broker.kafka.apis.cluster import ClusterApi
 from odradek_broker.kafka.apis.configs import ConfigsApi
 from odradek_broker.kafka.apis.coordinators import CoordinatorsApi
 from odradek_broker.kafka.apis.fetch import FetchApi
-from odradek_broker.kafka.apis.group_offsets import GroupOffsetsApi
-from odradek_broker.kafka.apis.groups import GroupsApi
 from odradek_broker.kafka.apis.metadata import MetadataApi
 from odradek_broker.kafka.apis.offsets import OffsetsApi
 from odradek_broker.kafka.apis.produce import ProduceApi
 from odradek_broker.kafka.apis.producer_ids import ProducerIdsApi
 from odradek_broker.kafka.apis.records import RecordsApi
+from odradek_broker.kafka.apis.sasl import AUTHENTICATE, HANDSHAKE, SaslApi
 from odradek_broker.kafka.apis.topics import TopicsApi
+from odradek_broker.kafka.apis.users import UsersApi
 from odradek_broker.kafka.messages import fetch_codec, produce_codec
 from odradek_broker.kafka.messages.codec import definition
 from odradek_broker.kafka.messages.endpoints import NodeEndpoint, split_address
@@ -34,7 +34,7 @@ from odradek_broker.requests.layer import Requests
 PRODUCE, FETCH = 0, 1
 
 
-def served(requests: Requests, *, clock: Clock, log_directory: str) -> dict[int, Api]:
+def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: bool = False) -> dict[int, Api]:
     """Every API of a listener for Kafka's clients, by its key."""
     metadata = requests.metadata
 
@@ -52,22 +52,16 @@ def served(requests: Requests, *, clock: Clock, log_directory: str) -> dict[int,
     admin = Admin(requests.admin)
     topics, configs = TopicsApi(admin, metadata), ConfigsApi(admin)
     cluster, records = ClusterApi(admin, metadata, clock), RecordsApi(requests.records, log_directory)
-    groups, group_offsets = GroupsApi(requests.groups), GroupOffsetsApi(requests.groups)
+    sasl, users = SaslApi(requests.authentication if needs_sasl else None), UsersApi(admin)
     apis: dict[int, Api] = {}
     rows = [
         Api(PRODUCE, "Produce", 0, 13, produce_codec.FLEXIBLE_FROM, start=produce.start, measures_itself=True),
         Api(FETCH, "FetchConsumer", 4, 18, fetch_codec.FLEXIBLE_FROM, fetch.answer, measures_itself=True),
         _row(2, offsets.list_offsets),
         _row(3, MetadataApi(metadata).answer),
-        _row(8, group_offsets.commit),
-        _row(9, group_offsets.fetch),
-        _row(10, CoordinatorsApi(requests.groups, endpoints).find_coordinator),
-        _row(11, groups.join),
-        _row(12, groups.heartbeat),
-        _row(13, groups.leave),
-        _row(14, groups.sync),
-        _row(15, groups.describe),
-        _row(16, groups.list_groups),
+        _row(10, CoordinatorsApi().find_coordinator),
+        _row(HANDSHAKE, sasl.handshake),
+        _row(AUTHENTICATE, sasl.authenticate),
         _row(api_versions.KEY, api_versions.ApiVersionsApi(apis).answer, any_version=True),
         _row(19, topics.create),
         _row(20, topics.delete),
@@ -78,12 +72,12 @@ def served(requests: Requests, *, clock: Clock, log_directory: str) -> dict[int,
         _row(33, configs.alter),
         _row(35, records.describe_log_dirs),
         _row(37, topics.create_partitions),
-        _row(42, groups.delete),
         _row(43, cluster.elect_leaders),
         _row(44, configs.alter_incrementally),
         _row(45, cluster.alter_reassignments),
         _row(46, cluster.list_reassignments),
-        _row(47, group_offsets.delete),
+        _row(50, users.describe),
+        _row(51, users.alter),
         _row(55, cluster.describe_quorum),
         _row(60, cluster.describe),
         _row(75, topics.describe),

@@ -35,7 +35,13 @@ from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.snapshot import image_of
 from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.process.broker import Broker
-from odradek_broker.process.wiring import broker_services, controller_settings, kafka_listener, quorum_settings
+from odradek_broker.process.wiring import (
+    broker_services,
+    controller_settings,
+    identities,
+    kafka_listener,
+    quorum_settings,
+)
 from odradek_broker.rpc.of_nodes import of_nodes
 from odradek_broker.rpc.services import merge
 from odradek_broker.rpc.timing import timed
@@ -271,7 +277,11 @@ class Node:
         serving: dict[ListenerKind, Callable[[str], Handlers]] = {CONTROLLERS: lambda _: merge(*control)}
         if self.broker is not None:  # a mere controller has nothing for others
             services = broker_services(self.broker.requests, self.settings, self._clock)
-            serving |= {CLIENTS: services.for_clients, BROKERS: services.for_brokers}
+            requests = self.broker.requests
+            serving |= {
+                CLIENTS: lambda name: services.for_clients(name, identities(name, requests, self.settings)),
+                BROKERS: services.for_brokers,
+            }
         for name, address in parse_listeners(self.settings.listeners).items():
             kind = kind_of(name, self.settings)
             if kind is KAFKA_CLIENTS and self.broker is not None:

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 
-from odradek_proto.transport.ports import Clock
+from odradek_proto.transport.ports import Clock, Files
 
-from odradek_broker.config.listeners import controller_listeners, inter_broker_listener, parse_listeners, parse_voters
+from odradek_broker.config.listeners import (
+    controller_listeners,
+    inter_broker_listener,
+    parse_listeners,
+    parse_voters,
+    protocol_of,
+)
 from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.config.startup_users import enabled_mechanisms
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.core.controller.settings import ControllerSettings
-from odradek_broker.core.groups.messages import GroupSettings
+from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.kafka.shared import KafkaLimits
 from odradek_broker.kafka.versions import served
+from odradek_broker.requests.authentication import Authentication
 from odradek_broker.requests.layer import Requests
+from odradek_broker.rpc.authentication import Identities
 from odradek_broker.rpc.fetch_session import SessionLimits
 from odradek_broker.rpc.services import BrokerServices
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.membership.broker_session import SessionSettings
 from odradek_broker.runtime.quorum.settings import QuorumSettings
 
-RECORD_AND_BATCH_BYTES = 588  # more than a record and a batch around it add to a key and a value
+SECRET_BYTES = 24  # of a nonce or a token: nobody guesses it
 
 
 def advertised_endpoints(settings: BrokerSettings, listening: Mapping[str, str]) -> dict[str, str]:
@@ -32,19 +42,6 @@ def advertised_endpoints(settings: BrokerSettings, listening: Mapping[str, str])
     hidden = controller_listeners(settings)
     advertised = {**listening, **parse_listeners(settings.advertised_listeners)}
     return {name: address for name, address in advertised.items() if name not in hidden}
-
-
-def group_settings(settings: BrokerSettings) -> GroupSettings:
-    return GroupSettings(
-        min_session_timeout_ms=settings.group_min_session_timeout_ms,
-        max_session_timeout_ms=settings.group_max_session_timeout_ms,
-        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-        max_size=settings.group_max_size,
-        offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
-        max_record_bytes=settings.message_max_bytes - RECORD_AND_BATCH_BYTES,
-        offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
-        offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
-    )
 
 
 def quorum_settings(settings: BrokerSettings, cluster_id: str) -> QuorumSettings:
@@ -109,6 +106,31 @@ def broker_services(requests: Requests, settings: BrokerSettings, clock: Clock) 
     )
 
 
+def new_salt() -> bytes:
+    return secrets.token_bytes(SECRET_BYTES)
+
+
+def authentication(
+    settings: BrokerSettings, image: Callable[[], MetadataImage], clock: Clock, files: Files
+) -> Authentication:
+    """SASL for all listeners that want it, with the credentials of the metadata."""
+    return Authentication(
+        enabled_mechanisms(settings),
+        credentials=lambda: image().scram,
+        new_nonce=lambda: secrets.token_urlsafe(SECRET_BYTES),
+        clock=clock,
+        files=files,
+        refusal_delay_ms=settings.connection_failed_authentication_delay_ms,
+    )
+
+
+def identities(name: str, requests: Requests, settings: BrokerSettings) -> Identities | None:
+    """Of the callers of a gRPC listener, if they have to authenticate."""
+    if not protocol_of(name, settings).sasl:
+        return None
+    return Identities(requests.authentication, lambda: secrets.token_urlsafe(SECRET_BYTES))
+
+
 def kafka_listener(
     name: str, requests: Requests, settings: BrokerSettings, clock: Clock, counters: Counters
 ) -> KafkaListener:
@@ -120,6 +142,8 @@ def kafka_listener(
         max_connections=settings.max_connections,
         max_connections_per_ip=settings.max_connections_per_ip,
         max_answer_bytes=settings.fetch_max_bytes,
+        max_sasl_bytes=settings.sasl_server_max_receive_size,
     )
-    apis = served(requests, clock=clock, log_directory=settings.log_dirs.split(",")[0].strip())
-    return KafkaListener(name, apis, clock=clock, limits=limits, counters=counters)
+    sasl, directory = protocol_of(name, settings).sasl, settings.log_dirs.split(",")[0].strip()
+    apis = served(requests, clock=clock, log_directory=directory, needs_sasl=sasl)
+    return KafkaListener(name, apis, clock=clock, limits=limits, counters=counters, needs_sasl=sasl)

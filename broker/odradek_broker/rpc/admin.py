@@ -7,11 +7,11 @@ from odradek_proto.transport.ports import CallContext, CallRejected, UnaryHandle
 
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS
 from odradek_broker.requests.admin import DEFAULT_TIMEOUT_MS, AdminRequests
-from odradek_broker.rpc.caller import caller
+from odradek_broker.rpc.caller import Callers
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 
 
-def admin_handlers(requests: AdminRequests, listener: str) -> dict[str, UnaryHandler]:
+def admin_handlers(requests: AdminRequests, callers: Callers) -> dict[str, UnaryHandler]:
     """By full method name. Without a controller a call is UNAVAILABLE, which says nothing about what was done."""
 
     def handler(method: str) -> UnaryHandler:
@@ -24,7 +24,7 @@ def admin_handlers(requests: AdminRequests, listener: str) -> dict[str, UnaryHan
                 raise CallRejected(f"not a {request_type.__name__}: {error}", status="INVALID_ARGUMENT") from error
             timeout_ms = context.deadline_ms or DEFAULT_TIMEOUT_MS
             try:
-                answer = await requests.call(caller(listener, context), method, request, timeout_ms)
+                answer = await requests.call(callers.of(context), method, request, timeout_ms)
             except ControllerUnavailable as error:
                 raise CallRejected(f"no active controller: {error}", status="UNAVAILABLE") from error
             encoded: bytes = answer.SerializeToString()

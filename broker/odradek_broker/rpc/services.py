@@ -6,7 +6,9 @@ from odradek_proto.transport.ports import Clock, Handlers
 
 from odradek_broker.requests.layer import Requests
 from odradek_broker.rpc.admin import admin_handlers
-from odradek_broker.rpc.caller import Call, StreamCall, stream, unary
+from odradek_broker.rpc.authentication import AUTHENTICATE, Identities
+from odradek_broker.rpc.authentication import SERVICE as AUTHENTICATION
+from odradek_broker.rpc.caller import Call, Callers, StreamCall, stream, unary
 from odradek_broker.rpc.data import DataService
 from odradek_broker.rpc.fetch_session import SessionLimits
 from odradek_broker.rpc.metadata import MetadataService
@@ -49,22 +51,27 @@ class BrokerServices:
         }
         self._streams_of_brokers: dict[str, StreamCall] = {f"/{REPLICATION}/FetchStream": data.replica_fetch_stream}
 
-    def for_clients(self, listener: str) -> Handlers:
-        """Everything of a listener for clients; `listener` is its name."""
+    def for_clients(self, listener: str, identities: Identities | None = None) -> Handlers:
+        """Everything of the listener of this name, for clients; with `identities` callers authenticate first."""
+        callers = Callers(listener, identities)
+        streams = {path: stream(callers, call) for path, call in self._streams.items()}
+        if identities is not None:
+            streams[AUTHENTICATE] = identities.authenticate
         return Handlers(
             unary={
-                **{path: unary(listener, call) for path, call in self._unary.items()},
-                **admin_handlers(self._admin, listener),
+                **{path: unary(callers, call) for path, call in self._unary.items()},
+                **admin_handlers(self._admin, callers),
             },
-            streams={path: stream(listener, call) for path, call in self._streams.items()},
-            services=(BROKER, ADMIN),
+            streams=streams,
+            services=(BROKER, ADMIN, *((AUTHENTICATION,) if identities else ())),
         )
 
     def for_brokers(self, listener: str) -> Handlers:
         """Everything of the inter-broker listener: a fetch by a follower moves the high watermark."""
+        callers = Callers(listener)
         return Handlers(
-            unary={path: unary(listener, call) for path, call in self._unary_of_brokers.items()},
-            streams={path: stream(listener, call) for path, call in self._streams_of_brokers.items()},
+            unary={path: unary(callers, call) for path, call in self._unary_of_brokers.items()},
+            streams={path: stream(callers, call) for path, call in self._streams_of_brokers.items()},
             services=(REPLICATION,),
         )
 

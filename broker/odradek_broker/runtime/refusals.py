@@ -11,6 +11,11 @@ import logging
 logger = logging.getLogger(__name__)
 
 
+def is_said(count: int) -> bool:
+    """Of so many, this one."""
+    return str(count).strip("0") == "1"
+
+
 class Refusals:
     """What one service has refused so far, by method."""
 
@@ -20,6 +25,6 @@ class Refusals:
     def add(self, method: str, peer: str, reason: str) -> None:
         """`reason` says what is wrong with the message and repeats none of its bytes."""
         count = self._counts[method] = self._counts.get(method, 0) + 1
-        if str(count).strip("0") == "1":
+        if is_said(count):
             before = f" ({count} of these so far)" if count > 1 else ""
             logger.warning("%s from %s: refused, INVALID_REQUEST: %s%s", method, peer, reason, before)

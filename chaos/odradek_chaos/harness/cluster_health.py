@@ -18,11 +18,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from odradek.shared.security import network_for
 from odradek_broker.local.cluster import ClusterError
 from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Request, Response
 from odradek_proto.topics import TopicPartition
-from odradek_proto.transport.grpc_network import GrpcNetwork
 from odradek_proto.transport.ports import Network, NetworkError
 from odradek_proto.v1 import admin_messages, broker_pb2
 
@@ -121,7 +121,7 @@ async def wait_until_converged(
 
 async def look(world: Watched, *, call_timeout_ms: float = CALL_TIMEOUT_MS) -> ClusterHealth:
     """Ask every broker once. Raises `NotConverged`."""
-    network = GrpcNetwork()
+    network = network_for()
     try:
         asking = _Asking(network, world.bootstrap.split(","), call_timeout_ms)
         view = agreed(await _views(asking, world.nodes))

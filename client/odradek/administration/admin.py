@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Request, Response
+from odradek_proto.security.upsertions import scram_upsertions
 from odradek_proto.topics import TopicPartition, topic_id_to_text
 from odradek_proto.transport.ports import Clock, Network
 from odradek_proto.v1 import admin_messages, broker_pb2
@@ -52,7 +53,9 @@ from odradek.shared.errors import (
 
 ADMIN = "/odradek.v1.Admin/"
 BROKER = "/odradek.v1.Broker/"
+SALT_BYTES = 24
 DESCRIBE_TIMEOUT_MS = 2_000  # of one broker that describes its replicas: a frozen one is reported, not waited for
+SALT_BYTES = 24
 ANSWER_MS = 500  # of the time that a leader has for DeleteRecords, what is left to it to answer
 
 ElectionType = Literal["preferred", "unclean"]
@@ -388,6 +391,36 @@ class Admin(Client):
                 replicas += outcome
         replicas.sort(key=lambda replica: (replica.topic, replica.partition, replica.broker_id))
         return ReplicasDescription(replicas, unreachable)
+
+    # --- users ------------------------------------------------------------------------------------------------------
+
+    async def describe_user_scram_credentials(self, users: Iterable[str] = ()) -> dict[str, list[str]]:
+        """The mechanisms of users, of all when none is named. Raises RESOURCE_NOT_FOUND."""
+        request = admin_messages.DescribeUserScramCredentialsRequest(users=list(users))
+        answer = await self._ask(
+            "DescribeUserScramCredentials", request, admin_messages.DescribeUserScramCredentialsResponse
+        )
+        raise_for(answer.error_code, answer.error_message)
+        _raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
+        return {user.name: [each.mechanism for each in user.credentials] for user in answer.users}
+
+    async def upsert_user_scram_credentials(self, user: str, password: str) -> None:
+        """Let a user authenticate with this password, by every mechanism; it is not sent itself."""
+        salt = self._require_running().clock.rng.randbytes(SALT_BYTES)  # unique is enough
+        upsertions = await asyncio.to_thread(scram_upsertions, user, password, salt)
+        await self._alter_users(admin_messages.AlterUserScramCredentialsRequest(upsertions=upsertions))
+
+    async def delete_user_scram_credentials(self, user: str) -> None:
+        """Let a user authenticate no more; open connections go on. Raises RESOURCE_NOT_FOUND."""
+        known = (await self.describe_user_scram_credentials([user]))[user]
+        deletions = [admin_messages.ScramCredentialDeletion(name=user, mechanism=each) for each in known]
+        await self._alter_users(admin_messages.AlterUserScramCredentialsRequest(deletions=deletions))
+
+    async def _alter_users(self, request: admin_messages.AlterUserScramCredentialsRequest) -> None:
+        answer = await self._change(
+            "AlterUserScramCredentials", request, admin_messages.AlterUserScramCredentialsResponse, None
+        )
+        _raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
 
     # --- how it asks and orders ---------------------------------------------------------------------------------------
 

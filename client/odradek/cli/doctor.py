@@ -120,15 +120,15 @@ async def examine(servers: Sequence[str], unnamed: str, asked: Asked, timeout_ms
 
 
 async def _examine_cluster(servers: Sequence[str], timeout_ms: float) -> tuple[Addresses, list[Finding]]:
-    from odradek_proto.transport.grpc_network import GrpcNetwork
     from odradek_proto.transport.grpc_options import GrpcOptions
 
     from odradek.cli.checkup import addresses as of_addresses
     from odradek.cli.checkup import cluster as of_cluster
     from odradek.cli.checkup.dialling import dial
+    from odradek.shared.security import network_for
 
     # A frozen process takes the connection and says nothing: gRPC must not give up before the dial's own deadline.
-    network = GrpcNetwork(GrpcOptions(connect_timeout_ms=round(2 * timeout_ms) + 1_000))
+    network = network_for(options=GrpcOptions(connect_timeout_ms=round(2 * timeout_ms) + 1_000))
     found = of_addresses.Addresses(servers)
 
     async def dial_all(targets: Sequence[str]) -> None:

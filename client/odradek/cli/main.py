@@ -17,7 +17,9 @@ from odradek.cli.terminal.failures import EXIT_CODES, report, wants_json
 from odradek.cli.tree import CommandTree
 
 HELP = "A small Kafka that can be broken on purpose and proves what survived."
-EPILOG = f"{EXIT_CODES} Environment: ODRADEK_BOOTSTRAP, ODRADEK_HOME, ODRADEK_DEBUG=1, NO_COLOR."
+EPILOG = (
+    f"{EXIT_CODES} Environment: ODRADEK_BOOTSTRAP, ODRADEK_COMMAND_CONFIG, ODRADEK_HOME, ODRADEK_DEBUG=1, NO_COLOR."
+)
 
 app = typer.Typer(
     cls=CommandTree,
@@ -32,12 +34,22 @@ app = typer.Typer(
 @app.callback()
 def options(
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours, as with NO_COLOR=1.")] = False,
+    command_config: Annotated[
+        str | None,
+        typer.Option(
+            "--command-config",
+            metavar="FILE",
+            help="Properties of a client: security.protocol, ssl.*, sasl.* (ODRADEK_COMMAND_CONFIG).",
+        ),
+    ] = None,
     verbose: Annotated[
         int, typer.Option("-v", "--verbose", count=True, help="Say more on standard error; twice: everything.")
     ] = 0,
 ) -> None:
     if no_color:
         os.environ["NO_COLOR"] = "1"
+    if command_config is not None:
+        os.environ["ODRADEK_COMMAND_CONFIG"] = command_config
     if verbose:
         import logging
 

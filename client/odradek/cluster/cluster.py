@@ -16,9 +16,17 @@ from typing import TypeVar
 from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Request, Response
 from odradek_proto.transport.backoff import SEARCHING, backoff_ms
-from odradek_proto.transport.ports import Clock, DeadlineExceeded, Network, NetworkError, PeerUnavailable
+from odradek_proto.transport.ports import (
+    Clock,
+    DeadlineExceeded,
+    Network,
+    NetworkError,
+    NotAuthenticated,
+    PeerUnavailable,
+)
 from odradek_proto.v1 import broker_pb2 as pb
 
+from odradek.broker_errors import SaslAuthenticationFailed
 from odradek.cluster.tasks import Failed, start_task
 from odradek.core.cluster_view import ClusterView
 from odradek.shared.config import ClientConfig
@@ -62,6 +70,7 @@ class Cluster:
         self._refreshed = asyncio.Condition()
         self._refreshes = 0  # how many are over
         self._unanswered = 0  # how many of them in a row nobody answered
+        self._denied: OdradekError | None = None  # by the last broker that answered so
         self._silent = False  # a broker that was asked last said nothing, while others may have refused
         self._failures: dict[str, str] = {}  # the causes of the last refresh, by address
         self._task: asyncio.Task[None] | None = None
@@ -72,10 +81,14 @@ class Cluster:
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find a broker. Raises `BootstrapError` when none answers within bootstrap.timeout.ms."""
+        """Find a broker. Raises `BootstrapError` when none answers within bootstrap.timeout.ms, and at once
+        `SaslAuthenticationFailed` when one does not believe who this is.
+        """
         deadline = self.clock.now_ms() + self.config.bootstrap_timeout_ms
         failures = 0
         while not await self._refresh():
+            if self._denied is not None:
+                raise self._denied
             failures += 1
             pause = backoff_ms(failures, self.config.retry_backoff_ms, 500, self.clock.rng)
             if self.clock.now_ms() + pause >= deadline:
@@ -198,7 +211,7 @@ class Cluster:
             self._unanswered += 1
             self._silent = False
             answer, address = await self._ask_around(METADATA, question, pb.MetadataResponse, timeout_ms)
-            self._failures, self._unanswered = {}, 0
+            self._failures, self._unanswered, self._denied = {}, 0, None
             self.view.update(answer, address)
             answered = True
         except BootstrapError as error:
@@ -231,6 +244,8 @@ class Cluster:
                         return task.result(), address
                     if not isinstance(error, OdradekError):
                         raise error
+                    if isinstance(error, SaslAuthenticationFailed):
+                        self._denied = error
                     causes[address] = error.message
                     self._silent = self._silent or isinstance(error, RequestTimeout)
         finally:
@@ -253,6 +268,8 @@ class Cluster:
         """One call to one address. Raises `BrokerUnreachable` or `RequestTimeout`."""
         try:
             answer = await self.network.call(address, method, request.SerializeToString(), timeout_ms)
+        except NotAuthenticated as error:
+            raise SaslAuthenticationFailed(str(error).removeprefix(f"{address} {method}: ")) from None
         except PeerUnavailable as error:
             why = str(error).removeprefix(f"{address} {method}: ")
             words = "connection refused" if error.refused else f"not reachable: {why}"

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from odradek_proto.compression import Codec, CodecUnavailable, compress
 
 from odradek.shared.errors import ConfigError, UnsupportedFeature
 from odradek.shared.kafka import SAME, settle_foreign
-from odradek.shared.security import PLAINTEXT, Security, check_security
+from odradek.shared.security import PLAINTEXT, SCRAM, Security, check_security
 
 Acks = Literal["all", "0", "1", "-1", 0, 1, -1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 OffsetReset = Literal["earliest", "latest", "none"]
-SecurityProtocol = Literal["PLAINTEXT", "SSL"]
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 BootstrapServers = str | Sequence[str]
 
 ACKS_ALL: Final = -1
@@ -40,6 +41,9 @@ class ClientSettings(TypedDict, total=False):
     security_protocol: SecurityProtocol
     ssl_truststore_location: str
     ssl_keystore_location: str
+    sasl_mechanism: SaslMechanism
+    sasl_username: str
+    sasl_password: str
 
 
 class ProducerSettings(ClientSettings, total=False):
@@ -90,6 +94,9 @@ class ClientConfig:
     security_protocol: str = PLAINTEXT
     ssl_truststore_location: str = ""  # PEM; Kafka: JKS. Empty: the authorities that the system trusts
     ssl_keystore_location: str = ""  # PEM, with key and certificates; Kafka: JKS
+    sasl_mechanism: str = SCRAM  # Kafka: GSSAPI
+    sasl_username: str = ""  # as librdkafka; Java has both inside of sasl.jaas.config
+    sasl_password: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
@@ -107,7 +114,14 @@ class ClientConfig:
 
     @property
     def security(self) -> Security:
-        return Security(self.security_protocol, self.ssl_truststore_location, self.ssl_keystore_location)
+        return Security(
+            self.security_protocol,
+            self.ssl_truststore_location,
+            self.ssl_keystore_location,
+            self.sasl_mechanism,
+            self.sasl_username,
+            self.sasl_password,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

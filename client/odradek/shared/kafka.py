@@ -97,7 +97,12 @@ _REFUSED: Final = {
     "partitioner.ignore.keys": "the partitioner is Kafka's default one: leave the key out",
 }
 _SECURITY: Final = ("security.", "sasl.", "ssl.")
-SAME: Final = {"ssl_ca_location": "ssl_truststore_location"}
+SAME: Final = {
+    "ssl_ca_location": "ssl_truststore_location",
+    "sasl_mechanisms": "sasl_mechanism",
+    "sasl_plain_username": "sasl_username",
+    "sasl_plain_password": "sasl_password",
+}
 """What other clients call a setting of ours, both with underscores."""
 _AS_IT_IS: Final = (
     ("ssl.endpoint.identification.algorithm", "https"),

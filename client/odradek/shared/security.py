@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from odradek_proto.security.scram import MECHANISMS
 from odradek_proto.values import Value
 
 from odradek.shared.errors import ConfigError
+from odradek.shared.kafka import SAME
 
 if TYPE_CHECKING:
     from odradek_proto.transport.grpc_network import GrpcNetwork
     from odradek_proto.transport.grpc_options import GrpcOptions
 
+SCRAM: Final = "SCRAM-SHA-512"
 PLAINTEXT: Final = "PLAINTEXT"
-PROTOCOLS: Final = (PLAINTEXT, "SSL")
+PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Security(Value, frozen=True):
@@ -22,10 +26,20 @@ class Security(Value, frozen=True):
     security_protocol: str = PLAINTEXT
     ssl_truststore_location: str = ""
     ssl_keystore_location: str = ""
+    sasl_mechanism: str = SCRAM
+    sasl_username: str = ""
+    sasl_password: str = ""
+
+    @property
+    def sasl(self) -> bool:
+        return self.security_protocol.startswith("SASL")
 
     @property
     def tls(self) -> bool:
         return self.security_protocol.endswith("SSL")
+
+
+UNSAID: Final = Security()
 
 
 def check_security(security: Security) -> None:
@@ -35,19 +49,64 @@ def check_security(security: Security) -> None:
     if not security.tls and (security.ssl_truststore_location or security.ssl_keystore_location):
         raise ConfigError(
             f"certificates are given, and security_protocol={security.security_protocol} uses none",
-            hint='security_protocol="SSL"',
+            hint='security_protocol="SSL" or "SASL_SSL"',
+        )
+    if security.sasl_mechanism not in MECHANISMS:
+        raise ConfigError(f"sasl_mechanism: {security.sasl_mechanism!r} is none of {', '.join(MECHANISMS)}")
+    if security.sasl and not (security.sasl_username and security.sasl_password):
+        raise ConfigError(
+            f"security_protocol={security.security_protocol} without a name or a password",
+            hint="sasl_username and sasl_password",
+        )
+    if not security.sasl and (security.sasl_username or security.sasl_password):
+        raise ConfigError(
+            f"a user is given, and security_protocol={security.security_protocol} names none to the broker",
+            hint='security_protocol="SASL_SSL", or "SASL_PLAINTEXT" on a network that you trust',
         )
 
 
-def network_for(security: Security, options: GrpcOptions | None = None) -> GrpcNetwork:
+_by_default = Security()
+
+
+def talk_by_default(security: Security) -> None:
+    """For a process that talks with one cluster, such as a command: for clients that have no settings of their own."""
+    global _by_default
+    _by_default = security
+
+
+def security_from(path: Path) -> Security:
+    """The settings of this kind in a file such as Kafka's `client.properties`; paths in it may be relative to it.
+
+    Raises `ConfigError`; other settings in the file are somebody else's business.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    pairs = [line.partition("=") for line in lines if line and line[0] not in "#!"]
+    values = {name.strip().replace(".", "_"): value.strip() for name, _, value in pairs}
+    mine = {SAME.get(name, name): value for name, value in values.items()}
+    found = {name: value for name, value in mine.items() if name in Security.__struct_fields__}
+    for name in ("ssl_truststore_location", "ssl_keystore_location"):
+        if found.get(name):
+            found[name] = str(path.absolute().parent / found[name])
+    security = Security(**found)
+    check_security(security)
+    return security
+
+
+def network_for(security: Security = UNSAID, options: GrpcOptions | None = None) -> GrpcNetwork:
     """A network of its own. Raises `ConfigError` for certificates that cannot be used."""
+    security = _by_default if security == UNSAID else security
     from odradek_proto.security.tls import PemFiles, TlsError, TlsSource
+    from odradek_proto.transport.grpc_login import Login
     from odradek_proto.transport.grpc_network import GrpcNetwork  # loaded only where it is used
 
+    login = Login(security.sasl_mechanism, security.sasl_username, security.sasl_password) if security.sasl else None
     if not security.tls:
-        return GrpcNetwork(options)
+        return GrpcNetwork(options, login=login)
     files = PemFiles(keystore=security.ssl_keystore_location, truststore=security.ssl_truststore_location)
     try:
-        return GrpcNetwork(options, tls=TlsSource(files))
+        return GrpcNetwork(options, tls=TlsSource(files), login=login)
     except TlsError as error:
         raise ConfigError(str(error)) from None

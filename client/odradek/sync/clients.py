@@ -52,6 +52,9 @@ class Admin(Facade):
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
     describe_quorum = blocking(AsyncAdmin.describe_quorum)
     describe_replicas = blocking(AsyncAdmin.describe_replicas)
+    describe_user_scram_credentials = blocking(AsyncAdmin.describe_user_scram_credentials)
+    upsert_user_scram_credentials = blocking(AsyncAdmin.upsert_user_scram_credentials)
+    delete_user_scram_credentials = blocking(AsyncAdmin.delete_user_scram_credentials)
 
 
 class Consumer(Facade, Generic[K, V]):

@@ -19,7 +19,8 @@ import grpc
 import grpc.aio
 
 from odradek_proto.security.tls import NO_CLIENT_AUTH, TlsSource
-from odradek_proto.transport.grpc_credentials import channel_credentials, server_credentials
+from odradek_proto.transport.grpc_credentials import TOKEN_KEY, channel_credentials, server_credentials
+from odradek_proto.transport.grpc_login import AUTHENTICATE, Login, log_in
 from odradek_proto.transport.grpc_options import GrpcOptions
 from odradek_proto.transport.grpc_stream import ACCEPTED, GrpcStream
 from odradek_proto.transport.ports import (
@@ -29,6 +30,7 @@ from odradek_proto.transport.ports import (
     DialResult,
     Handlers,
     NetworkError,
+    NotAuthenticated,
     PeerUnavailable,
     Server,
     Stream,
@@ -48,12 +50,19 @@ class GrpcNetwork:
     """`Network` over grpc.aio. One event loop per process: gRPC's poller serves one.
 
     With `tls` everything that is dialled or served speaks TLS, and what is dialled shows a certificate for its host;
-    `client_auth` says whether whoever dials here has to show one, too.
+    `client_auth` says whether whoever dials here has to show one, too. With `login` each channel authenticates before
+    its first call, and again when the peer does not know it any more.
     """
 
     def __init__(
-        self, options: GrpcOptions | None = None, *, tls: TlsSource | None = None, client_auth: str = NO_CLIENT_AUTH
+        self,
+        options: GrpcOptions | None = None,
+        *,
+        tls: TlsSource | None = None,
+        client_auth: str = NO_CLIENT_AUTH,
+        login: Login | None = None,
     ) -> None:
+        self._login = login
         self._options = options or GrpcOptions()
         self._tls = tls
         self._client_auth = client_auth
@@ -65,8 +74,14 @@ class GrpcNetwork:
     async def call(self, peer: str, method: str, request: bytes, timeout_ms: float) -> bytes:
         try:
             with self._used(peer) as channel:
-                return await channel.unary(method)(request, timeout=timeout_ms / 1000, wait_for_ready=False)
+                metadata = await self._metadata(channel)
+                return await channel.unary(method)(
+                    request, timeout=timeout_ms / 1000, wait_for_ready=False, metadata=metadata
+                )
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED and channel.token:
+                channel.token = ""  # the connection is another one than it was given on
+                raise PeerUnavailable(f"{peer}: has to authenticate again", undelivered=True) from None
             raise _translate(peer, method, error.code(), error.details() or "") from None
         except grpc.aio.UsageError:
             raise PeerUnavailable(f"{peer}: closed here", undelivered=True) from None
@@ -78,16 +93,28 @@ class GrpcNetwork:
     async def open(self, peer: str, method: str, timeout_ms: float = 5000) -> Stream:
         with contextlib.ExitStack() as use:
             channel = use.enter_context(self._used(peer))
+            metadata = None if method == AUTHENTICATE else await self._metadata(channel)
             try:
-                call = channel.stream(method)(wait_for_ready=False)
+                call = channel.stream(method)(wait_for_ready=False, metadata=metadata)
             except grpc.aio.UsageError:
                 raise PeerUnavailable(f"{peer}: closed here", undelivered=True) from None
             await self._accepted(peer, method, call, timeout_ms)
-            stream = GrpcStream(peer, _reader(peer, call), _writer(peer, call), lambda: self._say_goodbye(stream, call))
+            stream = GrpcStream(
+                peer, _reader(channel, call), _writer(peer, call), lambda: self._say_goodbye(stream, call)
+            )
             self._streams.add(stream)
             stream.when_ended(lambda: self._streams.discard(stream))
             stream.when_ended(use.pop_all().close)
         return stream
+
+    async def _metadata(self, channel: _Peer) -> grpc.aio.Metadata | None:
+        """Who calls. All calls of a channel wait for one conversation."""
+        if self._login is None:
+            return None
+        async with channel.logging_in:
+            if not channel.token:
+                channel.token = await log_in(self._login, lambda method: self.open(channel.address, method))
+        return grpc.aio.Metadata((TOKEN_KEY, channel.token))
 
     async def _accepted(self, peer: str, method: str, call: StreamCall, timeout_ms: float) -> None:
         """Wait for the peer to take a stream. Raises what `open` does."""
@@ -195,6 +222,9 @@ class _Peer:
     """The channel to one peer and its methods, each looked up once."""
 
     def __init__(self, address: str, options: GrpcOptions, credentials: grpc.ChannelCredentials | None) -> None:
+        self.address = address
+        self.token = ""  # of this channel; empty: has to authenticate
+        self.logging_in = asyncio.Lock()
         if credentials is None:
             self.channel = grpc.aio.insecure_channel(address, options=options.client())
         else:
@@ -228,14 +258,16 @@ async def _goodbye(stream: GrpcStream, call: StreamCall) -> None:
         call.cancel()
 
 
-def _reader(peer: str, call: StreamCall) -> Callable[[], Coroutine[Any, Any, bytes | None]]:
+def _reader(peer: _Peer, call: StreamCall) -> Callable[[], Coroutine[Any, Any, bytes | None]]:
     messages = call.__aiter__()  # unlike `call.read()` it hands out what arrived before a failure
 
     async def read() -> bytes | None:
         try:
             return await anext(messages, None)
         except grpc.aio.AioRpcError as error:
-            raise StreamClosed(f"{peer}: {error.code().name}: {error.details()}") from None
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                peer.token = ""
+            raise StreamClosed(f"{peer.address}: {error.code().name}: {error.details()}") from None
 
     return read
 
@@ -280,4 +312,6 @@ def _translate(peer: str, method: str, code: grpc.StatusCode, details: str) -> N
         return DeadlineExceeded(message)
     if code is grpc.StatusCode.CANCELLED or "RST_STREAM" in details:
         return PeerUnavailable(message)  # the connection or the server went away under the call
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return NotAuthenticated(message)
     return CallRejected(message, status=code.name)

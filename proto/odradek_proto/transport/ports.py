@@ -164,6 +164,12 @@ class CallRejected(NetworkError):
         self.status = status
 
 
+class NotAuthenticated(NetworkError):
+    """The peer does not believe who this is; what was asked was not done, and asking again does not help."""
+
+    undelivered = True
+
+
 class StreamClosed(NetworkError):
     """The stream has ended. `clean` is true when the other side closed it on purpose."""
 

@@ -198,3 +198,53 @@ class OngoingReassignment(Message, frozen=True):
     replicas: Sequence[int] = ()
     adding_replicas: Sequence[int] = ()
     removing_replicas: Sequence[int] = ()
+
+
+class DescribeUserScramCredentialsRequest(Message, frozen=True):
+    users: Sequence[str] = ()  # none: all
+
+
+class DescribeUserScramCredentialsResponse(Message, frozen=True):
+    users: Sequence[DescribedUser] = ()
+    error_code: int = 0
+    error_message: str = ""
+
+
+class DescribedUser(Message, frozen=True):
+    name: str = ""
+    error_code: int = 0
+    error_message: str = ""
+    credentials: Sequence[ScramCredentialInfo] = ()
+
+
+class ScramCredentialInfo(Message, frozen=True):
+    mechanism: str = ""
+    iterations: int = 0
+
+
+class AlterUserScramCredentialsRequest(Message, frozen=True):
+    deletions: Sequence[ScramCredentialDeletion] = ()
+    upsertions: Sequence[ScramCredentialUpsertion] = ()
+
+
+class ScramCredentialDeletion(Message, frozen=True):
+    name: str = ""
+    mechanism: str = ""
+
+
+class ScramCredentialUpsertion(Message, frozen=True):
+    name: str = ""
+    mechanism: str = ""
+    iterations: int = 0
+    salt: bytes = b""
+    salted_password: bytes = b""
+
+
+class AlterUserScramCredentialsResponse(Message, frozen=True):
+    users: Sequence[AlteredUser] = ()
+
+
+class AlteredUser(Message, frozen=True):
+    name: str = ""
+    error_code: int = 0
+    error_message: str = ""

@@ -18,6 +18,10 @@ class MetadataRecord(Message, frozen=True):
     producer_ids: ProducerIdsRecord | None = None
     no_op: NoOpRecord | None = None
     cluster: ClusterRecord | None = None
+    user_scram_credential: UserScramCredentialRecord | None = None
+    remove_user_scram_credential: RemoveUserScramCredentialRecord | None = None
+    access_control_entry: AccessControlEntryRecord | None = None
+    remove_access_control_entry: RemoveAccessControlEntryRecord | None = None
 
 
 class ClusterRecord(Message, frozen=True):
@@ -106,3 +110,36 @@ class ProducerIdsRecord(Message, frozen=True):
 
 class NoOpRecord(Message, frozen=True):
     pass
+
+
+class UserScramCredentialRecord(Message, frozen=True):
+    """What RFC 5802 has a server keep of a password, which is not the password."""
+
+    name: str = ""
+    mechanism: str = ""  # SCRAM-SHA-256, SCRAM-SHA-512
+    salt: bytes = b""
+    stored_key: bytes = b""
+    server_key: bytes = b""
+    iterations: int = 0
+
+
+class RemoveUserScramCredentialRecord(Message, frozen=True):
+    name: str = ""
+    mechanism: str = ""
+
+
+class AccessControlEntryRecord(Message, frozen=True):
+    """An ACL. The numbers are those of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
+
+    id: bytes = b""
+    resource_type: int = 0
+    resource_name: str = ""
+    pattern_type: int = 0
+    principal: str = ""
+    host: str = ""
+    operation: int = 0
+    permission_type: int = 0
+
+
+class RemoveAccessControlEntryRecord(Message, frozen=True):
+    id: bytes = b""

@@ -21,6 +21,7 @@ from odradek_broker.core.controller.decision import Decision
 from odradek_broker.core.controller.reassignment import alter_partition_reassignments, list_partition_reassignments
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.topics import create_partitions, create_topics, delete_topics
+from odradek_broker.core.controller.users import alter_users, describe_users
 from odradek_broker.core.metadata.image import MetadataImage
 
 
@@ -94,6 +95,16 @@ ADMIN_REQUESTS: Final[Mapping[str, Change | Reading]] = {
         admin_messages.DescribeConfigsRequest,
         admin_messages.DescribeConfigsResponse,
         lambda call: describe_configs(call.image, call.settings, call.request),
+    ),
+    "AlterUserScramCredentials": Change(
+        admin_messages.AlterUserScramCredentialsRequest,
+        admin_messages.AlterUserScramCredentialsResponse,
+        lambda call: alter_users(call.image, call.request),
+    ),
+    "DescribeUserScramCredentials": Reading(
+        admin_messages.DescribeUserScramCredentialsRequest,
+        admin_messages.DescribeUserScramCredentialsResponse,
+        lambda call: describe_users(call.image, call.request),
     ),
     "DescribeQuorum": Reading(
         admin_messages.DescribeQuorumRequest,

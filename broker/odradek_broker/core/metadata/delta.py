@@ -50,6 +50,12 @@ class ClusterChanged(Value, frozen=True):
     cluster_id: str
 
 
+class SecurityChanged(Value, frozen=True):
+    """A user's credentials, or ACLs."""
+
+    principal: str
+
+
 Change = (
     BrokerChanged
     | TopicCreated
@@ -59,6 +65,7 @@ Change = (
     | BrokerConfigChanged
     | ProducerIdsChanged
     | ClusterChanged
+    | SecurityChanged
 )
 
 
@@ -76,7 +83,7 @@ class MetadataDelta:
     brokers: dict[int, None] = field(default_factory=dict)
     topic_configs: dict[str, None] = field(default_factory=dict)  # topics whose settings changed
     broker_configs: dict[str, None] = field(default_factory=dict)
-    other: bool = False  # cluster id or producer ids
+    other: bool = False  # cluster id, producer ids, users or ACLs
 
     @classmethod
     def of(cls, changes: Iterable[Change | None]) -> MetadataDelta:
@@ -104,7 +111,7 @@ class MetadataDelta:
                 self.topic_configs[name] = None
             case BrokerConfigChanged(name):
                 self.broker_configs[name] = None
-            case ProducerIdsChanged() | ClusterChanged():
+            case ProducerIdsChanged() | ClusterChanged() | SecurityChanged():
                 self.other = True
             case None:
                 pass

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from odradek_proto.security.acls import Acl
+from odradek_proto.security.scram import Credential
 from odradek_proto.topics import TopicPartition
 from odradek_proto.values import Value
 
@@ -72,6 +74,8 @@ class MetadataImage:
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)  # "" is the cluster-wide default
     next_producer_id: int = 0
+    scram: dict[str, dict[str, Credential]] = field(default_factory=dict)  # user -> mechanism -> credential
+    acls: dict[bytes, Acl] = field(default_factory=dict)  # by their ids
 
     def copy(self) -> MetadataImage:
         """An image that changes on its own. Registrations are immutable and shared."""
@@ -88,6 +92,8 @@ class MetadataImage:
             topic_configs={name: dict(values) for name, values in self.topic_configs.items()},
             broker_configs={name: dict(values) for name, values in self.broker_configs.items()},
             next_producer_id=self.next_producer_id,
+            scram=dict(self.scram),
+            acls=self.acls,  # a change makes a new one
         )
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:

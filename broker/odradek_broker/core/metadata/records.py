@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from odradek_proto.messages import DecodeError
+from odradek_proto.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from odradek_proto.security.scram import HASHES, Credential
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1 import metadata_messages as messages
 from odradek_proto.values import replace
@@ -21,6 +23,7 @@ from odradek_broker.core.metadata.delta import (
     ClusterChanged,
     PartitionChanged,
     ProducerIdsChanged,
+    SecurityChanged,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
@@ -38,6 +41,10 @@ MetadataRecord: TypeAlias = (
     | messages.ProducerIdsRecord
     | messages.NoOpRecord
     | messages.ClusterRecord
+    | messages.UserScramCredentialRecord
+    | messages.RemoveUserScramCredentialRecord
+    | messages.AccessControlEntryRecord
+    | messages.RemoveAccessControlEntryRecord
 )
 
 
@@ -193,6 +200,52 @@ def _no_op(image: MetadataImage, record: messages.NoOpRecord, offset: int) -> No
     return None
 
 
+def _user(image: MetadataImage, user: messages.UserScramCredentialRecord, offset: int) -> Change:
+    if user.mechanism not in HASHES:
+        raise CorruptMetadata(f"there is no mechanism {user.mechanism!r}")
+    credential = Credential(user.salt, user.stored_key, user.server_key, user.iterations)
+    image.scram[user.name] = image.scram.get(user.name, {}) | {user.mechanism: credential}
+    return SecurityChanged(f"User:{user.name}")
+
+
+def _remove_user(image: MetadataImage, user: messages.RemoveUserScramCredentialRecord, offset: int) -> Change:
+    known = image.scram.get(user.name, {})
+    if user.mechanism not in known:
+        raise CorruptMetadata(f"the user {user.name!r} has no credential of {user.mechanism}")
+    kept = {mechanism: credential for mechanism, credential in known.items() if mechanism != user.mechanism}
+    image.scram.pop(user.name)
+    if kept:
+        image.scram[user.name] = kept
+    return SecurityChanged(f"User:{user.name}")
+
+
+def _acl(image: MetadataImage, entry: messages.AccessControlEntryRecord, offset: int) -> Change:
+    if entry.id in image.acls:
+        raise CorruptMetadata(f"the ACL {entry.id.hex()} exists already")
+    try:
+        acl = Acl(
+            ResourceType(entry.resource_type),
+            entry.resource_name,
+            PatternType(entry.pattern_type),
+            entry.principal,
+            entry.host,
+            Operation(entry.operation),
+            Permission(entry.permission_type),
+        )
+    except ValueError as error:
+        raise CorruptMetadata(f"no ACL of this version: {error}") from None
+    image.acls = image.acls | {entry.id: acl}
+    return SecurityChanged(acl.principal)
+
+
+def _remove_acl(image: MetadataImage, entry: messages.RemoveAccessControlEntryRecord, offset: int) -> Change:
+    if entry.id not in image.acls:
+        raise CorruptMetadata(f"there is no ACL {entry.id.hex()}")
+    principal = image.acls[entry.id].principal
+    image.acls = {known: acl for known, acl in image.acls.items() if known != entry.id}
+    return SecurityChanged(principal)
+
+
 def _topic_of(image: MetadataImage, topic_id: bytes) -> TopicImage:
     topic = image.topic_by_id(topic_id)
     if topic is None:
@@ -211,5 +264,9 @@ _KINDS: Final[Mapping[type, tuple[str, Callable[[MetadataImage, Any, int], Chang
     messages.ProducerIdsRecord: ("producer_ids", _producer_ids),
     messages.NoOpRecord: ("no_op", _no_op),
     messages.ClusterRecord: ("cluster", _cluster),
+    messages.UserScramCredentialRecord: ("user_scram_credential", _user),
+    messages.RemoveUserScramCredentialRecord: ("remove_user_scram_credential", _remove_user),
+    messages.AccessControlEntryRecord: ("access_control_entry", _acl),
+    messages.RemoveAccessControlEntryRecord: ("remove_access_control_entry", _remove_acl),
 }
 """The field of a `MetadataRecord` on the disk, and what the record does to an image."""

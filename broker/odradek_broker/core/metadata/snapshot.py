@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from odradek_proto.security.acls import Acl
 from odradek_proto.topics import TopicPartition
 from odradek_proto.v1.metadata_messages import (
+    AccessControlEntryRecord,
     ClusterRecord,
     ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 
 from odradek_broker.core.metadata.delta import (
@@ -26,6 +29,7 @@ from odradek_broker.core.metadata.delta import (
     ClusterChanged,
     MetadataDelta,
     ProducerIdsChanged,
+    SecurityChanged,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
@@ -52,6 +56,36 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         for resource_name, values in resources.items():
             for name, value in values.items():
                 yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+
+    yield from _security(image)
+
+
+def _security(image: MetadataImage) -> Iterator[MetadataRecord]:
+    for user, credentials in image.scram.items():
+        for mechanism, kept in credentials.items():
+            yield UserScramCredentialRecord(
+                name=user,
+                mechanism=mechanism,
+                salt=kept.salt,
+                stored_key=kept.stored_key,
+                server_key=kept.server_key,
+                iterations=kept.iterations,
+            )
+    for acl_id, acl in image.acls.items():
+        yield acl_record(acl_id, acl)
+
+
+def acl_record(acl_id: bytes, acl: Acl) -> MetadataRecord:
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
 
 
 def _broker(registration: BrokerRegistration) -> MetadataRecord:
@@ -114,6 +148,10 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
         delta.add(BrokerConfigChanged(name))
     if old.next_producer_id != new.next_producer_id:
         delta.add(ProducerIdsChanged(new.next_producer_id))
+    for user in _changed(old.scram, new.scram):
+        delta.add(SecurityChanged(f"User:{user}"))
+    if old.acls != new.acls:
+        delta.add(SecurityChanged(""))
     if old.cluster_id != new.cluster_id:
         delta.add(ClusterChanged(new.cluster_id))
     return delta

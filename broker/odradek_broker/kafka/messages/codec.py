@@ -166,9 +166,16 @@ def _primitive_reader(kind: str, flexible: bool, nullable: bool) -> Read:
     if kind == "string":
         return partial(Reader.string_or_none if nullable else Reader.string, flexible=flexible)
     if kind == "bytes":
-        return partial(Reader.data, flexible=flexible)
+        return partial(_read_bytes, flexible)
     method: Read = getattr(Reader, "boolean" if kind == "bool" else kind)
     return method
+
+
+def _read_bytes(flexible: bool, reader: Reader) -> bytes:
+    found = reader.bytes_or_none(flexible=flexible)
+    if found is None:
+        raise Malformed("null for bytes that must be there")
+    return bytes(found)
 
 
 # --- Writing ---------------------------------------------------------------------------------------------------------
@@ -235,14 +242,10 @@ def _primitive_writer(kind: str, flexible: bool) -> Write:
     if kind == "string":
         return partial(_write_string, flexible)
     if kind == "bytes":
-        return partial(_write_data, flexible)
+        return lambda writer, value: writer.large((value,), flexible=flexible)
     method: Write = getattr(Writer, "boolean" if kind == "bool" else kind)
     return method
 
 
 def _write_string(flexible: bool, writer: Writer, value: str | None) -> None:
     writer.string(value, flexible=flexible)
-
-
-def _write_data(flexible: bool, writer: Writer, value: bytes) -> None:
-    writer.data(value, flexible=flexible)

@@ -126,13 +126,6 @@ class Reader:
         size = self.uvarint() - 1 if flexible else self.int32()
         return None if size == -1 else self.take(size)
 
-    def data(self, *, flexible: bool) -> bytes:
-        """A copy: it may outlive the frame."""
-        found = self.bytes_or_none(flexible=flexible)
-        if found is None:
-            raise Malformed("null for bytes that must be there")
-        return bytes(found)
-
     def count(self, *, flexible: bool) -> int:
         """How many elements follow, -1 for null."""
         count = self.uvarint() - 1 if flexible else self.int32()
@@ -228,10 +221,6 @@ class Writer:
             self.int16(-1 if encoded is None else len(encoded))
         if encoded:
             self.out += encoded
-
-    def data(self, value: bytes, *, flexible: bool) -> None:
-        self.count(len(value), flexible=flexible)
-        self.out += value
 
     def count(self, value: int, *, flexible: bool) -> None:
         """The number of elements that follow, -1 for null."""

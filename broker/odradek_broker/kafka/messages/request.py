@@ -11,17 +11,21 @@ from odradek_proto.values import Value
 
 from odradek_broker.kafka.messages.codec import REQUEST, RESPONSE, Message, reader_of, writer_of
 from odradek_broker.kafka.messages.primitives import MALFORMED, Reader, Writer
-from odradek_broker.requests.context import RequestContext
+from odradek_broker.requests.authentication import Conversation
+from odradek_broker.requests.context import Principal, RequestContext
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Client:
-    """What a connection knows of whoever is at its other end; ApiVersions fills it in (K-17)."""
+    """What a connection knows of whoever is at its other end: ApiVersions (K-17) and SASL (K-34) fill it in."""
 
     software: str = ""
     version: str = ""
+    principal: Principal | None = None  # None: has to authenticate before anything else
+    conversation: Conversation | None = None  # that is under way
+    refused: bool = False  # the connection ends with this answer
 
     def __str__(self) -> str:
         return f"{self.software} {self.version}".strip() or "a client that did not say its name"

@@ -8,9 +8,7 @@ at every version with `kio`, which is generated from the same definitions.
 
 from __future__ import annotations
 
-from odradek_broker.kafka.messages.group_schemas import GROUP_DEFINITIONS
-
-DEFINITIONS = GROUP_DEFINITIONS | {
+DEFINITIONS = {
     2: """
 ListOffsets 1-10 flexible 6
 request
@@ -89,6 +87,14 @@ response
   node_id int32 0-3
   host string 0-3
   port int32 0-3
+""",
+    17: """
+SaslHandshake 0-1 flexible none
+request
+  mechanism string
+response
+  error_code int16
+  mechanisms [string]
 """,
     18: """
 ApiVersions 0-4 flexible 3
@@ -281,6 +287,16 @@ response
     total_bytes int64 4+ =-1
     usable_bytes int64 4+ =-1
 """,
+    36: """
+SaslAuthenticate 0-2 flexible 2
+request
+  auth_bytes bytes
+response
+  error_code int16
+  error_message string ?
+  auth_bytes bytes
+  session_lifetime_ms int64 1+
+""",
     37: """
 CreatePartitions 0-3 flexible 2
 request
@@ -375,6 +391,42 @@ response
       replicas [int32]
       adding_replicas [int32]
       removing_replicas [int32]
+""",
+    50: """
+DescribeUserScramCredentials 0-0 flexible 0
+request
+  users [] ?
+    name string
+response
+  throttle_time_ms int32
+  error_code int16
+  error_message string ?
+  results []
+    user string
+    error_code int16
+    error_message string ?
+    credential_infos []
+      mechanism int8
+      iterations int32
+""",
+    51: """
+AlterUserScramCredentials 0-0 flexible 0
+request
+  deletions []
+    name string
+    mechanism int8
+  upsertions []
+    name string
+    mechanism int8
+    iterations int32
+    salt bytes
+    salted_password bytes
+response
+  throttle_time_ms int32
+  results []
+    user string
+    error_code int16
+    error_message string ?
 """,
     55: """
 DescribeQuorum 0-2 flexible 0

@@ -4,13 +4,14 @@ nothing else.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import BatchHeader, CorruptBatch, check_batch, iter_batches
 from odradek_proto.v1 import quorum_pb2 as pb
-from odradek_proto.values import Value
+from odradek_proto.values import Value, replace
 
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.quorum.messages import (
@@ -46,202 +47,112 @@ class Incoming(Value, frozen=True):
     request: Request
 
 
-def _parse(message: Message, data: bytes) -> None:
-    try:
-        message.ParseFromString(data)
-    except DecodeError as error:
-        raise UnreadableMessage(f"{type(message).__name__}: {error}") from error
+class _Form:
+    """A value of the core and its message: for each field of the value, in their order, the name that it has there.
+
+    A field without a name ("-") is none of the message.
+    """
+
+    def __init__(self, value: Any, message: type[Message], names: str) -> None:
+        self.value = value
+        self._message = message
+        self._names = dict(zip(value.__struct_fields__, names.split(), strict=True))
+
+    def encode(self, value: Any, **more: object) -> bytes:
+        fields = dict(more)
+        for field, name in self._names.items():
+            content = getattr(value, field)
+            if isinstance(content, SnapshotId):
+                content = pb.SnapshotId(end_offset=content.end_offset, epoch=content.epoch)
+            if name != "-":
+                fields[name] = content
+        return self._message(**fields).SerializeToString()
+
+    def decode(self, data: bytes) -> tuple[Any, Any]:
+        """The message, and the value. A snapshot that is absent is `NO_SNAPSHOT`. Raises `UnreadableMessage`."""
+        try:
+            message: Any = self._message.FromString(data)
+        except DecodeError as error:
+            raise UnreadableMessage(f"{self._message.__name__}: {error}") from error
+        fields = {field: getattr(message, name) for field, name in self._names.items() if name != "-"}
+        if "error" in fields:
+            fields["error"] = ErrorCode.from_number(fields["error"])
+        if "successors" in fields:
+            fields["successors"] = tuple(fields["successors"])
+        if "snapshot" in fields:
+            fields["snapshot"] = SnapshotId(fields["snapshot"].end_offset, fields["snapshot"].epoch)
+        return message, self.value(**fields)
+
+
+_REQUESTS: Final[Mapping[str, _Form]] = {
+    VOTE: _Form(Vote, pb.VoteRequest, "candidate_epoch candidate_id last_epoch last_epoch_end_offset pre_vote"),
+    BEGIN: _Form(BeginEpoch, pb.BeginQuorumEpochRequest, "leader_id leader_epoch"),
+    END: _Form(EndEpoch, pb.EndQuorumEpochRequest, "leader_id leader_epoch preferred_successors"),
+    FETCH: _Form(
+        Fetch,
+        pb.QuorumFetchRequest,
+        "replica_id current_leader_epoch fetch_offset last_fetched_epoch high_watermark max_wait_ms max_bytes"
+        " catching_up voted_for_leader",
+    ),
+    FETCH_SNAPSHOT: _Form(
+        FetchSnapshot,
+        pb.FetchSnapshotRequest,
+        "replica_id current_leader_epoch snapshot position max_bytes catching_up voted_for_leader",
+    ),
+}
+_METHODS: Final = {Vote: VOTE, BeginEpoch: BEGIN, EndEpoch: END, Fetch: FETCH, FetchSnapshot: FETCH_SNAPSHOT}
+_EPOCH_ANSWER: Final = _Form(EpochAnswer, pb.QuorumEpochResponse, "error_code leader_id leader_epoch")
+_ANSWERS: Final[Mapping[str, _Form]] = {
+    VOTE: _Form(VoteAnswer, pb.VoteResponse, "error_code leader_id leader_epoch vote_granted provisional"),
+    BEGIN: _EPOCH_ANSWER,
+    END: _EPOCH_ANSWER,
+    FETCH: _Form(
+        FetchAnswer,
+        pb.QuorumFetchResponse,
+        "error_code leader_id leader_epoch high_watermark log_start_offset - batches - snapshot caught_up",
+    ),
+    FETCH_SNAPSHOT: _Form(
+        FetchSnapshotAnswer,
+        pb.FetchSnapshotResponse,
+        "error_code leader_id leader_epoch snapshot position size data",
+    ),
+}
+_FORM_OF_ANSWER: Final = {
+    VoteAnswer: _ANSWERS[VOTE],
+    EpochAnswer: _EPOCH_ANSWER,
+    FetchAnswer: _ANSWERS[FETCH],
+    FetchSnapshotAnswer: _ANSWERS[FETCH_SNAPSHOT],
+}
 
 
 def encode_request(request: Request, cluster_id: str) -> tuple[str, bytes]:
     """The method to call and its request."""
-    message: Message
-    match request:
-        case Vote():
-            message = pb.VoteRequest(
-                cluster_id=cluster_id,
-                candidate_epoch=request.epoch,
-                candidate_id=request.candidate_id,
-                last_epoch=request.last_epoch,
-                last_epoch_end_offset=request.end_offset,
-                pre_vote=request.pre_vote,
-            )
-            return VOTE, message.SerializeToString()
-        case BeginEpoch():
-            message = pb.BeginQuorumEpochRequest(
-                cluster_id=cluster_id, leader_id=request.leader_id, leader_epoch=request.epoch
-            )
-            return BEGIN, message.SerializeToString()
-        case EndEpoch():
-            message = pb.EndQuorumEpochRequest(
-                cluster_id=cluster_id,
-                leader_id=request.leader_id,
-                leader_epoch=request.epoch,
-                preferred_successors=request.successors,
-            )
-            return END, message.SerializeToString()
-        case Fetch():
-            message = pb.QuorumFetchRequest(
-                cluster_id=cluster_id,
-                replica_id=request.replica_id,
-                current_leader_epoch=request.epoch,
-                fetch_offset=request.fetch_offset,
-                last_fetched_epoch=request.last_epoch,
-                max_wait_ms=request.max_wait_ms,
-                max_bytes=request.max_bytes,
-                high_watermark=request.high_watermark,
-                catching_up=request.catching_up,
-                voted_for_leader=request.voted,
-            )
-            return FETCH, message.SerializeToString()
-        case FetchSnapshot():
-            message = pb.FetchSnapshotRequest(
-                cluster_id=cluster_id,
-                replica_id=request.replica_id,
-                current_leader_epoch=request.epoch,
-                snapshot=_snapshot_message(request.snapshot),
-                position=request.position,
-                max_bytes=request.max_bytes,
-                catching_up=request.catching_up,
-                voted_for_leader=request.voted,
-            )
-            return FETCH_SNAPSHOT, message.SerializeToString()
-
-
-def _snapshot_message(snapshot: SnapshotId) -> pb.SnapshotId:
-    return pb.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch)
+    method = _METHODS[type(request)]
+    return method, _REQUESTS[method].encode(request, cluster_id=cluster_id)
 
 
 def decode_request(method: str, data: bytes) -> Incoming:
-    if method == VOTE:
-        vote = pb.VoteRequest()
-        _parse(vote, data)
-        asked = Vote(
-            vote.candidate_epoch, vote.candidate_id, vote.last_epoch, vote.last_epoch_end_offset, vote.pre_vote
-        )
-        return Incoming(vote.cluster_id, asked)
-    if method == BEGIN:
-        begin = pb.BeginQuorumEpochRequest()
-        _parse(begin, data)
-        return Incoming(begin.cluster_id, BeginEpoch(begin.leader_id, begin.leader_epoch))
-    if method == END:
-        end = pb.EndQuorumEpochRequest()
-        _parse(end, data)
-        return Incoming(end.cluster_id, EndEpoch(end.leader_id, end.leader_epoch, tuple(end.preferred_successors)))
-    if method == FETCH_SNAPSHOT:
-        piece = pb.FetchSnapshotRequest()
-        _parse(piece, data)
-        snapshot = SnapshotId(piece.snapshot.end_offset, piece.snapshot.epoch)
-        return Incoming(
-            piece.cluster_id,
-            FetchSnapshot(
-                piece.replica_id,
-                piece.current_leader_epoch,
-                snapshot,
-                piece.position,
-                piece.max_bytes,
-                piece.catching_up,
-                piece.voted_for_leader,
-            ),
-        )
-    fetch = pb.QuorumFetchRequest()
-    _parse(fetch, data)
-    wanted = Fetch(
-        fetch.replica_id,
-        fetch.current_leader_epoch,
-        fetch.fetch_offset,
-        fetch.last_fetched_epoch,
-        fetch.high_watermark,
-        fetch.max_wait_ms,
-        fetch.max_bytes,
-        fetch.catching_up,
-        fetch.voted_for_leader,
-    )
-    return Incoming(fetch.cluster_id, wanted)
+    message, request = _REQUESTS[method].decode(data)
+    return Incoming(message.cluster_id, request)
 
 
 def encode_answer(answer: Answer) -> bytes:
-    match answer:
-        case VoteAnswer():
-            return pb.VoteResponse(
-                error_code=answer.error,
-                leader_id=answer.leader_id,
-                leader_epoch=answer.epoch,
-                vote_granted=answer.granted,
-                provisional=answer.provisional,
-            ).SerializeToString()
-        case EpochAnswer():
-            return pb.QuorumEpochResponse(
-                error_code=answer.error, leader_id=answer.leader_id, leader_epoch=answer.epoch
-            ).SerializeToString()
-        case FetchAnswer():
-            message = pb.QuorumFetchResponse(
-                error_code=answer.error,
-                leader_id=answer.leader_id,
-                leader_epoch=answer.epoch,
-                high_watermark=answer.high_watermark,
-                log_start_offset=answer.log_start_offset,
-                batches=answer.batches,
-                caught_up=answer.caught_up,
-            )
-            if answer.diverging is not None:
-                message.diverging = True
-                message.diverging_epoch, message.diverging_end_offset = answer.diverging
-            if answer.snapshot is not None:
-                message.snapshot.CopyFrom(_snapshot_message(answer.snapshot))
-            return message.SerializeToString()
-        case FetchSnapshotAnswer():
-            return pb.FetchSnapshotResponse(
-                error_code=answer.error,
-                leader_id=answer.leader_id,
-                leader_epoch=answer.epoch,
-                snapshot=_snapshot_message(answer.snapshot),
-                position=answer.position,
-                size=answer.size,
-                data=answer.data,
-            ).SerializeToString()
+    form = _FORM_OF_ANSWER[type(answer)]
+    if isinstance(answer, FetchAnswer) and answer.diverging is not None:
+        epoch, end_offset = answer.diverging
+        return form.encode(answer, diverging=True, diverging_epoch=epoch, diverging_end_offset=end_offset)
+    return form.encode(answer)
 
 
 def decode_answer(request: Request, data: bytes) -> Answer:
     """The answer to `request`; batches are whole and their CRCs right."""
-    match request:
-        case Vote():
-            vote = pb.VoteResponse()
-            _parse(vote, data)
-            error = ErrorCode.from_number(vote.error_code)
-            return VoteAnswer(error, vote.leader_id, vote.leader_epoch, vote.vote_granted, vote.provisional)
-        case BeginEpoch() | EndEpoch():
-            said = pb.QuorumEpochResponse()
-            _parse(said, data)
-            return EpochAnswer(ErrorCode.from_number(said.error_code), said.leader_id, said.leader_epoch)
-        case Fetch():
-            found = pb.QuorumFetchResponse()
-            _parse(found, data)
-            diverging = EpochEntry(found.diverging_epoch, found.diverging_end_offset) if found.diverging else None
-            return FetchAnswer(
-                ErrorCode.from_number(found.error_code),
-                found.leader_id,
-                found.leader_epoch,
-                found.high_watermark,
-                found.log_start_offset,
-                diverging,
-                found.batches,
-                _checked_headers(found.batches),
-                SnapshotId(found.snapshot.end_offset, found.snapshot.epoch) if found.HasField("snapshot") else None,
-                found.caught_up,
-            )
-        case FetchSnapshot():
-            piece = pb.FetchSnapshotResponse()
-            _parse(piece, data)
-            return FetchSnapshotAnswer(
-                ErrorCode.from_number(piece.error_code),
-                piece.leader_id,
-                piece.leader_epoch,
-                SnapshotId(piece.snapshot.end_offset, piece.snapshot.epoch),
-                piece.position,
-                piece.size,
-                piece.data,
-            )
+    message, decoded = _ANSWERS[_METHODS[type(request)]].decode(data)
+    answer: Answer = decoded
+    if isinstance(answer, FetchAnswer):
+        diverging = EpochEntry(message.diverging_epoch, message.diverging_end_offset) if message.diverging else None
+        snapshot = answer.snapshot if message.HasField("snapshot") else None
+        return replace(answer, diverging=diverging, snapshot=snapshot, headers=_checked_headers(answer.batches))
+    return answer
 
 
 def _checked_headers(batches: bytes) -> list[BatchHeader]:
@@ -257,10 +168,5 @@ def _checked_headers(batches: bytes) -> list[BatchHeader]:
 
 def refusal(method: str, error: ErrorCode, leader_id: int, epoch: int) -> bytes:
     """An answer that says nothing but an error, in the words of the method."""
-    if method == VOTE:
-        return encode_answer(VoteAnswer(error, leader_id, epoch))
-    if method == FETCH:
-        return encode_answer(FetchAnswer(error, leader_id, epoch))
-    if method == FETCH_SNAPSHOT:
-        return encode_answer(FetchSnapshotAnswer(error, leader_id, epoch, NO_SNAPSHOT, 0))
-    return encode_answer(EpochAnswer(error, leader_id, epoch))
+    more = (NO_SNAPSHOT, 0) if method == FETCH_SNAPSHOT else ()
+    return encode_answer(_ANSWERS[method].value(error, leader_id, epoch, *more))

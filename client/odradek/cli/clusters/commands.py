@@ -28,16 +28,15 @@ def ask(bootstrap: str | None, timeout: float | None, question: Callable[[Admin]
     The client gives up before the deadline does: it can say why no broker was reached. Both begin when all is loaded.
     """
     servers = bootstrap_servers(bootstrap)
-    from odradek_proto.transport.grpc_network import GrpcNetwork  # takes seconds on a busy machine
-
     from odradek import Admin
+    from odradek.shared.security import network_for
 
     looking_ms = LOOKING_MOST_MS
     if timeout is not None:
         looking_ms = max(1, min(looking_ms, int(timeout * 1000 * LOOKING_SHARE)))
 
     async def work() -> R:
-        network = GrpcNetwork()
+        network = network_for()
         try:
             async with Admin(servers, bootstrap_timeout_ms=looking_ms, network=network) as admin:
                 return await question(admin)

@@ -21,6 +21,8 @@ from odradek.cli.clusters import file as cluster_file
 
 POINTER: Final = "current"
 StillRuns = Callable[[Path], bool]
+COMMAND_CONFIG: Final = "ODRADEK_COMMAND_CONFIG"
+CLIENT_SETTINGS: Final = "client.properties"  # of a cluster that `cluster up --secure` has made
 HOW_TO_NAME = "`odradek cluster up` starts a cluster; -b HOST:PORT or ODRADEK_BOOTSTRAP names one"
 
 
@@ -128,15 +130,27 @@ def _gone(directory: Path, hint: str) -> CommandFailed:
     )
 
 
+def talk_as_told(directory: Path | None) -> None:
+    """Use TLS and a user as `--command-config` says, or as the cluster there wants it. Raises `ConfigError`."""
+    named = os.environ.get(COMMAND_CONFIG)
+    file = Path(named) if named else directory / CLIENT_SETTINGS if directory else None
+    if file is not None and (named or file.exists()):
+        from odradek.shared.security import security_from, talk_by_default
+
+        talk_by_default(security_from(file))
+
+
 def bootstrap_servers(given: str | None) -> str:
     """Addresses to begin with. Raises `CommandFailed` when none was given and no cluster is remembered."""
     if given is not None:
         if not given.strip():
             raise CommandFailed("-b: the address is empty", hint=HOW_TO_NAME, exit_code=USAGE)
+        talk_as_told(None)
         return given
     directory = current_directory()
     if directory is None:
         raise CommandFailed("no cluster was named", hint=HOW_TO_NAME, exit_code=UNREACHABLE)
+    talk_as_told(directory)
     file = directory / cluster_file.STATE_FILE
     try:
         return ",".join(cluster_file.addresses(file))

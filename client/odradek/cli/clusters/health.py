@@ -22,12 +22,12 @@ async def check_health(admin: Admin) -> dict[str, Any]:
 
     The cluster is asked once for what it knows, and then each broker for itself, over one connection.
     """
-    from odradek_proto.transport.grpc_network import GrpcNetwork
+    from odradek.shared.security import network_for
 
     cluster, topics = await asyncio.gather(admin.describe_cluster(), admin.describe_topics())
     partitions = partitions_of(topics)
     described = sorted(cluster.brokers, key=lambda broker: broker.broker_id)
-    network = GrpcNetwork()
+    network = network_for()
     try:
         brokers = await asyncio.gather(*(_probe(broker, network) for broker in described))
         answering = {each["broker"]: each["address"] for each in brokers if each["state"] != "unreachable"}

@@ -1,0 +1,37 @@
+"""Users that a cluster is to have from the start, and how users authenticate.
+
+`odradek.create.users=admin=secret,alice=other`: whoever is there already is left as it is. The first user has to come
+from somewhere: with Kafka it is `kafka-storage format --add-scram`.
+"""
+
+from __future__ import annotations
+
+from odradek_proto.security.scram import MECHANISMS
+
+from odradek_broker.config.settings import BrokerSettings, ConfigError
+
+KEY = "odradek.create.users"
+
+
+def parse_users(text: str) -> dict[str, str]:
+    """Names and passwords. Raises `ConfigError`, which repeats no password."""
+    users: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, password = part.partition("=")
+        if not name or not password:
+            raise ConfigError(f"{KEY} looks like admin=secret,alice=other: a name or a password is missing")
+        if name in users:
+            raise ConfigError(f"{KEY} names the user {name!r} twice")
+        users[name] = password
+    return users
+
+
+def enabled_mechanisms(settings: BrokerSettings) -> tuple[str, ...]:
+    """Raises `ConfigError`."""
+    found = tuple(dict.fromkeys(part.strip() for part in settings.sasl_enabled_mechanisms.split(",") if part.strip()))
+    for mechanism in found:
+        if mechanism not in MECHANISMS:
+            raise ConfigError(f"sasl.enabled.mechanisms: there are {', '.join(MECHANISMS)}, not {mechanism!r}")
+    if not found:
+        raise ConfigError(f"sasl.enabled.mechanisms is empty: name some of {', '.join(MECHANISMS)}")
+    return found

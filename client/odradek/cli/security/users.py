@@ -1,0 +1,73 @@
+"""`odradek cluster user`: users and their passwords."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from odradek_proto.command_line import USAGE, CommandFailed, OutputFormat
+
+from odradek.cli.clusters.commands import ask
+from odradek.cli.terminal.options import DEFAULT_TIMEOUT_S, Bootstrap, Json, Output, Quiet, Timeout
+from odradek.cli.terminal.screen import Screen
+
+app = typer.Typer(
+    help="Users who authenticate by SASL: list them, set a password, delete one.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(metavar="USER", help="The principal is User:USER.")]
+
+
+@app.command("list")
+def list_users(
+    bootstrap: Bootstrap = None,
+    output: Output = OutputFormat.TABLE,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List users and the mechanisms that each may use."""
+    found = ask(bootstrap, timeout, lambda admin: admin.describe_user_scram_credentials())
+    rows = [{"user": name, "mechanisms": ", ".join(credentials)} for name, credentials in found.items()]
+    Screen(output, as_json).show_rows(rows, {"user": "USER", "mechanisms": "MECHANISMS"})
+
+
+@app.command("set")
+def set_password(
+    name: Name,
+    password_file: Annotated[
+        Path | None,
+        typer.Option("--password-file", metavar="FILE", help="Its first line is the password; - is standard input."),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    quiet: Quiet = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Make a user, or change the password of one. Without a file the password is asked for."""
+    password = _password(name, password_file)
+    ask(bootstrap, timeout, lambda admin: admin.upsert_user_scram_credentials(name, password))
+    Screen(quiet=quiet).say(f"user {name} can authenticate with this password")
+
+
+@app.command("delete")
+def delete(name: Name, bootstrap: Bootstrap = None, quiet: Quiet = False, timeout: Timeout = DEFAULT_TIMEOUT_S) -> None:
+    """Delete a user's credentials; connections that are open go on."""
+    ask(bootstrap, timeout, lambda admin: admin.delete_user_scram_credentials(name))
+    Screen(quiet=quiet).say(f"user {name} can authenticate no more")
+
+
+def _password(name: str, file: Path | None) -> str:
+    if file is None:
+        return str(typer.prompt(f"password of {name}", hide_input=True, confirmation_prompt=True, err=True))
+    try:
+        text = sys.stdin.readline() if str(file) == "-" else file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandFailed(f"--password-file {file} cannot be read: {error}", exit_code=USAGE) from error
+    password = text.split("\n", 1)[0].rstrip("\r")
+    if not password:
+        raise CommandFailed(f"--password-file {file}: its first line is empty", exit_code=USAGE)
+    return password
