@@ -42,6 +42,7 @@ class Kind(StrEnum):
     IDENTITY = "identity"  # whose directory it is
     AGREEMENT = "agreement"  # two replicas beside each other
     LOST = "lost"  # what clients were told, and is gone
+    METADATA = "metadata"  # what controllers decided
     GROUP = "group"  # what consumer groups have committed
     TOLD = "told"  # what clients were told otherwise
 

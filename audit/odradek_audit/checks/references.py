@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from odradek_audit.catalogue import CHECKS, EPOCH_CACHE_MISMATCH, UNDECIDED
+from odradek_audit.catalogue import CHECKS, EPOCH_CACHE_MISMATCH
 from odradek_audit.findings import FindingSink
+from odradek_audit.wording import UNDECIDED
 
 
 @dataclass(frozen=True)

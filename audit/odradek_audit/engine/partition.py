@@ -6,21 +6,30 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from odradek_audit.catalogue import CHECKS
 from odradek_audit.checks.against_history import check_history
 from odradek_audit.checks.agreement import check_agreement
 from odradek_audit.checks.checkpoints import check_checkpoints, check_ends, check_files, check_identity, check_log_start
 from odradek_audit.checks.compaction import check_compaction
+from odradek_audit.checks.companions import check_companions
 from odradek_audit.checks.decoding import check_decoding
-from odradek_audit.checks.epochs import check_epoch_cache, epochs_of_log
+from odradek_audit.checks.epochs import check_epoch_cache
 from odradek_audit.checks.groups import CONSUMER_OFFSETS, committed_offsets
 from odradek_audit.checks.indexes import check_indexes
+from odradek_audit.checks.metadata import check_metadata
 from odradek_audit.checks.producers import check_sequences
 from odradek_audit.checks.references import damaged_replicas
 from odradek_audit.checks.snapshots import check_snapshots
 from odradek_audit.checks.structure import check_structure
 from odradek_audit.checks.transactions import check_transactions
 from odradek_audit.checks.unread import without_unread
+from odradek_audit.engine.conclusion import (
+    bound_of,
+    explained,
+    note_alone,
+    partition_summary,
+    reference_replica_of,
+    summary_of,
+)
 from odradek_audit.evidence.excerpts import attach_excerpts
 from odradek_audit.evidence.folding import fold
 from odradek_audit.findings import FindingSink, sorted_findings
@@ -31,11 +40,10 @@ from odradek_audit.inputs.facts import (
     PartitionInputs,
     ReplicaInputs,
     SegmentReader,
-    choose_reference_replica,
     log_end_offset,
 )
 from odradek_audit.inputs.history import PartitionHistory
-from odradek_audit.results import SHOWN_EPOCHS, CommittedOffset, Loss, PartitionResult, PartitionSummary, ReplicaSummary
+from odradek_audit.results import CommittedOffset, Loss, PartitionResult, PartitionSummary
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,10 @@ def check_partition(
     bound = bound_of(partition, bounds)
     compared = check_agreement(partition, tables, reference_replica, bound, reader, sink, settled=settled)
     check_compaction(partition, tables, reference_replica, bound, reader, sink)
-    if partition.topic != METADATA_TOPIC:
+    check_companions(partition, sink)
+    if partition.topic == METADATA_TOPIC:
+        check_metadata(partition.replicas[reference_replica], tables[reference_replica], reader, sink)
+    else:
         check_ends(partition, tables, bound, sink, settled=settled)
     checked: dict[str, int] = {}
     losses: list[Loss] = []
@@ -95,18 +106,9 @@ def check_partition(
     else:
         check_decoding(tables[reference_replica], reference_replica, reader, sink, deep=deep)
     if len(partition.replicas) < 2 and not unread:
-        sink.note(
-            "one-replica", reference_replica, f"only replica {reference_replica} was given, so nothing was compared"
-        )
-    summary = PartitionSummary(
-        topic=partition.topic,
-        partition=partition.partition,
-        bound=bound,
-        compared_from=min((entry.start for entry in compared), default=0),
-        compared_to=max((entry.end for entry in compared), default=0),
-        compared_batches=sum(entry.batches for entry in compared),
-        compared_records=sum(entry.records for entry in compared),
-        reference_replica=reference_replica,
+        note_alone(reference_replica, sink)
+    summary = replace(
+        partition_summary(partition, bound, compared, reference_replica),
         replicas=[summary_of(given.replicas[name], tables[name]) for name in sorted(given.replicas)],
         history=checked,
         suppressed=dict(sorted(sink.suppressed.items())),
@@ -114,8 +116,9 @@ def check_partition(
         unread=unread,
     )
     findings = attach_excerpts(partition, tables, reader, sorted_findings(fold(sink.findings)), reference_replica)
-    explained = [CHECKS[finding.check].explained(finding) for finding in findings]
-    return PartitionResult(explained, sink.notes, summary, _committed(partition, tables, reference_replica, reader))
+    return PartitionResult(
+        explained(findings), sink.notes, summary, _committed(partition, tables, reference_replica, reader)
+    )
 
 
 def _committed(
@@ -131,9 +134,7 @@ def _committed(
 def _nothing_read(partition: PartitionInputs, unread: list[str], sink: FindingSink) -> PartitionResult:
     """The result where no replica's log can be read."""
     summary = PartitionSummary(partition.topic, partition.partition, 0, 0, 0, 0, 0, "", unread=unread)
-    return PartitionResult(
-        [CHECKS[finding.check].explained(finding) for finding in sorted_findings(sink.findings)], sink.notes, summary
-    )
+    return PartitionResult(explained(sorted_findings(sink.findings)), sink.notes, summary)
 
 
 def _check_replica(
@@ -159,53 +160,3 @@ def _believed(partition: PartitionInputs, tables: Mapping[str, BatchTable]) -> P
             inputs = replace(inputs, high_watermark=log_end)
         replicas[name] = inputs
     return replace(partition, replicas=replicas)
-
-
-def reference_replica_of(partition: PartitionInputs, tables: Mapping[str, BatchTable], damaged: frozenset[str]) -> str:
-    return choose_reference_replica(
-        [
-            (
-                name,
-                _newest_epoch(partition.replicas[name], tables[name]),
-                log_end_offset(partition.replicas[name], tables[name]),
-            )
-            for name in sorted(partition.replicas)
-        ],
-        damaged,
-    )
-
-
-def _newest_epoch(inputs: ReplicaInputs, table: BatchTable) -> int:
-    """The newest epoch that a replica knows: its last batch's, or an entry of its epoch file at the end of its log.
-
-    Entries that contradict the log do not count: a damaged file must not make its replica the one to follow.
-    """
-    in_log = max((entry.epoch for entry in epochs_of_log(inputs, table)), default=-1)
-    log_end = log_end_offset(inputs, table)
-    at_end = [entry.epoch for entry in inputs.epochs or () if entry.start_offset == log_end]
-    return max([in_log, *at_end])
-
-
-def bound_of(partition: PartitionInputs, bounds: Bounds) -> int:
-    """Below which offset the replicas owe each other equality."""
-    marks = [entry.high_watermark or 0 for entry in partition.replicas.values()]
-    return max([*marks, bounds.acknowledged_end, bounds.delivered_end])
-
-
-def summary_of(inputs: ReplicaInputs, table: BatchTable) -> ReplicaSummary:
-    """What was read of one replica."""
-    return ReplicaSummary(
-        replica=inputs.replica,
-        log_start=inputs.log_start,
-        log_end=log_end_offset(inputs, table),
-        high_watermark=inputs.high_watermark,
-        recovery_point=inputs.recovery_point,
-        last_epoch=table.epoch[-1] if len(table) else -1,
-        batches=len(table),
-        records=table.records(),
-        bytes=sum(table.size),
-        segments=len(inputs.segments),
-        unread_bytes=sum(problem.facts.size for problem in table.problems),
-        epochs=[list(entry) for entry in epochs_of_log(inputs, table)[-SHOWN_EPOCHS:]],
-        epoch_file=None if inputs.epochs is None else [list(entry) for entry in inputs.epochs[-SHOWN_EPOCHS:]],
-    )

@@ -14,18 +14,25 @@ from dataclasses import dataclass, field, replace
 
 from odradek_proto.headers import HEADER, HEADER_SIZE, LENGTH_END
 
-from odradek_audit.catalogue import CHECKS
 from odradek_audit.checks.checkpoints import check_checkpoints, check_ends, check_identity, check_log_start
+from odradek_audit.checks.companions import check_companions
 from odradek_audit.checks.epochs import check_epoch_cache
 from odradek_audit.checks.snapshots import ProducerState, judge_snapshot
-from odradek_audit.engine.partition import bound_of, reference_replica_of, summary_of
+from odradek_audit.engine.conclusion import (
+    bound_of,
+    explained,
+    note_alone,
+    partition_summary,
+    reference_replica_of,
+    summary_of,
+)
 from odradek_audit.engine.proof import MASK, NEVER, Doubt, PartProof, PartTask, ProducerSpan, join_spans
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.disk import Disk, join
 from odradek_audit.inputs.facts import BLOCK_OFFSETS, METADATA_TOPIC, BatchTable, Bounds, PartitionInputs, ReplicaInputs
 from odradek_audit.inputs.facts import log_end_offset as log_end_of
 from odradek_audit.inputs.layout import reader_of
-from odradek_audit.results import PartitionResult, PartitionSummary
+from odradek_audit.results import PartitionResult
 
 READ_BYTES = 256 * 1024
 
@@ -54,8 +61,9 @@ class _Replica:
 
 
 def may_be_proven(partition: PartitionInputs) -> bool:
-    """Whether it is worth trying: not where gaps are allowed, nor where a finding is certain."""
-    if partition.compacted:
+    """Whether it is worth trying: not where gaps are allowed or records are judged, nor where
+    a finding is certain."""
+    if partition.compacted or partition.topic == METADATA_TOPIC:
         return False
     return not any(inputs.cleaned_to or inputs.problems or inputs.refused for inputs in partition.replicas.values())
 
@@ -78,6 +86,7 @@ def prove_partition(
             for name, inputs in sorted(partition.replicas.items())
         }
         check_identity(partition, sink)
+        check_companions(partition, sink)
         if sink.findings:
             raise Doubt(sink.findings[0].sentence)
         tables = {name: side.table for name, side in sides.items()}
@@ -90,33 +99,20 @@ def prove_partition(
     if sink.findings or sink.notes:
         raise Doubt("something to report")
     bound = bound_of(partition, Bounds())
-    if partition.topic != METADATA_TOPIC:
-        check_ends(partition, tables, bound, sink, settled=settled)
+    check_ends(partition, tables, bound, sink, settled=settled)
     if len(partition.replicas) < 2:
-        sink.note(
-            "one-replica", reference_replica, f"only replica {reference_replica} was given, so nothing was compared"
+        note_alone(reference_replica, sink)
+    numbers = [
+        replace(
+            summary_of(side.inputs, side.table),
+            batches=side.batches,
+            records=side.next_offset - side.first_offset,
+            bytes=side.bytes,
         )
-    summary = PartitionSummary(
-        topic=partition.topic,
-        partition=partition.partition,
-        bound=bound,
-        compared_from=min((entry.start for entry in compared), default=0),
-        compared_to=max((entry.end for entry in compared), default=0),
-        compared_batches=sum(entry.batches for entry in compared),
-        compared_records=sum(entry.records for entry in compared),
-        reference_replica=reference_replica,
-        replicas=[
-            replace(
-                summary_of(side.inputs, side.table),
-                batches=side.batches,
-                records=side.next_offset - side.first_offset,
-                bytes=side.bytes,
-            )
-            for side in sides.values()
-        ],
-    )
-    found = [CHECKS[finding.check].explained(finding) for finding in sink.findings]
-    return PartitionResult(found, sink.notes, summary)
+        for side in sides.values()
+    ]
+    summary = replace(partition_summary(partition, bound, compared, reference_replica), replicas=numbers)
+    return PartitionResult(explained(sink.findings), sink.notes, summary)
 
 
 # --- One replica ------------------------------------------------------------------------------------------------------
@@ -156,8 +152,7 @@ def _joined(
     if any(offset <= side.log_end for offset in waiting):
         raise Doubt("a producer snapshot inside of a segment")
     check_checkpoints(inputs, side.table, sink)
-    if partition.topic != METADATA_TOPIC:
-        check_log_start(inputs, sink)
+    check_log_start(inputs, sink)
     check_epoch_cache(inputs, side.table, sink)
     reader = reader_of(disk, partition)
     for offset, known in states.items():

@@ -249,6 +249,8 @@ class ReplicaInputs:
     """Offsets of the producer snapshots: each knows the producers of all records below its offset."""
     transaction_indexes: tuple[int, ...] = ()
     """Base offsets of the segments that have a transaction index."""
+    metadata_snapshots: tuple[str, ...] = ()
+    """Files with the state of the metadata log at an offset, `%020d-%010d.checkpoint`, the oldest first."""
     refused: str = ""
     """Why the directory cannot be read; nothing is known of the log then."""
 

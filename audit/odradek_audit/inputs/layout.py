@@ -63,6 +63,7 @@ LARGEST_SMALL_FILE = 32 * 1024 * 1024
 
 _SET_ASIDE = re.compile(rf"(.+)\.[0-9a-f]{{32}}(?:{'|'.join(SET_ASIDE_SUFFIXES)})", re.ASCII)
 _LOG_FILE = re.compile(r"([0-9]{20})\.log", re.ASCII)
+_METADATA_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint", re.ASCII)
 _OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _LARGEST_OFFSET = (1 << 62) - 1
 LOST_AND_FOUND = "lost+found"  # what a file system keeps for itself at its top, often for root alone
@@ -262,6 +263,7 @@ def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition
         problems=tuple(problems),
         snapshots=snapshots,
         transaction_indexes=transaction_indexes,
+        metadata_snapshots=tuple(name for name in sorted(names) if _METADATA_SNAPSHOT.fullmatch(name)),
         refused=refused,
     )
 

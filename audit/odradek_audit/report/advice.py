@@ -10,11 +10,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from odradek_audit.catalogue import CHECKS, FEW_BYTES, UNDECIDED
+from odradek_audit.catalogue import CHECKS
 from odradek_audit.excerpt import ACCUSED, REFERENCE, Excerpt
 from odradek_audit.findings import Finding, Kind
 from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.report.markup import Safe, join, name, shown, tag
+from odradek_audit.wording import FEW_BYTES, UNDECIDED
 from odradek_audit.words import plain
 
 COMMAND_LIMIT = 600
@@ -92,6 +93,17 @@ def _mend(finding: Finding) -> list[Safe]:
             Safe(
                 "Make sure that the history is whole: every client that wrote to the topic must be in it. Then look "
                 "into that client's log at the time of the record. No replica needs to be replaced for this."
+            )
+        ]
+    if kind is Kind.METADATA:
+        return [
+            join(
+                [
+                    "Read the decisions around the offset (",
+                    _command("odradek", "log", "dump", "--cluster-metadata", f"…/{METADATA_TOPIC}-0"),
+                    "), and compare the partition that it names with a history of what clients were told: no replica "
+                    "needs to be replaced for this.",
+                ]
             )
         ]
     if kind is Kind.GROUP:

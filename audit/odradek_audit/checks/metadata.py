@@ -1,0 +1,268 @@
+"""`metadata-election`, `metadata-leader-epoch`, `metadata-isr`: was each decision in the metadata log one that a
+controller may take (C1, C3, C4)?
+
+The log is replayed, from its beginning or from the oldest snapshot that it goes on behind; batches are atomic. What the
+records before the log's beginning said, and no snapshot repeats, is not judged, and a note says so. The log that the
+replicas agree on is judged once, on the reference replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from odradek_proto.compression import CodecUnavailable
+from odradek_proto.records import CorruptBatch, decode_records, iter_batches
+
+from odradek_audit.catalogue import METADATA_ELECTION, METADATA_ISR, METADATA_LEADER_EPOCH
+from odradek_audit.findings import Check, FindingSink
+from odradek_audit.inputs.facts import BatchTable, ReplicaInputs, SegmentReader
+from odradek_audit.inputs.metadata_records import (
+    CorruptMetadataRecord,
+    Fenced,
+    MetadataChange,
+    PartitionChange,
+    Registered,
+    TopicNamed,
+    TopicRemoved,
+    Unregistered,
+    decode_change,
+)
+from odradek_audit.inputs.records import CONTROL_BIT, iter_decoded
+from odradek_audit.words import plural
+
+NO_LEADER = -1
+LARGEST_SNAPSHOT = 256 * 1024 * 1024
+Place = tuple[bytes, int]
+
+
+@dataclass
+class _Partition:
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    eligible: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+
+
+@dataclass
+class _Image:
+    """What the records so far have made."""
+
+    whole: bool
+    """Whether nothing came before the records that were read."""
+    topics: dict[bytes, str] = field(default_factory=dict)
+    partitions: dict[Place, _Partition] = field(default_factory=dict)
+    incarnations: dict[int, bytes] = field(default_factory=dict)
+    fenced: dict[int, bool] = field(default_factory=dict)
+    unknown: int = 0
+    """Changes of partitions that nothing before had made."""
+
+    def name(self, place: Place) -> str:
+        return f"{self.topics.get(place[0], place[0].hex())}-{place[1]}"
+
+
+def check_metadata(inputs: ReplicaInputs, table: BatchTable, reader: SegmentReader, sink: FindingSink) -> None:
+    """Replay one replica's metadata log."""
+    start = inputs.log_start
+    image = _Image(whole=start == 0)
+    if start:
+        start = _from_snapshot(image, inputs, reader)
+    try:
+        for batch in iter_decoded(table, inputs.replica, reader):
+            if batch.problem:
+                sink.note("metadata", inputs.replica, f"the metadata log is not judged behind a batch: {batch.problem}")
+                return
+            if table.base_offset[batch.row] < start:
+                continue
+            changes = [(record.offset, decode_change(record.value or b"")) for record in batch.records]
+            _Batch(image, inputs.replica, table.epoch[batch.row], sink).apply(changes)
+    except OSError as error:
+        sink.note("not-compared", inputs.replica, f"the metadata log was not judged: {error}")
+    except CorruptMetadataRecord as error:
+        sink.note("not-compared", inputs.replica, f"the metadata log was not judged to its end: {error}")
+    if image.unknown:
+        sink.note(
+            "metadata",
+            inputs.replica,
+            f"the metadata log begins at offset {inputs.log_start} and no snapshot of replica {inputs.replica} says "
+            f"what was before: {plural(image.unknown, 'change')} of partitions not judged",
+        )
+
+
+def _from_snapshot(image: _Image, inputs: ReplicaInputs, reader: SegmentReader) -> int:
+    """Make the image of the oldest snapshot that the log goes on behind; where to go on, the log's start without."""
+    usable = [name for name in sorted(inputs.metadata_snapshots) if int(name[:20]) >= inputs.log_start]
+    for name in usable:
+        with suppress(OSError, CorruptBatch, CodecUnavailable, CorruptMetadataRecord):
+            data = reader.read(inputs.replica, name, 0, LARGEST_SNAPSHOT)
+            read = _Image(whole=True)
+            for change in _changes_of(data):
+                _make(read, change)
+            vars(image).update(vars(read))
+            return int(name[:20])
+    return inputs.log_start
+
+
+def _changes_of(data: bytes) -> Iterator[MetadataChange | None]:
+    for position, header in iter_batches(data):
+        if not header.attributes & CONTROL_BIT:
+            for record in decode_records(data, header, position):
+                yield decode_change(record.value or b"")
+
+
+def _make(image: _Image, change: MetadataChange | None) -> None:
+    """Change the image, whether it is right or not."""
+    match change:
+        case Registered(broker, incarnation, fenced):
+            image.incarnations[broker] = incarnation
+            image.fenced[broker] = fenced
+        case Fenced(broker, fenced):
+            image.fenced[broker] = fenced
+        case Unregistered(broker):
+            image.incarnations.pop(broker, None)
+            image.fenced.pop(broker, None)
+        case TopicNamed(topic_id, name):
+            image.topics[topic_id] = name
+        case TopicRemoved(topic_id):
+            image.topics.pop(topic_id, None)
+            for place in [place for place in image.partitions if place[0] == topic_id]:
+                del image.partitions[place]
+        case PartitionChange():
+            _make_partition(image, change)
+        case None:
+            pass
+
+
+def _make_partition(image: _Image, change: PartitionChange) -> None:
+    place = (change.topic_id, change.partition)
+    before = image.partitions.get(place)
+    if change.created or before is None:
+        if change.created:
+            image.partitions[place] = _Partition(
+                change.replicas or (),
+                change.isr or (),
+                change.eligible or (),
+                NO_LEADER if change.leader is None else change.leader,
+                change.leader_epoch,
+            )
+        return
+    image.partitions[place] = _Partition(
+        before.replicas if change.replicas is None else change.replicas,
+        before.isr if change.isr is None else change.isr,
+        before.eligible if change.eligible is None else change.eligible,
+        before.leader if change.leader is None else change.leader,
+        before.leader_epoch + change.leader_epoch,
+    )
+
+
+class _Batch:
+    """The decisions of one atomic batch: each is judged by what was before it, brokers also by what is behind."""
+
+    def __init__(self, image: _Image, replica: str, epoch: int, sink: FindingSink) -> None:
+        self.image = image
+        self.replica = replica
+        self.epoch = epoch
+        self.sink = sink
+        self.renewed: dict[int, int] = {}
+        """Brokers that registered with another incarnation, with the record's offset."""
+        self.joined: list[tuple[int, Place, int]] = []
+        """Record, partition, broker: who came into an ISR."""
+
+    def apply(self, changes: Iterable[tuple[int, MetadataChange | None]]) -> None:
+        fenced_before = dict(self.image.fenced)
+        for offset, change in changes:
+            if isinstance(change, Registered):
+                known = self.image.incarnations.get(change.broker)
+                if known is not None and known != change.incarnation:
+                    self.renewed[change.broker] = offset
+            if isinstance(change, PartitionChange):
+                self._judge(offset, change)
+            _make(self.image, change)
+        self._judge_members(fenced_before)
+        self._judge_renewed()
+
+    def _report(self, check: Check, offset: int, place: Place, said: str) -> None:
+        name = self.image.name(place)
+        self.sink.report(
+            check,
+            self.replica,
+            f"the metadata log, offset {offset}: {name} {said}",
+            offset=offset,
+            end_offset=offset + 1,
+            epoch=self.epoch,
+            decided_for=name,
+        )
+
+    def _judge(self, offset: int, change: PartitionChange) -> None:
+        place = (change.topic_id, change.partition)
+        before = self.image.partitions.get(place)
+        if before is None and not change.created:
+            self.image.unknown += 1
+            if self.image.whole:
+                self._report(METADATA_ISR, offset, place, "was changed, and nothing before had created it")
+            return
+        if before is None:
+            isr: tuple[int, ...] = ()
+            self._judge_sets(offset, place, change, change.replicas or (), change.isr or (), change.leader)
+        else:
+            isr = before.isr
+            replicas = before.replicas if change.replicas is None else change.replicas
+            now = before.isr if change.isr is None else change.isr
+            self._judge_election(offset, place, before, change)
+            leader = before.leader if change.leader is None else change.leader
+            self._judge_sets(offset, place, change, replicas, now, leader)
+        self.joined += [(offset, place, broker) for broker in change.isr or () if broker not in isr]
+
+    def _judge_election(self, offset: int, place: Place, before: _Partition, change: PartitionChange) -> None:
+        leader = change.leader
+        grown = change.leader_epoch if not change.created else change.leader_epoch - before.leader_epoch
+        if grown < 0 or (leader is not None and leader not in (NO_LEADER, before.leader) and grown < 1):
+            now, then = before.leader_epoch + grown, before.leader_epoch
+            said = f"got the leader {leader} in leader epoch {now}, and {before.leader} led in leader epoch {then}"
+            self._report(METADATA_LEADER_EPOCH, offset, place, said)
+        if leader is None or leader in (NO_LEADER, before.leader) or change.recovering:
+            return
+        if leader not in before.isr and leader not in before.eligible:
+            eligible = f", its eligible replicas {_list(before.eligible)}" if before.eligible else ""
+            said = f"got the leader {leader}, its ISR was {_list(before.isr)}{eligible}, and nothing says unclean"
+            self._report(METADATA_ELECTION, offset, place, said)
+
+    def _judge_sets(
+        self,
+        offset: int,
+        place: Place,
+        change: PartitionChange,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        leader: int | None,
+    ) -> None:
+        if change.leader is None and change.isr is None and change.replicas is None:
+            return
+        if not set(isr) <= set(replicas) or len(set(isr)) < len(isr):
+            self._report(METADATA_ISR, offset, place, f"got the ISR {_list(isr)} of the replicas {_list(replicas)}")
+        elif leader not in (None, NO_LEADER, *isr):
+            self._report(METADATA_ISR, offset, place, f"has the leader {leader} outside of its ISR {_list(isr)}")
+
+    def _judge_members(self, fenced_before: dict[int, bool]) -> None:
+        """Who comes into an ISR is registered and not fenced, before the batch or behind it."""
+        for offset, place, broker in self.joined:
+            known = broker in fenced_before or broker in self.image.fenced
+            if not known and not self.image.whole:
+                continue
+            if fenced_before.get(broker, True) and self.image.fenced.get(broker, True):
+                what = "which is fenced" if known else "which is not registered"
+                self._report(METADATA_ISR, offset, place, f"got broker {broker} into its ISR, {what}")
+
+    def _judge_renewed(self) -> None:
+        """A broker that was dead may have lost what it had: it leaves ISRs that others are in, and leads nothing."""
+        for broker, offset in self.renewed.items():
+            for place, partition in self.image.partitions.items():
+                if broker in partition.isr and (len(partition.isr) > 1 or partition.leader == broker):
+                    said = f"kept broker {broker}, which registered anew, in its ISR {_list(partition.isr)}"
+                    self._report(METADATA_ISR, offset, place, said)
+
+
+def _list(brokers: Iterable[int]) -> str:
+    return f"[{', '.join(map(str, brokers))}]"

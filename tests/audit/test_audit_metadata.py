@@ -1,0 +1,302 @@
+"""The metadata log, of odradek and of Kafka: each wrong decision is one finding at its record, beside a right one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek_audit.engine.local import audit, audit_disk
+from odradek_audit.inputs.disk import LocalDisk
+from odradek_audit.inputs.metadata_records import (
+    CorruptMetadataRecord,
+    PartitionChange,
+    Registered,
+    decode_change,
+)
+from odradek_audit.report import Report
+from odradek_proto.records import encode_batch
+from odradek_proto.topics import TopicPartition
+from odradek_proto.v1 import metadata_pb2
+
+from tests.audit.sample import SampleLog, SamplePartition
+
+WriteCluster = Callable[..., dict[str, Path]]
+pb: Any = metadata_pb2  # its messages are made when it is imported
+METADATA = TopicPartition("__cluster_metadata", 0)
+TOPIC = bytes(range(16))
+Batches = Sequence[Sequence[bytes]]
+
+
+class Odradek:
+    """Values of records as odradek's controllers write them."""
+
+    def register(self, broker: int, life: int, *, fenced: bool = True) -> bytes:
+        record = pb.RegisterBrokerRecord(
+            broker_id=broker,
+            incarnation_id=bytes([life]) * 16,
+            fenced=fenced,
+            endpoints={"PLAINTEXT": "b:9092"},
+            rack="r",
+            broker_epoch=-1,
+        )
+        return self._value(register_broker=record)
+
+    def fence(self, broker: int, fenced: bool) -> bytes:
+        return self._value(broker_state=pb.BrokerStateRecord(broker_id=broker, broker_epoch=9, fenced=fenced))
+
+    def topic(self) -> bytes:
+        return self._value(topic=pb.TopicRecord(name="orders", topic_id=TOPIC))
+
+    def remove(self) -> bytes:
+        return self._value(remove_topic=pb.RemoveTopicRecord(topic_id=TOPIC))
+
+    def partition(self, replicas: Sequence[int], isr: Sequence[int], leader: int) -> bytes:
+        return self._value(
+            partition=pb.PartitionRecord(topic_id=TOPIC, replicas=replicas, isr=isr, leader=leader, leader_epoch=4)
+        )
+
+    def change(
+        self,
+        *,
+        isr: Sequence[int] | None = None,
+        leader: int | None = None,
+        eligible: Sequence[int] | None = None,
+        recovering: bool | None = None,
+    ) -> bytes:
+        record = pb.PartitionChangeRecord(topic_id=TOPIC, bump_leader_epoch=leader is not None)
+        if isr is not None:
+            record.isr_changed = True
+            record.isr.extend(isr)
+        if leader is not None:
+            record.leader = leader
+        if eligible is not None:
+            record.eligible_changed = True
+            record.eligible.extend(eligible)
+        if recovering is not None:
+            record.recovering = record.unclean = recovering
+        return self._value(partition_change=record)
+
+    def _value(self, **kind: Any) -> bytes:
+        return bytes(pb.MetadataRecord(**kind).SerializeToString(deterministic=True))
+
+
+class Kafka:
+    """The same as Apache Kafka 4.1's controllers write them: frame, key, version, and the flexible form of each."""
+
+    def register(self, broker: int, life: int, *, fenced: bool = True) -> bytes:
+        endpoints = b"\x02" + _text("PLAINTEXT") + _text("b") + b"\x23\x84\x00\x00" + b"\x00"
+        features = b"\x02" + _text("metadata.version") + b"\x00\x01\x00\x19" + b"\x00"
+        body = _int(broker) + b"\x00" + bytes([life]) * 16 + bytes(8) + endpoints + features + _text("r")
+        return b"\x01\x00\x03" + body + bytes([fenced]) + b"\x00" + _tags({0: b"\x02" + bytes(16)})
+
+    def fence(self, broker: int, fenced: bool) -> bytes:
+        return b"\x01\x11\x02" + _int(broker) + bytes(8) + _tags({0: b"\x01" if fenced else b"\xff"})
+
+    def topic(self) -> bytes:
+        return b"\x01\x02\x00" + _text("orders") + TOPIC + b"\x00"
+
+    def remove(self) -> bytes:
+        return b"\x01\x09\x00" + TOPIC + b"\x00"
+
+    def partition(self, replicas: Sequence[int], isr: Sequence[int], leader: int) -> bytes:
+        body = _int(0) + TOPIC + _ints(replicas) + _ints(isr) + _ints(()) + _ints(()) + _int(leader) + _int(4) + _int(0)
+        return b"\x01\x03\x02" + body + bytes([len(replicas) + 1]) + bytes(16 * len(replicas)) + b"\x00"
+
+    def change(
+        self,
+        *,
+        isr: Sequence[int] | None = None,
+        leader: int | None = None,
+        eligible: Sequence[int] | None = None,
+        recovering: bool | None = None,
+    ) -> bytes:
+        tags = {
+            0: None if isr is None else _ints(isr),
+            1: None if leader is None else _int(leader),
+            5: None if recovering is None else bytes([recovering]),
+            6: None if eligible is None else _ints(eligible),
+        }
+        return b"\x01\x05\x02" + _int(0) + TOPIC + _tags({tag: data for tag, data in tags.items() if data is not None})
+
+
+def _int(number: int) -> bytes:
+    return number.to_bytes(4, "big", signed=True)
+
+
+def _ints(numbers: Sequence[int]) -> bytes:
+    return bytes([len(numbers) + 1]) + b"".join(map(_int, numbers))
+
+
+def _text(text: str) -> bytes:
+    return bytes([len(text) + 1]) + text.encode()
+
+
+def _tags(tags: dict[int, bytes]) -> bytes:
+    return bytes([len(tags)]) + b"".join(bytes([tag, len(data)]) + data for tag, data in sorted(tags.items()))
+
+
+Records = Odradek | Kafka
+
+
+@pytest.fixture(params=[Odradek, Kafka])
+def records(request: pytest.FixtureRequest) -> Records:
+    made: Records = request.param()
+    return made
+
+
+def beginning(records: Records) -> list[list[bytes]]:
+    """Offsets 0 to 7: three brokers, and orders-0 on all of them, led by 1 in leader epoch 4."""
+    brokers = [records.register(broker, broker) for broker in (1, 2, 3)]
+    return [
+        brokers,
+        [records.fence(broker, False) for broker in (1, 2, 3)],
+        [records.topic(), records.partition([1, 2, 3], [1, 2, 3], 1)],
+    ]
+
+
+def log_of(batches: Batches, since: int = 0) -> SampleLog:
+    """A metadata log with these batches, without those wholly below an offset."""
+    log = SampleLog()
+    for values in batches:
+        log.append(values, epoch=2)
+    return log.since(since)
+
+
+def judged(write_cluster: WriteCluster, batches: Batches) -> Report:
+    """The audit of three controllers with this log; both ways of the local engine say the same."""
+    replicas = write_cluster(*[{METADATA: SamplePartition(log_of(batches))}] * 3, clean_shutdown=True)
+    report = audit(replicas)
+    whole = audit_disk(LocalDisk(), {name: str(path) for name, path in replicas.items()})
+    assert (report.findings, report.notes) == (whole.findings, whole.notes)
+    return report
+
+
+def told(report: Report) -> list[tuple[str, int]]:
+    return [(finding.check, finding.offset) for finding in report.findings]
+
+
+def test_elections_from_the_isr_or_the_eligible_replicas_or_flagged(
+    write_cluster: WriteCluster, records: Records
+) -> None:
+    """C3: each of these is right; the last one takes a replica from outside and says that it is unclean."""
+    report = judged(
+        write_cluster,
+        [
+            *beginning(records),
+            [records.change(isr=[1], eligible=[2])],
+            [records.change(leader=2, isr=[2], eligible=[])],
+            [records.change(leader=3, isr=[3], recovering=True)],
+            [records.change(recovering=False)],
+        ],
+    )
+    assert told(report) == []
+    assert report.compared_records > 0
+
+
+def test_an_election_from_outside_is_told(write_cluster: WriteCluster, records: Records) -> None:
+    """C3: once, at its record, with partition, leader and ISR."""
+    report = judged(
+        write_cluster,
+        [*beginning(records), [records.change(isr=[1, 2])], [records.change(leader=3, isr=[3], eligible=[])]],
+    )
+    assert told(report) == [("metadata-election", 9)]
+    assert "orders-0 got the leader 3, its ISR was [1, 2]" in report.findings[0].sentence
+    assert report.findings[0].evidence == {"decided_for": "orders-0"}
+
+
+def test_a_leader_in_the_epoch_of_another_is_told(write_cluster: WriteCluster) -> None:
+    """C1, which Kafka's records cannot say: there every leader that is named raises the epoch."""
+    odradek = Odradek()
+    silent = pb.PartitionChangeRecord(topic_id=TOPIC, leader=2)
+    again = pb.PartitionChangeRecord(topic_id=TOPIC, leader=2, bump_leader_epoch=True)
+    for record, expected in ((silent, [("metadata-leader-epoch", 8)]), (again, [])):
+        value = pb.MetadataRecord(partition_change=record).SerializeToString()
+        assert told(judged(write_cluster, [*beginning(odradek), [value]])) == expected
+
+
+def test_who_may_not_be_in_an_isr_is_told(write_cluster: WriteCluster, records: Records) -> None:
+    """C4: a broker that is fenced, one that nobody registered, one that is no replica; and who is unfenced comes in."""
+    start = [*beginning(records), [records.change(isr=[1, 2]), records.fence(3, True)]]  # offsets 8 and 9
+    right = [records.fence(3, False)], [records.change(isr=[1, 2, 3])]
+    assert told(judged(write_cluster, [*start, *right])) == []
+    assert told(judged(write_cluster, [*start, [records.change(isr=[1, 2, 3])]])) == [("metadata-isr", 10)]
+    assert told(judged(write_cluster, [*start, [records.change(isr=[1, 2, 4])]]))[0] == ("metadata-isr", 10)
+    assert told(judged(write_cluster, [*start, [records.change(isr=[2])]])) == [("metadata-isr", 10)]
+
+
+def test_who_registers_anew_leaves_the_isrs(write_cluster: WriteCluster, records: Records) -> None:
+    """C4: the same incarnation may stay, and the last member without leading; another one that stays is told."""
+    start = beginning(records)
+    renewed = records.register(3, 9)
+    assert told(judged(write_cluster, [*start, [renewed, records.change(isr=[1, 2])]])) == []
+    assert told(judged(write_cluster, [*start, [records.register(3, 3, fenced=False)]])) == []
+    alone = [records.change(isr=[3], leader=3)], [records.change(leader=-1), renewed]
+    assert told(judged(write_cluster, [*start, *alone])) == []
+    report = judged(write_cluster, [*start, [renewed]])
+    assert told(report) == [("metadata-isr", 8)]
+    assert "kept broker 3, which registered anew, in its ISR [1, 2, 3]" in report.findings[0].sentence
+    removed = [records.remove()], [renewed]
+    assert told(judged(write_cluster, [*start, *removed])) == []
+
+
+def test_a_log_that_begins_behind_a_snapshot(write_cluster: WriteCluster, records: Records) -> None:
+    """The snapshot says what was before. Without it changes are not judged, and a note says how many."""
+    batches = [*beginning(records), [records.change(isr=[1, 2])], [records.change(leader=3, isr=[3])]]
+    replicas = write_cluster(*[{METADATA: SamplePartition(log_of(batches, since=8), log_start=8)}] * 3)
+    report = audit(replicas)
+    assert told(report) == []
+    assert [note.sentence for note in report.notes if "2 changes of partitions not judged" in note.sentence]
+    values = [value for batch in beginning(records) for value in batch]
+    snapshot = encode_batch([(0, None, value, ()) for value in values], base_offset=0, leader_epoch=2)
+    for path in replicas.values():
+        (path / "__cluster_metadata-0" / f"{8:020d}-{2:010d}.checkpoint").write_bytes(bytes(snapshot))
+    report = audit(replicas)
+    assert told(report) == [("metadata-election", 9)]
+    assert not report.notes
+
+
+def test_bytes_that_are_no_record_are_a_note(write_cluster: WriteCluster, records: Records) -> None:
+    """What was judged stands; from there on nothing is. Any bytes give a change, nothing or `CorruptMetadataRecord`."""
+    report = judged(write_cluster, [*beginning(records), [records.change(isr=[1, 2])[:-2]]])
+    assert (told(report), report.exit_code) == ([], 1)
+    assert "the metadata log was not judged to its end" in report.notes[0].sentence
+    chance = random.Random(5)
+    sound = [value for batch in beginning(records) for value in batch]
+    for _ in range(2000):
+        value = bytearray(chance.choice(sound))
+        value[chance.randrange(1, len(value))] ^= 1 << chance.randrange(8)
+        try:
+            decode_change(bytes(value))
+        except CorruptMetadataRecord:
+            continue
+
+
+def test_values_are_read_with_every_field() -> None:
+    """Both formats give the same change; an unknown kind of record gives none."""
+    odradek, kafka = Odradek(), Kafka()
+    for made in (odradek, kafka):
+        change = decode_change(made.change(isr=[1, 2], leader=-1, eligible=[3], recovering=True))
+        assert change == PartitionChange(TOPIC, 0, False, None, (1, 2), (3,), -1, 1, True)
+        assert decode_change(made.register(2, 7)) == Registered(2, bytes([7]) * 16, True)
+        assert decode_change(made.partition([1, 2], [2], 2)) == PartitionChange(
+            TOPIC, 0, True, (1, 2), (2,), (), 2, 4, False
+        )
+    assert decode_change(b"\x01\x0c\x00\x00") is None  # a level of a feature
+    assert decode_change(pb.MetadataRecord(no_op=pb.NoOpRecord()).SerializeToString()) is None
+
+
+def test_files_that_one_replica_lacks_are_noted(write_cluster: WriteCluster, log: SampleLog) -> None:
+    """An index that only one broker lacks after a clean stop; not after a kill, nor where nobody has one."""
+    replicas = write_cluster(log, log, log, clean_shutdown=True)
+    assert not audit(replicas).notes
+    index = f"t-0/{0:020d}.index"
+    (replicas["2"] / index).unlink()
+    report = audit(replicas)
+    assert report.exit_code == 0
+    assert [(note.kind, note.replica) for note in report.notes] == [("missing-file", "2")]
+    (replicas["1"] / index).unlink()
+    (replicas["3"] / index).unlink()
+    assert not audit(replicas).notes
