@@ -13,6 +13,8 @@ from odradek_proto.values import Value
 
 LONGEST_TOPIC_NAME: Final = 249
 TOPIC_ID_SIZE: Final = 16
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})  # Kafka's
 DELETED_PARTITION_SUFFIX: Final = "-delete"  # of the directory of a partition that loses its files one by one
 _LEGAL_NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)

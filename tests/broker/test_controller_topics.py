@@ -24,7 +24,7 @@ from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import encode
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import encode_batch
-from odradek_proto.topics import topic_id_to_text
+from odradek_proto.topics import OFFSETS_TOPIC, topic_id_to_text
 from odradek_proto.v1 import admin_messages
 from odradek_proto.v1.metadata_messages import PartitionRecord
 from odradek_proto.values import replace
@@ -284,12 +284,14 @@ def test_deletion_can_be_forbidden() -> None:
         ("orders", 1, ErrorCode.INVALID_PARTITIONS),
         ("orders", 2_000_000_000, ErrorCode.INVALID_PARTITIONS),
         ("none", 5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (OFFSETS_TOPIC, 5, ErrorCode.INVALID_TOPIC_EXCEPTION),  # groups are found by the number of its partitions
     ],
 )
 def test_a_topic_can_only_grow(topic: str, count: int, error: ErrorCode) -> None:
     """New partitions get as many replicas as the first has; those that exist stay as they are."""
     image = image_of([1, 2, 3])
     orders = add_topic(image, "orders", partition_of([1, 2]), partition_of([2, 1]))
+    add_topic(image, OFFSETS_TOPIC, partition_of([1, 2]), topic_id=bytes(16))
     request = admin_messages.CreatePartitionsRequest(topic=topic, count=count)
     decision = create_partitions(image, request, random.Random(1))
     write(image, decision.records)

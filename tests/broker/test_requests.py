@@ -13,7 +13,7 @@ from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import TopicPartition
+from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
 
@@ -57,6 +57,22 @@ def test_a_batch_for_another_topic_of_the_same_name_is_not_appended() -> None:
         errors = [answer.error for answer in answers]
         assert errors == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NONE, ErrorCode.NONE]
         assert world.log_end() == 2
+
+    run(story)
+
+
+def test_a_client_writes_nothing_into_an_internal_topic() -> None:
+    """INVALID_TOPIC_EXCEPTION, as in Kafka; the broker itself writes there."""
+
+    async def story(world: World) -> None:
+        offsets = TopicPartition(OFFSETS_TOPIC, 0)
+        await leads(world, offsets)
+        requests = ProduceRequests(lookup=world.replicas.lookup, counters=world.replicas.counters)
+        answers: list[ProduceAnswer] = []
+        requests.append(CALLER, offsets, b"", memoryview(BATCH), 1, 0, answers.append)
+        assert [answer.error for answer in answers] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+        produce(world, 1, offsets)
+        assert world.replicas.replicas[offsets].state.log_end_offset == 1
 
     run(story)
 
@@ -209,6 +225,8 @@ def test_metadata_finds_topics_by_their_ids() -> None:
         )
         topic_id = image.topics["orders"].topic_id
         cluster = await requests.metadata(CALLER, ["__consumer_offsets"], [topic_id, OTHER_ID])
+        (absent,) = (await requests.metadata(CALLER, ["__transaction_state"], (), True)).topics
+        assert absent.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # internal topics are not created in this way
         assert [(each.name, each.error, each.is_internal) for each in cluster.topics] == [
             ("__consumer_offsets", ErrorCode.NONE, True),
             ("orders", ErrorCode.NONE, False),

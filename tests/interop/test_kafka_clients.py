@@ -1,4 +1,4 @@
-"""Clients of Kafka, unchanged, on a cluster of odradek: everything that they do without groups and transactions."""
+"""Clients of Kafka, unchanged, on a cluster of odradek: everything that they do alone."""
 
 from __future__ import annotations
 
@@ -74,17 +74,3 @@ def test_a_killed_leader_loses_no_acknowledged_record_of_librdkafka(
         found += [int(message.value() or b"") for message in messages]
     consumer.close()
     assert found == list(range(2_000))
-
-
-def test_a_group_waits_without_an_error_and_the_broker_says_so(
-    kafka_bootstrap: str, odradek_topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """There is no coordinator yet, and clients take that for one that is about to come (K-6)."""
-    from kafka import KafkaConsumer
-
-    consumer = KafkaConsumer(odradek_topic, bootstrap_servers=kafka_bootstrap, group_id="orders-service")
-    while not any("orders-service" in record.getMessage() for record in caplog.records):
-        assert not consumer.poll(timeout_ms=50)
-    consumer.close()
-    (warning,) = {record.getMessage() for record in caplog.records if "orders-service" in record.getMessage()}
-    assert "there are no consumer groups yet: assign partitions" in warning

@@ -46,8 +46,6 @@ CLOSED: list[tuple[str, bytes]] = [
     ("TLS", bytes.fromhex("16030100a5010000a1") + bytes(160)),
     ("a body that is cut short", framed(header(METADATA, 1, 1) + b"\0")),
     ("acks=0 to an unknown topic", framed(produce_v3(b"nope", b"", 0))),
-    # Kafka answers 25 here: it has groups. Ours are not advertised, so they close (K-31).
-    ("Heartbeat of a group", framed(header(12, 0, 1) + string(b"zzz") + struct.pack(">i", 1) + string(b"m"))),
 ]
 
 ANSWERED: list[tuple[str, bytes, bytes]] = [

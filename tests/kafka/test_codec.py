@@ -19,6 +19,9 @@ TIMES = {
     "timeout_ms",
     "throttle_time_ms",
     "transaction_timeout_ms",
+    "retention_time_ms",
+    "session_timeout_ms",
+    "rebalance_timeout_ms",
 }  # kio holds those in bounds of its own
 CODES = {"error_code", "topic_config_error_code"}  # kio knows them by name
 ROUNDS = 5

@@ -15,10 +15,9 @@ from typing import Final, NamedTuple
 
 from odradek_proto import formats
 from odradek_proto.headers import BatchHeader
-from odradek_proto.topics import TopicPartition, parse_partition_directory
+from odradek_proto.topics import INTERNAL_TOPICS, TopicPartition, parse_partition_directory
 
 CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
-COMPACTED_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 NEVER_MISSED: Final = 1 << 62
 
 
@@ -69,7 +68,7 @@ def not_missed_below(directory: Path) -> int:
     partition = parse_partition_directory(place.name)
     if partition is None:
         return 0
-    if partition.topic in COMPACTED_TOPICS:
+    if partition.topic in INTERNAL_TOPICS:
         return NEVER_MISSED
     names = (CLEANER_CHECKPOINT, formats.LOG_START_OFFSET_CHECKPOINT)
     return max(_checkpoint(place.parent / name, partition) for name in names)

@@ -52,6 +52,17 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "request_timeout_ms": (1, INT_MAX),
     "sasl_server_max_receive_size": (1, INT_MAX),  # Kafka: from 0 on, which lets nobody in
     "connection_failed_authentication_delay_ms": (0, INT_MAX),
+    "offsets_topic_num_partitions": (1, INT_MAX),
+    "offsets_topic_replication_factor": (1, 32_767),
+    "offsets_topic_segment_bytes": (1_048_576, INT_MAX),  # Kafka: from 1 on
+    "offsets_commit_timeout_ms": (1, INT_MAX),
+    "offsets_retention_minutes": (1, INT_MAX),
+    "offsets_retention_check_interval_ms": (1, LONG_MAX),
+    "offset_metadata_max_bytes": (0, INT_MAX),
+    "group_initial_rebalance_delay_ms": (0, INT_MAX),
+    "group_min_session_timeout_ms": (1, INT_MAX),
+    "group_max_session_timeout_ms": (1, INT_MAX),
+    "group_max_size": (1, INT_MAX),
     "odradek_session_grace_ms": (0, INT_MAX),
     "odradek_cache_bytes": (0, LONG_MAX),
     "odradek_stream_credit_bytes": (1, LONG_MAX),

@@ -128,6 +128,19 @@ class BrokerSettings:
     sasl_server_max_receive_size: int = 524_288
     connection_failed_authentication_delay_ms: int = 100
 
+    # --- consumer groups
+    offsets_topic_num_partitions: int = 50
+    offsets_topic_replication_factor: int = 3
+    offsets_topic_segment_bytes: int = 104_857_600
+    offsets_commit_timeout_ms: int = 5_000
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    offset_metadata_max_bytes: int = 4_096
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 2_147_483_647
+
     # --- odradek's own
     odradek_truncation_mode: str = "fetch"  # epoch-request | epoch-single-round | high-watermark
     odradek_fsync: str = "never"  # before-ack: nothing counts until it is on the disk

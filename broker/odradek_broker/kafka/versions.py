@@ -17,6 +17,8 @@ from odradek_broker.kafka.apis.cluster import ClusterApi
 from odradek_broker.kafka.apis.configs import ConfigsApi
 from odradek_broker.kafka.apis.coordinators import CoordinatorsApi
 from odradek_broker.kafka.apis.fetch import FetchApi
+from odradek_broker.kafka.apis.group_offsets import GroupOffsetsApi
+from odradek_broker.kafka.apis.groups import GroupsApi
 from odradek_broker.kafka.apis.metadata import MetadataApi
 from odradek_broker.kafka.apis.offsets import OffsetsApi
 from odradek_broker.kafka.apis.produce import ProduceApi
@@ -53,13 +55,22 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
     topics, configs = TopicsApi(admin, metadata), ConfigsApi(admin)
     cluster, records = ClusterApi(admin, metadata, clock), RecordsApi(requests.records, log_directory)
     sasl, users = SaslApi(requests.authentication if needs_sasl else None), UsersApi(admin)
+    groups, group_offsets = GroupsApi(requests.groups), GroupOffsetsApi(requests.groups)
     apis: dict[int, Api] = {}
     rows = [
         Api(PRODUCE, "Produce", 0, 13, produce_codec.FLEXIBLE_FROM, start=produce.start, measures_itself=True),
         Api(FETCH, "FetchConsumer", 4, 18, fetch_codec.FLEXIBLE_FROM, fetch.answer, measures_itself=True),
         _row(2, offsets.list_offsets),
         _row(3, MetadataApi(metadata).answer),
-        _row(10, CoordinatorsApi().find_coordinator),
+        _row(8, group_offsets.commit),
+        _row(9, group_offsets.fetch),
+        _row(10, CoordinatorsApi(requests.groups, endpoints).find_coordinator),
+        _row(11, groups.join),
+        _row(12, groups.heartbeat),
+        _row(13, groups.leave),
+        _row(14, groups.sync),
+        _row(15, groups.describe),
+        _row(16, groups.list_groups),
         _row(HANDSHAKE, sasl.handshake),
         _row(AUTHENTICATE, sasl.authenticate),
         _row(api_versions.KEY, api_versions.ApiVersionsApi(apis).answer, any_version=True),
@@ -72,10 +83,12 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
         _row(33, configs.alter),
         _row(35, records.describe_log_dirs),
         _row(37, topics.create_partitions),
+        _row(42, groups.delete),
         _row(43, cluster.elect_leaders),
         _row(44, configs.alter_incrementally),
         _row(45, cluster.alter_reassignments),
         _row(46, cluster.list_reassignments),
+        _row(47, group_offsets.delete),
         _row(50, users.describe),
         _row(51, users.alter),
         _row(55, cluster.describe_quorum),

@@ -293,6 +293,7 @@ class LocalCluster:
             "odradek.log.file": str(self.log_file(node.node_id)),
             "default.replication.factor": str(min(3, len(self.nodes))),
             "min.insync.replicas": "2" if len(self.nodes) >= 3 else "1",
+            "group.initial.rebalance.delay.ms": "0",  # as in the configuration that Kafka comes with
         }
 
     def log_file(self, node_id: int) -> Path:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from odradek_proto.topics import TopicPartition, topic_id_from_text
+from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition, topic_id_from_text
 from odradek_proto.transport.ports import Clock, Files, Network
 
 from odradek_broker.config.listeners import inter_broker_listener, parse_voters
@@ -23,10 +23,17 @@ from odradek_broker.config.topic_settings import log_settings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal
-from odradek_broker.process.wiring import advertised_endpoints, authentication, new_salt, session_settings
+from odradek_broker.process.wiring import (
+    advertised_endpoints,
+    authentication,
+    group_settings,
+    new_salt,
+    session_settings,
+)
 from odradek_broker.requests.admin import AdminRequests
 from odradek_broker.requests.context import ANONYMOUS, RequestContext
 from odradek_broker.requests.fetch import FetchRequests
+from odradek_broker.requests.groups import GroupRequests
 from odradek_broker.requests.layer import Requests
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.offsets import OffsetRequests
@@ -35,6 +42,9 @@ from odradek_broker.requests.producer_ids import ProducerIdRequests
 from odradek_broker.requests.records import RecordRequests
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
+from odradek_broker.runtime.groups.coordinator import GroupCoordinator, ImageTopics
+from odradek_broker.runtime.groups.offsets_topic import OffsetsTopic
+from odradek_broker.runtime.groups.partition import ShardServices
 from odradek_broker.runtime.membership.broker_session import BrokerSession
 from odradek_broker.runtime.membership.controller_channel import ControllerChannel
 from odradek_broker.runtime.membership.isr_channel import IsrChannel
@@ -152,6 +162,26 @@ class Broker:
             say=self._say,
         )
 
+    def _make_groups(self) -> GroupRequests:
+        settings, feed = self.settings, self._feed
+        services = ShardServices(
+            settings=group_settings(settings),
+            commit_timeout_ms=settings.offsets_commit_timeout_ms,
+            topics=ImageTopics(lambda: feed.image),
+            clock=self._clock,
+            files=self._files,
+            spawn=self._spawn,
+        )
+        coordinator = GroupCoordinator(services, self.replicas.replicas.__getitem__)
+        self.replicas.on_leadership(OFFSETS_TOPIC, coordinator)
+        topic = OffsetsTopic(
+            settings,
+            expected_brokers=self._expected_brokers(),
+            feed=feed,
+            create=lambda request, timeout_ms: self._ask_as_broker("CreateTopics", request, timeout_ms),
+        )
+        return GroupRequests(coordinator=coordinator, image=lambda: feed.image, offsets_topic=topic)
+
     def _make_requests(self) -> Requests:
         """What this broker may be asked, for every protocol that clients speak with it."""
         settings, replicas, feed = self.settings, self.replicas, self._feed
@@ -181,6 +211,7 @@ class Broker:
             offsets=OffsetRequests(lookup=replicas.lookup, files=self._files),
             producer_ids=ProducerIdRequests(blocks.allocate),
             records=RecordRequests(replicas=replicas, broker_id=settings.node_id),
+            groups=self._make_groups(),
             admin=admin,
             authentication=authentication(settings, lambda: feed.image, self._clock, self._files),
         )
@@ -221,16 +252,20 @@ class Broker:
 
     def _make_topic_creation(self) -> TopicCreation:
         settings = self.settings
-        voters = parse_voters(settings.controller_quorum_voters)
         return TopicCreation(
             parse_topics(settings.odradek_create_topics),
             default_replicas=settings.default_replication_factor,
-            expected_brokers=len(voters) if settings.node_id in voters else 0,  # then voters are brokers as well
+            expected_brokers=self._expected_brokers(),
             clock=self._clock,
             feed=self._feed,
             create=lambda request, timeout_ms: self._ask_as_broker("CreateTopics", request, timeout_ms),
             say=self._say,
         )
+
+    def _expected_brokers(self) -> int:
+        """How many a cluster has when all have started: the voters, if this one is both; else nobody knows."""
+        voters = parse_voters(self.settings.controller_quorum_voters)
+        return len(voters) if self.settings.node_id in voters else 0
 
     def _make_user_creation(self) -> UserCreation:
         return UserCreation(
@@ -243,7 +278,7 @@ class Broker:
         )
 
     async def _ask_as_broker(self, method: str, request: Any, timeout_ms: float) -> Any:
-        """In this broker's own name: what odradek.create.topics and odradek.create.users want."""
+        """In this broker's own name: the topics and users that settings name, and the groups' topic."""
         own = RequestContext(ANONYMOUS, self.settings.inter_broker_listener_name.upper())
         return await self.requests.admin.call(own, method, request, timeout_ms)
 
@@ -273,6 +308,7 @@ class Broker:
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if not self._stopping:
             self.replicas.apply(image, delta)
+            self.requests.groups.coordinator.on_metadata(image, delta)
 
     def _on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
         self.replicas.on_isr_answer(proposal, answer)
@@ -318,6 +354,7 @@ class Broker:
     async def stop(self, *, graceful: bool) -> None:
         """Stop following, answer those who wait, and leave the controller."""
         self._stopping = True
+        self.requests.groups.close()
         if graceful:
             await self.replicas.stop()
         await self._isr_channel.stop()

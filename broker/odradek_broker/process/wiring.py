@@ -18,6 +18,7 @@ from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.startup_users import enabled_mechanisms
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.core.controller.settings import ControllerSettings
+from odradek_broker.core.groups.messages import GroupSettings
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.kafka.listener import KafkaListener
 from odradek_broker.kafka.shared import KafkaLimits
@@ -31,6 +32,7 @@ from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.membership.broker_session import SessionSettings
 from odradek_broker.runtime.quorum.settings import QuorumSettings
 
+RECORD_AND_BATCH_BYTES = 588  # more than a record and a batch around it add to a key and a value
 SECRET_BYTES = 24  # of a nonce or a token: nobody guesses it
 
 
@@ -42,6 +44,19 @@ def advertised_endpoints(settings: BrokerSettings, listening: Mapping[str, str])
     hidden = controller_listeners(settings)
     advertised = {**listening, **parse_listeners(settings.advertised_listeners)}
     return {name: address for name, address in advertised.items() if name not in hidden}
+
+
+def group_settings(settings: BrokerSettings) -> GroupSettings:
+    return GroupSettings(
+        min_session_timeout_ms=settings.group_min_session_timeout_ms,
+        max_session_timeout_ms=settings.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        max_size=settings.group_max_size,
+        offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
+        max_record_bytes=settings.message_max_bytes - RECORD_AND_BATCH_BYTES,
+        offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+    )
 
 
 def quorum_settings(settings: BrokerSettings, cluster_id: str) -> QuorumSettings:

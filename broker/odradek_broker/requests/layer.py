@@ -7,6 +7,7 @@ from odradek_proto.values import Value
 from odradek_broker.requests.admin import AdminRequests
 from odradek_broker.requests.authentication import Authentication
 from odradek_broker.requests.fetch import FetchRequests
+from odradek_broker.requests.groups import GroupRequests
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.offsets import OffsetRequests
 from odradek_broker.requests.produce import ProduceRequests
@@ -23,5 +24,6 @@ class Requests(Value, frozen=True):
     offsets: OffsetRequests
     producer_ids: ProducerIdRequests
     records: RecordRequests
+    groups: GroupRequests
     admin: AdminRequests
     authentication: Authentication

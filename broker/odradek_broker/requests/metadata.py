@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import validate_topic_name
+from odradek_proto.topics import INTERNAL_TOPICS, validate_topic_name
 from odradek_proto.values import Value
 
 from odradek_broker.core.metadata.image import MetadataImage, TopicImage
 from odradek_broker.requests.context import RequestContext
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})  # Kafka's
 
 CreateTopics = Callable[[RequestContext, Sequence[str]], Awaitable[None]]
 
@@ -104,7 +101,7 @@ class MetadataRequests:
     ) -> ClusterDescription:
         """The brokers, and these topics in the order of the request; `topics` None: all, () and no id: none."""
         await self._caught_up.wait()
-        missing = [name for name in topics or () if name not in self._image().topics]
+        missing = [name for name in topics or () if name not in self._image().topics and name not in INTERNAL_TOPICS]
         if missing and allow_auto_topic_creation and self._auto_create:
             await self._create_topics(context, missing)
         image, listener = self._image(), context.listener

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import LONGEST_TOPIC_NAME, TopicPartition
+from odradek_proto.topics import INTERNAL_TOPICS, LONGEST_TOPIC_NAME, TopicPartition
 
 from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.runtime.counters import Counters, Timer
@@ -41,16 +41,20 @@ class ProduceRequests:
         counters = self._counters
         if counters.timer is not None:
             answer = self._timed(answer, counters.timer)
-        long_name = len(tp.topic) > LONGEST_TOPIC_NAME
-        replica = ErrorCode.INVALID_TOPIC_EXCEPTION if long_name else self._lookup(tp, topic_id)
+        refused = ""
+        if len(tp.topic) > LONGEST_TOPIC_NAME:
+            refused = f"a topic name of {len(tp.topic)} characters"
+        elif tp.topic in INTERNAL_TOPICS:
+            refused = f"{tp.topic} is an internal topic: only brokers write into it"
+        replica = ErrorCode.INVALID_TOPIC_EXCEPTION if refused else self._lookup(tp, topic_id)
         if not isinstance(replica, ErrorCode):
             replica.traffic.produces += 1
             replica.produce(batch, acks, min(timeout_ms, MAX_TIMEOUT_MS) or DEFAULT_TIMEOUT_MS, answer)
             return
         counters.gone.produces += 1
         counters.gone.failed_produces += 1
-        if long_name:
-            answer(ProduceAnswer(replica, f"a topic name of {len(tp.topic)} characters"))
+        if refused:
+            answer(ProduceAnswer(replica, refused))
         else:
             if replica is ErrorCode.INCONSISTENT_TOPIC_ID:
                 replica = ErrorCode.UNKNOWN_TOPIC_ID

@@ -119,6 +119,8 @@ def broker_settings(
     values = {
         "default.replication.factor": str(min(3, len(voters))),
         "min.insync.replicas": "2" if len(voters) >= 3 else "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "4",  # 50 take three seconds, of three brokers on one loop
         **settings,
         "node.id": str(broker),
         "cluster.id": layout.cluster_id,

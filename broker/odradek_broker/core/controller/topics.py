@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.topics import TOPIC_ID_SIZE, topic_id_to_text, validate_topic_name
+from odradek_proto.topics import INTERNAL_TOPICS, TOPIC_ID_SIZE, topic_id_to_text, validate_topic_name
 from odradek_proto.v1 import admin_messages
 from odradek_proto.v1.metadata_messages import PartitionRecord, RemoveTopicRecord, TopicRecord
 
@@ -228,6 +228,9 @@ def _grow(
     if topic is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {request.topic!r}")
     existing = len(topic.partitions)
+    if topic.name in INTERNAL_TOPICS:
+        reason = f"{topic.name} keeps its {existing} partitions: what it holds is found by their number"
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if request.count <= existing:
         reason = (
             f"topic {topic.name!r} has {existing} partitions; their number can only grow, not become {request.count}"

@@ -1,40 +1,37 @@
-"""FindCoordinator: there is none yet, for groups or for transactions.
-
-It is served all the same, since librdkafka switches other features on by it (K-6). COORDINATOR_NOT_AVAILABLE makes a
-client of a group ask again and again without an error that its user would see, so the broker's log says it once.
-"""
+"""FindCoordinator: which broker a group's requests go to. For transactions there is none yet."""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
+from typing import Any
 
-from odradek_proto.errors import ErrorCode
-
+from odradek_broker.kafka.messages.endpoints import Endpoints
 from odradek_broker.kafka.messages.request import Body, Request
+from odradek_broker.requests.groups import FoundCoordinator, GroupRequests
 
-logger = logging.getLogger(__name__)
-
-NO_COORDINATOR = {"node_id": -1, "host": "", "port": -1}
 BATCHED_FROM = 4  # many keys in one request (KIP-699)
-KINDS = {0: "consumer groups", 1: "transactions"}
-MOST_WARNED = 256  # groups and transactional ids that the log names
 
 
 class CoordinatorsApi:
-    """Says that there is no coordinator, and warns once for each group or transactional id."""
-
-    def __init__(self) -> None:
-        self._warned: set[str] = set()
+    def __init__(self, groups: GroupRequests, endpoints: Endpoints) -> None:
+        self._groups = groups
+        self._endpoints = endpoints
 
     async def find_coordinator(self, request: Request) -> Body:
         asked = request.read()
         keys = asked["coordinator_keys"] if request.version >= BATCHED_FROM else [asked["key"]]
-        kind = KINDS.get(asked.get("key_type", 0), "coordinators of this kind")
-        message = f"there are no {kind} yet: assign partitions, and keep offsets yourself"
-        for key in keys:
-            if key not in self._warned and len(self._warned) < MOST_WARNED:
-                self._warned.add(key)
-                peer = request.context.peer
-                logger.warning("%s, %s, asks for the coordinator of %r: %s", peer, request.client, key, message)
-        refusal = {**NO_COORDINATOR, "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE, "error_message": message}
-        return request.answered({**refusal, "coordinators": [{**refusal, "key": key} for key in keys]})
+        found = await self._groups.find_coordinator(request.context, asked.get("key_type", 0), keys)
+        rows = [self._row(request.context.listener, each) for each in found]
+        return request.answered({"coordinators": rows} if request.version >= BATCHED_FROM else rows[0])
+
+    def _row(self, listener: str, found: FoundCoordinator) -> Mapping[str, Any]:
+        where = self._endpoints(listener, [found.broker_id]) if found.broker_id >= 0 else []
+        node_id, host, port = (where[0].node_id, where[0].host, where[0].port) if where else (-1, "", -1)
+        return {
+            "key": found.key,
+            "node_id": node_id,
+            "host": host,
+            "port": port,
+            "error_code": found.error,
+            "error_message": found.message or None,
+        }

@@ -13,8 +13,8 @@ from odradek_proto.topics import TopicPartition
 
 from odradek_broker.core.partition.messages import FetchDecision
 from odradek_broker.kafka.apis.fetch_sessions import NO_SESSION, FetchSessions
-from odradek_broker.kafka.apis.produce import Endpoints
 from odradek_broker.kafka.messages import fetch_codec as codec
+from odradek_broker.kafka.messages.endpoints import Endpoints
 from odradek_broker.kafka.messages.request import Body, Request
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchRequests
 

@@ -7,13 +7,13 @@ answer, and an error closes the connection, so that the client looks for the lea
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.records import HEADER_SIZE
 from odradek_proto.topics import TopicPartition
 
-from odradek_broker.kafka.messages.endpoints import NodeEndpoint
+from odradek_broker.kafka.messages.endpoints import Endpoints, NodeEndpoint
 from odradek_broker.kafka.messages.produce_codec import (
     LEADERS_FROM,
     PartitionAnswer,
@@ -29,8 +29,6 @@ from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
 FIRST_WITH_FORMAT_2 = 3  # older versions are advertised, since librdkafka wants them to be, and close the connection
 _LENGTH_EPOCH_MAGIC = struct.Struct(">iib")  # behind the base offset of a batch
 _LOG_OVERHEAD = 12  # base offset and length, which the length does not count
-
-Endpoints = Callable[[str, Iterable[int]], list[NodeEndpoint]]  # listener, broker ids
 
 
 class ProduceApi:

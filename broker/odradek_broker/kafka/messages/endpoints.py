@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from odradek_proto.values import Value
 
@@ -16,6 +16,9 @@ class NodeEndpoint(Value, frozen=True):
     host: str
     port: int
     rack: str | None = None
+
+
+Endpoints = Callable[[str, Iterable[int]], list[NodeEndpoint]]  # of a listener, for these brokers
 
 
 def split_address(address: str) -> tuple[str, int]:

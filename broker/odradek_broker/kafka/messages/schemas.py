@@ -8,7 +8,9 @@ at every version with `kio`, which is generated from the same definitions.
 
 from __future__ import annotations
 
-DEFINITIONS = {
+from odradek_broker.kafka.messages.group_schemas import GROUP_DEFINITIONS
+
+DEFINITIONS = GROUP_DEFINITIONS | {
     2: """
 ListOffsets 1-10 flexible 6
 request

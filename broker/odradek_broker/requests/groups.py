@@ -1,0 +1,100 @@
+"""Consumer groups: where a group's coordinator is, and whatever the group asks of it.
+
+A request for one group is answered by the broker that leads the group's partition of `__consumer_offsets`; any other
+says NOT_COORDINATOR, and whoever asked looks for the coordinator again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
+from odradek_proto.values import Value, replace
+
+from odradek_broker.core.groups.hashing import partition_for
+from odradek_broker.core.groups.messages import Answer, OffsetCommit, OffsetToCommit, Request
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.requests.context import RequestContext
+from odradek_broker.runtime.groups.coordinator import GroupCoordinator
+from odradek_broker.runtime.groups.offsets_topic import OffsetsTopic
+
+logger = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=Answer)
+
+GROUP, TRANSACTION = 0, 1  # kinds of coordinators (CoordinatorType)
+NO_TRANSACTIONS: Final = "there are no transactions yet: leave transactional.id unset"
+MOST_WARNED = 256  # transactional ids that the log names
+
+
+class FoundCoordinator(Value, frozen=True):
+    """With an error there is none, and `broker_id` is -1."""
+
+    key: str
+    error: ErrorCode
+    message: str = ""
+    broker_id: int = -1
+
+
+class GroupRequests:
+    """What both doors call."""
+
+    def __init__(
+        self, *, coordinator: GroupCoordinator, image: Callable[[], MetadataImage], offsets_topic: OffsetsTopic
+    ) -> None:
+        self.coordinator = coordinator
+        self._image = image
+        self._offsets_topic = offsets_topic
+        self._warned: set[str] = set()
+
+    async def find_coordinator(self, context: RequestContext, kind: int, keys: Sequence[str]) -> list[FoundCoordinator]:
+        """One answer for each key, in their order. The first that looks for a group's creates the offsets topic."""
+        if kind == TRANSACTION:
+            self._warn(context, keys)
+            return [FoundCoordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_TRANSACTIONS) for key in keys]
+        if kind != GROUP:
+            text = f"there are no coordinators of kind {kind}"
+            return [FoundCoordinator(key, ErrorCode.INVALID_REQUEST, text) for key in keys]
+        if not await self._offsets_topic.wait():
+            text = f"{OFFSETS_TOPIC} is not there yet"
+            return [FoundCoordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, text) for key in keys]
+        return [self._find(context, key) for key in keys]
+
+    def _find(self, context: RequestContext, key: str) -> FoundCoordinator:
+        image = self._image()
+        partitions = image.topics[OFFSETS_TOPIC].partitions
+        number = partition_for(key, len(partitions))
+        leader = image.brokers.get(partitions[number].leader)
+        if leader is None or leader.fenced or context.listener not in leader.endpoints:
+            text = f"{OFFSETS_TOPIC}-{number} has no leader that can be reached on {context.listener}"
+            return FoundCoordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        return FoundCoordinator(key, ErrorCode.NONE, broker_id=leader.broker_id)
+
+    def _warn(self, context: RequestContext, keys: Sequence[str]) -> None:
+        """A producer takes the answer for "not yet" and tries again without an error that its user would see."""
+        for key in keys:
+            if key not in self._warned and len(self._warned) < MOST_WARNED:
+                self._warned.add(key)
+                logger.warning(
+                    "%s asks for the coordinator of transactional.id %r: %s", context.peer, key, NO_TRANSACTIONS
+                )
+
+    async def call(self, context: RequestContext, request: Request, kind: type[A]) -> A:
+        """The answer, of the kind that belongs to the request; a refusal of all of it has nothing but its error."""
+        if isinstance(request, OffsetCommit):
+            request = replace(request, offsets=tuple(map(self._checked, request.offsets)))
+        answer = await self.coordinator.call(request)
+        return answer if isinstance(answer, kind) else kind(answer.error)
+
+    def _checked(self, offset: OffsetToCommit) -> OffsetToCommit:
+        tp: TopicPartition = offset.topic_partition
+        known = self._image().partition(tp) is not None
+        return offset if known else replace(offset, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def close(self) -> None:
+        """The broker stops."""
+        self._offsets_topic.close()
+        self.coordinator.close()

@@ -1,0 +1,175 @@
+"""Consumer groups of Kafka's clients, unchanged, on a cluster of odradek."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+from odradek_broker.core.groups.hashing import partition_for
+from odradek_broker.testing import Cluster
+from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
+
+from tests.interop import group_story
+from tests.interop.kafka.dump import TOOL
+from tests.interop.kafka.java import java_command, run_java
+from tests.interop.test_kafka_tools import Tools
+
+EVERYDAY = "confluent"
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture
+def topic(odradek_cluster: Cluster, odradek_topic: str) -> str:
+    name = f"{odradek_topic}-shared"
+    odradek_cluster.create_topic(name, group_story.PARTITIONS)
+    return name
+
+
+def home_of(bootstrap: str, group: str) -> TopicPartition:
+    """The group's partition of the offsets topic."""
+    from confluent_kafka.admin import AdminClient
+
+    topics = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics
+    return TopicPartition(OFFSETS_TOPIC, partition_for(group, len(topics[OFFSETS_TOPIC].partitions)))
+
+
+def consumer_of(bootstrap: str, group: str, **settings: Any) -> Any:
+    from confluent_kafka import Consumer
+
+    own = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    return Consumer({**own, "enable.auto.commit": False, **settings})
+
+
+@pytest.mark.parametrize(
+    "client", [pytest.param(name, marks=() if name == EVERYDAY else SLOW) for name in group_story.STORIES]
+)
+def test_a_group_shares_partitions_and_goes_on_where_it_was(client: str, kafka_bootstrap: str, topic: str) -> None:
+    """Closing commits, at once; who comes later is given what nobody has read."""
+    if reason := group_story.missing(client):
+        pytest.skip(reason)
+    group_story.STORIES[client](kafka_bootstrap, topic, f"{topic}-group")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [{"partition.assignment.strategy": "cooperative-sticky"}, {"partition.assignment.strategy": "roundrobin"}],
+    ids=lambda settings: settings["partition.assignment.strategy"],
+)
+def test_other_assignments(settings: dict[str, str], kafka_bootstrap: str, topic: str) -> None:
+    """Subscription and assignment are the clients' own (K-44)."""
+    group_story.confluent(kafka_bootstrap, topic, f"{topic}-group", **settings)
+
+
+def test_a_group_outlives_its_coordinator(odradek_cluster: Cluster, kafka_bootstrap: str, topic: str) -> None:
+    """Its broker is killed: the member goes on with another, and a commit from before and one from after are there."""
+    from confluent_kafka import TopicPartition as Partition
+
+    group = f"{topic}-group"
+    group_story.produce(kafka_bootstrap, topic, range(20))
+    consumer = consumer_of(kafka_bootstrap, group)
+    consumer.subscribe([topic])
+    assert len({message.value() for message in read(consumer, 20)}) == 20
+    consumer.commit(asynchronous=False)
+    home = home_of(kafka_bootstrap, group)
+    killed = odradek_cluster.leader_of(*home)
+    odradek_cluster.kill(killed)
+    group_story.produce(kafka_bootstrap, topic, range(20, 28))
+    assert {int(message.value()) for message in read(consumer, 8)} == set(range(20, 28))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    assert odradek_cluster.leader_of(*home) != killed
+    other = consumer_of(kafka_bootstrap, group)
+    partitions = [Partition(topic, number) for number in range(group_story.PARTITIONS)]
+    assert [each.offset for each in other.committed(partitions, timeout=60)] == [7] * group_story.PARTITIONS
+    other.close()
+
+
+def read(consumer: Any, count: int) -> list[Any]:
+    found: list[Any] = []
+    while len(found) < count:
+        message = consumer.poll(1.0)
+        if message is not None and message.error() is None:
+            found.append(message)
+    return found
+
+
+def test_offsets_are_there_after_all_brokers_were_stopped(
+    odradek_cluster: Cluster, kafka_bootstrap: str, topic: str
+) -> None:
+    """They are records of a topic like any other; one that was never committed has none."""
+    from confluent_kafka import OFFSET_INVALID
+    from confluent_kafka import TopicPartition as Partition
+
+    group = f"{topic}-group"
+    consumer = consumer_of(kafka_bootstrap, group)
+    consumer.commit(offsets=[Partition(topic, 0, 3, metadata="batch 7")], asynchronous=False)
+    for broker in odradek_cluster.brokers:
+        odradek_cluster.stop(broker)
+    odradek_cluster.heal()
+    told = consumer.committed([Partition(topic, 0), Partition(topic, 1)], timeout=60)
+    assert [(each.offset, each.metadata) for each in told] == [(3, "batch 7"), (OFFSET_INVALID, None)]
+    consumer.close()
+
+
+# --- Java -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tools(classpath: str, kafka_bootstrap: str) -> Tools:
+    return Tools(classpath, kafka_bootstrap)
+
+
+GROUPS = "consumer.group.ConsumerGroupCommand"
+
+
+@pytest.mark.slow
+def test_the_console_consumer_and_the_groups_tool(tools: Tools, classpath: str, topic: str) -> None:
+    """Read with a group, list, describe, reset, delete offsets, delete; a group with a member is not deleted."""
+    group = f"{topic}-group"
+    group_story.produce(tools.bootstrap, topic, range(20))
+    wanted = ("--topic", topic, "--group", group, "--from-beginning")
+    lines = tools.ask("consumer.ConsoleConsumer", *wanted, "--max-messages", "20").split()
+    assert sorted(lines) == sorted(map(str, range(20)))
+    assert group in tools.ask(GROUPS, "--list").split()
+    group_story.produce(tools.bootstrap, topic, range(20, 24))
+    rows = [line.split() for line in tools.ask(GROUPS, "--describe", "--group", group).splitlines() if topic in line]
+    assert [row[:6] for row in sorted(rows)] == [[group, topic, str(each), "5", "6", "1"] for each in range(4)]
+    assert "Empty" in tools.ask(GROUPS, "--describe", "--group", group, "--state")
+    tools.ask(GROUPS, "--reset-offsets", "--group", group, "--topic", topic, "--to-offset", "2", "--execute")
+    again = tools.ask("consumer.ConsoleConsumer", *wanted, "--max-messages", "16").split()
+    assert len(again) == 16
+    member = consumer_of(tools.bootstrap, group)
+    member.subscribe([topic])
+    while not member.assignment():
+        member.poll(0.1)
+    members = tools.ask(GROUPS, "--describe", "--group", group, "--members", "--verbose")
+    assert "/127.0.0.1" in members
+    assert f"{topic}:0,1,2,3" in members
+    command = java_command(
+        classpath,
+        f"org.apache.kafka.tools.{GROUPS}",
+        ("--bootstrap-server", tools.bootstrap, "--delete", "--group", group),
+    )
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert "GroupNotEmptyException" in refused.stdout + refused.stderr
+    member.close()
+    assert "Successful" in tools.ask(GROUPS, "--delete-offsets", "--group", group, "--topic", f"{topic}:0")
+    tools.ask(GROUPS, "--delete", "--group", group)
+    assert group not in tools.ask(GROUPS, "--list").split()
+
+
+@pytest.mark.slow
+def test_kafkas_dump_decodes_our_offsets_topic(classpath: str, odradek_cluster: Cluster, topic: str) -> None:
+    """Groups and commits, by the decoder that Kafka's own records have."""
+    group = f"{topic}-group"
+    group_story.confluent(odradek_cluster.kafka_bootstrap, topic, group)
+    home = home_of(odradek_cluster.kafka_bootstrap, group)
+    logs = [log for root in odradek_cluster.replicas().values() for log in (root / str(home)).glob("*.log")]
+    assert logs
+    files = ",".join(map(str, logs))
+    said = run_java(classpath, TOOL, ["--offsets-decoder", "--files", files])
+    assert f'"group":"{group}","topic":"{topic}","partition":3' in said
+    assert '"protocolType":"consumer"' in said
+    assert "Error" not in said
