@@ -22,13 +22,13 @@ RUN update-ca-certificates
 RUN python3 -m venv /opt/tools \
     && /opt/tools/bin/pip install --quiet 'hatchling>=1.27' \
     && python3 -m venv --without-pip /opt/odradek
-COPY pyproject.toml ops/docker/requirements.py /src/
-RUN python3 /src/requirements.py /src/pyproject.toml fast compression metrics > /src/broker.txt \
-    && /opt/tools/bin/pip --python /opt/odradek/bin/python install --quiet --only-binary :all: -r /src/broker.txt
+COPY ops/docker/broker.lock /src/
+RUN /opt/tools/bin/pip --python /opt/odradek/bin/python install --quiet --only-binary :all: --require-hashes \
+        -r /src/broker.lock
 
 # --- wheel: odradek itself -----------------------------------------------------------------------------------------
 FROM packages AS wheel
-COPY README.md LICENSE /src/
+COPY pyproject.toml README.md LICENSE /src/
 COPY proto /src/proto
 COPY client /src/client
 COPY broker /src/broker
@@ -70,8 +70,8 @@ CMD ["server", "run"]
 
 # --- audit: the same and Spark ---------------------------------------------------------------------------------------
 FROM packages AS spark
-RUN python3 /src/requirements.py /src/pyproject.toml audit > /src/audit.txt \
-    && /opt/tools/bin/pip --python /opt/odradek/bin/python install --quiet -r /src/audit.txt
+COPY ops/docker/audit.lock /src/
+RUN /opt/tools/bin/pip --python /opt/odradek/bin/python install --quiet --require-hashes -r /src/audit.lock
 
 # spark-submit asks for a module that this Java does not have; a shim of odradek's drops the argument.
 FROM spark AS java

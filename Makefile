@@ -4,15 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-slow test-all check format proto sim torture mutants bench clean
+.PHONY: help demo test test-slow test-all check format proto lock sim torture mutants bench clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml ops/dev.lock
 	@test -x $(BIN)/python || { echo "odradek: making a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "odradek: installing packages (the first time takes a minute or two; Spark alone is 490 MB)"
-	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[dev]'
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --require-hashes -r ops/dev.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps -e .
 	@$(BIN)/python -m compileall -q proto client broker chaos audit  # or the first start of every process pays for it
 	@touch $@
 
@@ -32,6 +33,7 @@ check: $(STAMP)  ## format, lint, strict types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy proto client broker chaos audit tests bench examples
+	@$(BIN)/python -m pip check --disable-pip-version-check
 
 format: $(STAMP)  ## format and sort imports
 	@$(BIN)/ruff format .
@@ -44,6 +46,13 @@ proto: $(STAMP)  ## generate code from the .proto files
 	@$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
 		--mypy_out=proto $(TYPED:%=proto/odradek_proto/v1/%.proto)
 	@$(BIN)/python ops/proto/values.py proto $(VALUES:%=odradek_proto/v1/%.proto)
+
+LOCK = $(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-header --upgrade
+lock: $(STAMP)  ## pin what is installed by CI and the images, with hashes
+	@$(LOCK) --extra dev -o ops/dev.lock
+	@$(LOCK) --extra fast --extra compression --extra metrics --extra security -o ops/docker/broker.lock
+	@$(LOCK) --extra fast --extra compression --extra metrics --extra security --extra audit -o ops/docker/audit.lock
 
 SEED ?= 7
 SIM_OPTIONS ?=

@@ -46,7 +46,7 @@ class Bucket:
 @contextmanager
 def s3_server(name: str) -> Iterator[Bucket]:
     """The server on a free port, as long as this lasts. Skips where moto is not installed."""
-    moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    moto = pytest.importorskip("moto.server", reason="moto and flask are not installed")
     boto3 = pytest.importorskip("boto3")
     server = moto.ThreadedMotoServer(port=0, verbose=False)
     server.start()

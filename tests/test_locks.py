@@ -1,0 +1,37 @@
+"""The lock files pin, with hashes, what pyproject.toml asks for (`make lock`)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+IMAGE = ("fast", "compression", "metrics", "security")
+LOCKS = {"ops/dev.lock": ("dev",), "ops/docker/broker.lock": IMAGE, "ops/docker/audit.lock": (*IMAGE, "audit")}
+PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^\s;\\]+)[^\n]*\\\n\s+--hash=sha256:[0-9a-f]{64}", re.MULTILINE)
+
+
+def wanted(extras: tuple[str, ...]) -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = [Requirement(each) for each in project["dependencies"]]
+    for extra in extras:
+        for each in map(Requirement, project["optional-dependencies"][extra]):
+            found += wanted(tuple(each.extras)) if each.name == project["name"] else [each]
+    return found
+
+
+@pytest.mark.parametrize("lock", sorted(LOCKS))
+def test_a_lock_fits_the_project(lock: str) -> None:
+    """A requirement that was added or raised is pinned, too."""
+    pins = {canonicalize_name(found["name"]): found["version"] for found in PIN.finditer((ROOT / lock).read_text())}
+    unmet = {
+        str(each)
+        for each in wanted(LOCKS[lock])
+        if not each.specifier.contains(pins.get(canonicalize_name(each.name), "0"))
+    }
+    assert unmet == set()
