@@ -69,6 +69,7 @@ class Client:
 
     def lose_memory(self) -> None:
         """Another process of the same name: what it hears of the calls before is nothing to it."""
+        self.former_id = getattr(self, "member_id", "")
         self.member_id = ""
         self.generation_id = -1
         self.members: tuple[str, ...] = ()
@@ -97,9 +98,11 @@ class Client:
             client_id=self.name,
         )
 
-    def sync(self) -> SyncGroup:
+    def sync(self, first: int = 0) -> SyncGroup:
+        """A leader that is asked twice may assign otherwise: `first` is who gets the first partition."""
+        count = len(self.members)
         assignments = {
-            member_id: ",".join(str(each) for each in range(number, PARTITIONS, len(self.members))).encode()
+            member_id: ",".join(str(each) for each in range((number + first) % count, PARTITIONS, count)).encode()
             for number, member_id in enumerate(self.members)
         }
         return SyncGroup(
@@ -131,6 +134,7 @@ class Call:
         self.log_end = log_end
         self.offsets: tuple[FetchedOffset, ...] = ()  # that a fetch has to answer
         self.generation_id = -1  # older ones were over
+        self.holder: str | None = None  # whom the instance id belonged to
 
 
 class GroupWorld:
@@ -148,6 +152,7 @@ class GroupWorld:
         self.synced: dict[tuple[Incarnation, int], dict[str, bytes]] = {}  # assignments by generation and member
         self.last_synced: dict[Incarnation, int] = {}  # the newest generation that was answered
         self.last_joined: dict[Incarnation, int] = {}  # and by this coordinator, whether it was committed or not
+        self.holders: dict[tuple[Incarnation, str], str] = {}  # who was given an instance id last, by this one
         self.answers = 0
         self.shard = self._new_shard()
 
@@ -184,11 +189,12 @@ class GroupWorld:
             stale = rng.choice((0, 0, 0, 1, 2))
             offset = OffsetToCommit(TopicPartition("orders", rng.randrange(PARTITIONS)), rng.randrange(1_000))
             generation_id = max(identity[0] - stale, -1)
-            return OffsetCommit(client.group_id, generation_id, client.member_id, client.instance_id, (offset,))
+            member_id = rng.choice((client.member_id, client.member_id, client.former_id))
+            return OffsetCommit(client.group_id, generation_id, member_id, client.instance_id, (offset,))
         if roll > 0.77:
             return client.join()
-        if roll > 0.75:
-            return replace(client.sync(), generation_id=identity[0] + rng.choice((-1, 0, 1)))
+        if roll > 0.72:
+            return replace(client.sync(rng.randrange(3)), generation_id=identity[0] + rng.choice((-1, 0, 0, 0, 1)))
         return client.next_request()
 
     def _request_of_a_tool(self) -> Request:
@@ -208,6 +214,7 @@ class GroupWorld:
         if isinstance(request, OffsetCommit):
             group = self._incarnation(request.group_id, len(self.log))
             call.generation_id = max(self.last_synced.get(group, -1), self.last_joined.get(group, -1))
+            call.holder = self.holders.get((group, request.group_instance_id or ""))
         if client is not None and not isinstance(request, OffsetCommit):
             client.waits_for = call
         self.waiting[id(call)] = call
@@ -238,6 +245,7 @@ class GroupWorld:
     def _new_shard(self) -> GroupCoordinatorShard:
         self.unwritten = []
         self.last_joined = {}
+        self.holders = {}
         ids = self.rng
         shard = GroupCoordinatorShard(SETTINGS, NoTopics(), lambda: f"{ids.getrandbits(64):016x}")
         for (key, value), _ in self.log:
@@ -283,10 +291,15 @@ class GroupWorld:
                 asked = {offset.topic_partition for offset in request.offsets}
                 assert asked <= written, f"{request} is acknowledged, and not in the log"
                 generation_id = request.generation_id_or_member_epoch
-                assert generation_id < 0 or generation_id >= call.generation_id, f"{request} of an old one"
+                if generation_id >= 0:
+                    assert generation_id >= call.generation_id, f"{request}: {call.generation_id} was answered"
+                    assert call.holder in (None, request.member_id), f"{request}: the instance is {call.holder}"
             case JoinGroup():
                 assert isinstance(answer, JoinGroupAnswer)
-                self.last_joined[self._incarnation(request.group_id, len(self.log))] = answer.generation_id
+                group = self._incarnation(request.group_id, len(self.log))
+                self.last_joined[group] = answer.generation_id
+                if request.group_instance_id is not None:
+                    self.holders[group, request.group_instance_id] = answer.member_id
             case SyncGroup():
                 assert isinstance(answer, SyncGroupAnswer)
                 self._check_owners(request, answer)

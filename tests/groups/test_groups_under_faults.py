@@ -17,5 +17,6 @@ def test_a_group_is_what_its_log_says(seed: int) -> None:
         world.step()
     world.run_dry(world.everybody_is_in, world.let_clients_go_on)
     assert len({client.member_id for client in world.clients}) == len(world.clients)
+    world.take_over(kept=1.0)
     world.run_dry(world.everybody_is_gone, lambda: None)
     assert world.answers > STEPS / 2, "the story has to have calls"

@@ -24,7 +24,7 @@ from tests.mutants.reach import Reach, read, trace
 from tests.mutants.tree import Patch, applied, patches
 from tests.mutants.verdict import Journal, Verdict
 
-TESTS = ("tests/scripts", "tests/broker")
+TESTS = ("tests/scripts", "tests/broker", "tests/groups")
 PATIENCE_S = 900  # for one mutant; whoever takes longer stands still, and that is noticed, too
 
 
