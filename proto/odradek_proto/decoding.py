@@ -38,15 +38,7 @@ def decode_records(
     bytes are left over, or more than `max_bytes` would come out of the decompression. Raises `CodecUnavailable` when
     the codec's library is missing.
     """
-    end = position + header.size
-    if end > len(buf):
-        raise CorruptBatch(f"{len(buf) - position} of {header.size} bytes", position)
-    body = bytes(buf[position + HEADER_SIZE : end])
-    if header.codec is not Codec.NONE:
-        try:
-            body = decompress(header.codec, body, max_bytes)
-        except CorruptCompression as error:
-            raise CorruptBatch(str(error), position) from error
+    body = read_body(buf, header, position, max_bytes=max_bytes)
     try:
         records = _decode_body(body, header)
     except IndexError:
@@ -54,6 +46,20 @@ def decode_records(
     except ValueError as fault:
         raise CorruptBatch(str(fault), position) from None
     return records
+
+
+def read_body(buf: Buffer, header: BatchHeader, position: int, *, max_bytes: int) -> bytes:
+    """The bytes of all records, decompressed. Errors as `decode_records`, as far as they concern these."""
+    end = position + header.size
+    if end > len(buf):
+        raise CorruptBatch(f"{len(buf) - position} of {header.size} bytes", position)
+    body = bytes(buf[position + HEADER_SIZE : end])
+    if header.codec is Codec.NONE:
+        return body
+    try:
+        return decompress(header.codec, body, max_bytes)
+    except CorruptCompression as error:
+        raise CorruptBatch(str(error), position) from error
 
 
 def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
