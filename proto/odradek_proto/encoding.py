@@ -15,14 +15,19 @@ from typing import Final, TypeAlias
 
 from odradek_proto.checksum import crc32c
 from odradek_proto.compression import Codec, compress
+from odradek_proto.decoding import OpenBatch, RecordPlace
 from odradek_proto.headers import (
+    CODEC_MASK,
     CONTROL,
     CRC_START,
+    DELETE_HORIZON,
+    HEADER,
     HEADER_SIZE,
     LARGEST_BATCH,
     LENGTH_END,
     MAGIC,
     TRANSACTIONAL,
+    BatchHeader,
 )
 from odradek_proto.varint import TABLE_SIZE, VARINTS, encode_varint
 
@@ -36,6 +41,7 @@ assert _BEFORE_CRC.size == CRC_START
 assert _BEFORE_CRC.size + _BEHIND_CRC.size == HEADER_SIZE
 
 NO_TIMESTAMP: Final = -1
+_WRAP: Final = 1 << 64
 _NULL: Final = b"\x01"  # -1 as a varint
 _NO_HEADERS: Final = b"\x00"
 _RECORD_OVERHEAD: Final = (
@@ -151,3 +157,73 @@ def _encode_headers(headers: RecordHeaders) -> bytes:
         pieces += (encode_varint(len(key)), key)
         pieces += (_NULL,) if content is None else (encode_varint(len(content)), content)
     return b"".join(pieces)
+
+
+# --- Batches of which some records go (K-87, K-88) ---
+#
+# Records that stay keep their bytes, offsets and timestamps, and the batch its place: base offset, last offset delta,
+# leader epoch, producer and sequences. With a delete horizon the base timestamp *is* the horizon (attribute bit 6,
+# KIP-534), and the records' deltas count from there.
+
+
+def with_records(batch: OpenBatch, kept: Sequence[RecordPlace], delete_horizon_ms: int | None = None) -> bytes:
+    """The batch with some of its records, compressed as it was. `delete_horizon_ms` is stamped unless None.
+
+    Raises `CodecUnavailable`.
+    """
+    header, body = batch.header, batch.body
+    if not kept:
+        return without_records(header)
+    attributes, base_timestamp = header.attributes, header.base_timestamp
+    if delete_horizon_ms is None:
+        records = b"".join([body[each.start : each.end] for each in kept])
+    else:
+        shift = base_timestamp - delete_horizon_ms
+        attributes, base_timestamp = attributes | DELETE_HORIZON, delete_horizon_ms
+        records = b"".join([_shifted(body, each, shift) for each in kept])
+    if header.timestamp_type_log_append:
+        max_timestamp = header.max_timestamp
+    else:
+        max_timestamp = max(_wrapped(header.base_timestamp + each.time_delta) for each in kept)
+    if header.codec is not Codec.NONE:
+        records = compress(header.codec, records)
+    return _sealed(
+        header._replace(
+            attributes=attributes,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            record_count=len(kept),
+            length=HEADER_SIZE - LENGTH_END + len(records),
+        ),
+        records,
+    )
+
+
+def without_records(header: BatchHeader) -> bytes:
+    """The batch without any record, for what its header says of a producer or of the end of a segment."""
+    return _sealed(
+        header._replace(
+            attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
+            base_timestamp=header.max_timestamp,
+            record_count=0,
+            length=HEADER_SIZE - LENGTH_END,
+        ),
+        b"",
+    )
+
+
+def _sealed(header: BatchHeader, records: bytes) -> bytes:
+    covered = HEADER.pack(*header)[CRC_START:]
+    return HEADER.pack(*header._replace(crc=crc32c(records, crc32c(covered)))) + records
+
+
+def _shifted(body: bytes, record: RecordPlace, shift: int) -> bytes:
+    """The record with another timestamp delta, and so another length."""
+    delta = encode_varint(_wrapped(record.time_delta + shift))
+    content = body[record.rest : record.end]
+    return b"%b\x00%b%b" % (encode_varint(1 + len(delta) + len(content)), delta, content)
+
+
+def _wrapped(number: int) -> int:
+    """As 64 bits hold it: a client may have written any delta."""
+    return (number + _WRAP // 2) % _WRAP - _WRAP // 2

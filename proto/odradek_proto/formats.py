@@ -6,6 +6,7 @@ segment. The log's own format is in `records.py`.
 
 from odradek_proto.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
@@ -53,6 +54,7 @@ from odradek_proto.indexes import (
 )
 
 __all__ = [
+    "CLEANER_OFFSET_CHECKPOINT",
     "CLEAN_SHUTDOWN",
     "DELETED_SUFFIX",
     "LEADER_EPOCH_CHECKPOINT",

@@ -13,8 +13,23 @@ from odradek_proto.control import (
     end_transaction_value,
     leader_change_value,
 )
-from odradek_proto.decoding import DEFAULT_LIMIT, Headers, Record, decode_records
-from odradek_proto.encoding import RecordHeaders, RecordToWrite, encode_batch, estimated_record_size
+from odradek_proto.decoding import (
+    DEFAULT_LIMIT,
+    Headers,
+    OpenBatch,
+    Record,
+    RecordPlace,
+    decode_records,
+    open_batch,
+)
+from odradek_proto.encoding import (
+    RecordHeaders,
+    RecordToWrite,
+    encode_batch,
+    estimated_record_size,
+    with_records,
+    without_records,
+)
 from odradek_proto.headers import (
     HEADER_SIZE,
     PREFIX_SIZE,
@@ -39,8 +54,10 @@ __all__ = [
     "ControlType",
     "CorruptBatch",
     "Headers",
+    "OpenBatch",
     "Record",
     "RecordHeaders",
+    "RecordPlace",
     "RecordToWrite",
     "check_batch",
     "control_type",
@@ -52,7 +69,10 @@ __all__ = [
     "estimated_record_size",
     "iter_batches",
     "leader_change_value",
+    "open_batch",
     "read_header",
     "stamped_prefix",
     "verify_crc",
+    "with_records",
+    "without_records",
 ]

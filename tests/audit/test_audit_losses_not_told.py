@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from odradek_audit.engine.local import audit
 from odradek_audit.inputs.history import ACKS_ALL, ACKS_LEADER, History
-from odradek_audit.inputs.layout import CLEANER_CHECKPOINT
-from odradek_proto.formats import LOG_START_OFFSET_CHECKPOINT, encode_offset_checkpoint
+from odradek_proto.formats import CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, encode_offset_checkpoint
 from odradek_proto.topics import TopicPartition
 
 from tests.audit.acknowledged import VALUES, log_of, told
@@ -108,10 +107,10 @@ def test_record_that_a_cleaner_took_is_not_gone(write_cluster: WriteCluster, cle
     del compacted.batches[2]
     replicas = write_cluster(compacted, compacted)
     checkpoint = encode_offset_checkpoint({TopicPartition("t", 0): 4})
-    (replicas[str(cleaned)] / CLEANER_CHECKPOINT).write_bytes(checkpoint)
+    (replicas[str(cleaned)] / CLEANER_OFFSET_CHECKPOINT).write_bytes(checkpoint)
     history = History(told(ACKS_LEADER))
     assert audit(replicas, history=history).losses == []
-    (replicas[str(cleaned)] / CLEANER_CHECKPOINT).unlink()
+    (replicas[str(cleaned)] / CLEANER_OFFSET_CHECKPOINT).unlink()
     assert [loss.records for loss in audit(replicas, history=history).losses] == [1]
 
 
@@ -122,7 +121,7 @@ def test_nothing_is_gone_from_topics_that_are_always_compacted(write_cluster: Wr
     assert audit(write_cluster(sample, sample), history=History(told(ACKS_LEADER, place.topic))).losses == []
 
 
-@pytest.mark.parametrize("file", [CLEANER_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT])
+@pytest.mark.parametrize("file", [CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT])
 def test_nothing_is_gone_while_a_checkpoint_of_deletions_cannot_be_read(write_cluster: WriteCluster, file: str) -> None:
     """Who does not know what was removed on purpose cannot say what was lost."""
     short = log_of(*VALUES[:2])

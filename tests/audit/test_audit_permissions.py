@@ -12,10 +12,11 @@ from odradek_audit.engine.parts import part_tasks
 from odradek_audit.findings import Finding, Note
 from odradek_audit.inputs.disk import LocalDisk
 from odradek_audit.inputs.history import ACKS_ALL, ACKS_LEADER, History, encode_event
-from odradek_audit.inputs.layout import CLEANER_CHECKPOINT, read_layout
+from odradek_audit.inputs.layout import read_layout
 from odradek_audit.report import Report
 from odradek_audit.spark import engine as spark
 from odradek_proto.formats import (
+    CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
@@ -167,9 +168,9 @@ def test_gaps_are_not_judged_while_the_cleaners_checkpoint_may_not_be_read(write
     log = log_of(*VALUES)
     del log.batches[2]
     made = write_cluster(log, log)
-    (made["2"] / CLEANER_CHECKPOINT).write_bytes(b"")
+    (made["2"] / CLEANER_OFFSET_CHECKPOINT).write_bytes(b"")
     assert {finding.replica for finding in audit(made).findings} == {"1", "2"}
-    report = judged(made, made["2"] / CLEANER_CHECKPOINT)
+    report = judged(made, made["2"] / CLEANER_OFFSET_CHECKPOINT)
     assert {finding.replica for finding in report.findings} == {"1"}
 
 

@@ -55,6 +55,9 @@ class Broker:
     def storage_failed(self, replica: Replica, error: Exception) -> None:
         raise error
 
+    def allow_gaps(self, replica: Replica) -> None:
+        replica.log.allow_gaps()
+
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         return None
 

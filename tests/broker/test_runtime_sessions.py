@@ -106,6 +106,9 @@ class Broker:
     def storage_failed(self, replica: Replica, error: Exception) -> None:
         replica.take_offline(str(error))
 
+    def allow_gaps(self, replica: Replica) -> None:
+        replica.log.allow_gaps()
+
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         return BrokerRegistration(broker_id, broker_epoch=7, incarnation_id=b"", endpoints={}, fenced=False)
 

@@ -226,6 +226,9 @@ class Node:
     def storage_failed(self, replica: Replica, error: Exception) -> None:
         raise error
 
+    def allow_gaps(self, replica: Replica) -> None:
+        replica.log.allow_gaps()
+
     # --- Views -----------------------------------------------------------------------------------------------------
 
     def describe(self) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from odradek_broker.core.cleaning import Revision, revise
 from odradek_broker.core.quorum.messages import SnapshotId
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, replace_file
+from odradek_broker.storage.cleaning import round as cleaning_round
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots
@@ -17,6 +19,7 @@ from odradek_chaos.worlds.simulated.crash.drivers import BEFORE_ACK, SMALL
 from odradek_chaos.worlds.simulated.crash.explorer import Exploration, explore
 from odradek_chaos.worlds.simulated.crash.runs import record_seed
 from odradek_chaos.worlds.simulated.crash.stories import LOG_STORIES, QUORUM_STORIES, told
+from odradek_proto.records import OpenBatch
 from odradek_proto.transport.ports import Files
 
 STORIES = [story.__name__ for story in (*LOG_STORIES, *QUORUM_STORIES)]
@@ -114,6 +117,36 @@ def test_a_real_run_without_fsync_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     operations, bench = record_seed(2)
     sentence = "was promised"
     found = [str(each) for each in explore(operations, bench, points=40, per_point=5, wanted=sentence).findings]
+    assert any(sentence in each for each in found), found
+
+
+def lose_newest(
+    batch: OpenBatch,
+    newest: Callable[[bytes], int | None],
+    end: int,
+    wall_ms: int,
+    retention_ms: int,
+    *,
+    keeps_place: bool,
+) -> Revision:
+    """A cleaner that drops the newest record of a key, too."""
+    return revise(batch, lambda key: 1 << 60, end, wall_ms, retention_ms, keeps_place=keeps_place)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "broken", "sentence"),
+    [
+        ("compactions", (Log, "flush_directory"), do_nothing, "index says"),
+        ("compactions", (cleaning_round, "revise"), lose_newest, "the newest record of the key"),
+        ("compactions_of_cut_logs", (Segments, "settle"), do_nothing, "was promised"),
+    ],
+)
+def test_a_careless_cleaner_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, name: str, place: tuple[object, str], broken: object, sentence: str
+) -> None:
+    """Names that change before the ones of before are gone for good; the newest value of a key; a cut log."""
+    monkeypatch.setattr(*place, broken)
+    found = [str(each) for each in lose_power(name, per_point=6, points=60, wanted=sentence).findings]
     assert any(sentence in each for each in found), found
 
 

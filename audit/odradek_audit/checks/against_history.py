@@ -26,7 +26,6 @@ from odradek_audit.checks.losses import losses_of
 from odradek_audit.checks.unread import NOT_COMPARED
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import (
-    CLEANED_EVERYWHERE,
     NO_PRODUCER,
     BatchTable,
     PartitionInputs,
@@ -69,7 +68,7 @@ class _Cleaned:
     def __init__(
         self, partition: PartitionInputs, reference_replica: str, log: _Log, history: PartitionHistory
     ) -> None:
-        self.end = CLEANED_EVERYWHERE if partition.compacted else partition.replicas[reference_replica].cleaned_to
+        self.end = partition.cleaned_to(partition.replicas[reference_replica])
         self.replica = reference_replica
         self.log = log
         self.history = history

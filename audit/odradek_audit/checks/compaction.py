@@ -18,7 +18,7 @@ from odradek_proto.records import ControlType, CorruptBatch, Record, control_typ
 from odradek_audit.catalogue import COMPACTION_MISMATCH
 from odradek_audit.checks.unread import NOT_COMPARED
 from odradek_audit.findings import FindingSink
-from odradek_audit.inputs.facts import CLEANED_EVERYWHERE, BatchTable, PartitionInputs, SegmentReader, log_end_offset
+from odradek_audit.inputs.facts import BatchTable, PartitionInputs, SegmentReader, log_end_offset
 from odradek_audit.inputs.history import value_digest
 from odradek_audit.inputs.records import CONTROL_BIT, TRANSACTIONAL_BIT, iter_decoded
 from odradek_audit.words import plural
@@ -82,7 +82,7 @@ def check_compaction(
 ) -> None:
     """Compare what the cleaners have left of a partition's logs; nothing where no cleaner has been."""
     every = partition.replicas
-    cleaned = CLEANED_EVERYWHERE if partition.compacted else max(each.cleaned_to for each in every.values())
+    cleaned = partition.cleaned_to(*every.values())
     if not cleaned or len(every) < 2 or _are_equal(tables):
         return
     end = min(bound, *(log_end_offset(each, tables[name]) for name, each in every.items()))

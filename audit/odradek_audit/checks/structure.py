@@ -107,7 +107,7 @@ def _check_order(
     first_segment = inputs.segments[0].base_offset if inputs.segments else 0
     previous_last = first_segment - 1
     bases, lasts = table.base_offset, table.last_offset
-    cleaned_to = (1 << 62) if partition.compacted else inputs.cleaned_to
+    cleaned_to = partition.cleaned_to(inputs)
     elsewhere: set[int] = set()  # rows that are not where they belong, whatever their epochs
     exchanged: dict[int, int] = {}
     row = 0

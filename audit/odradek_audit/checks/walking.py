@@ -43,11 +43,9 @@ class Side:
 
 
 def common_range(partition: PartitionInputs, side: Side, leader: Side) -> Compared:
-    start = max(side.inputs.log_start, leader.inputs.log_start, side.inputs.cleaned_to, leader.inputs.cleaned_to)
+    start = max(side.inputs.log_start, leader.inputs.log_start, partition.cleaned_to(side.inputs, leader.inputs))
     end = min(side.log_end, leader.log_end)
-    if partition.compacted:
-        start = end  # replicas clean on their own schedule
-    return Compared(min(start, end), end)
+    return Compared(min(start, end), end)  # replicas clean on their own schedule
 
 
 def differences(table: BatchTable, other: BatchTable, compared: Compared) -> list[Stretch]:

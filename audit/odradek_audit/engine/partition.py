@@ -144,7 +144,7 @@ def _check_replica(
     check_epoch_cache(inputs, table, sink)
     check_indexes(inputs, table, reader, sink)
     check_transactions(partition, inputs, table, reader, sink)
-    if not partition.compacted and not inputs.cleaned_to:
+    if not partition.cleaned_to(inputs):
         check_sequences(inputs, table, sink)
         check_snapshots(inputs, table, reader, sink)
 

@@ -277,6 +277,16 @@ class PartitionInputs:
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
 
+    def cleaned_to(self, *replicas: ReplicaInputs) -> int:
+        """Below it these may lack offsets: their own cleaners took them out, or that of one they may have followed.
+
+        A checkpoint that cannot be read excuses only its own replica.
+        """
+        if self.compacted:
+            return CLEANED_EVERYWHERE
+        known = [each.cleaned_to for each in self.replicas.values() if each.cleaned_to < CLEANED_EVERYWHERE]
+        return max([0, *known, *(each.cleaned_to for each in replicas)])
+
 
 class SegmentReader(Protocol):
     """Reads bytes of a replica's files again: for indexes, and to find the first differing record in a batch."""

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
@@ -53,7 +54,6 @@ from odradek_audit.inputs.stores import expanded, is_uri, local_path, located
 
 T = TypeVar("T")
 
-CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 SET_ASIDE_SUFFIXES = (DELETED_PARTITION_SUFFIX, "-stray", "-future")
 """Of directories that hold records of a partition and are none of its replicas."""
@@ -186,7 +186,7 @@ def read_log_directory(disk: Disk, replica: str, path: str) -> LogDirectory:
         high_watermarks=small(REPLICATION_OFFSET_CHECKPOINT, decode_offset_checkpoint, empty),
         recovery_points=small(RECOVERY_POINT_CHECKPOINT, decode_offset_checkpoint, empty),
         log_starts=small(LOG_START_OFFSET_CHECKPOINT, decode_offset_checkpoint, empty),
-        cleaned=small(CLEANER_CHECKPOINT, decode_offset_checkpoint, empty),
+        cleaned=small(CLEANER_OFFSET_CHECKPOINT, decode_offset_checkpoint, empty),
         partitions=partitions,
         problems=tuple(problems),
         events=read_broker_events(disk, path) if EVENTS_FILE in names else None,
@@ -269,7 +269,7 @@ def _read_replica(disk: Disk, directory: LogDirectory, partition: TopicPartition
 
 
 def _cleaned_to(directory: LogDirectory, partition: TopicPartition) -> int:
-    if any(problem.refused and problem.file == CLEANER_CHECKPOINT for problem in directory.problems):
+    if any(problem.refused and problem.file == CLEANER_OFFSET_CHECKPOINT for problem in directory.problems):
         return CLEANED_EVERYWHERE
     return max(directory.cleaned.get(partition, 0), 0)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from odradek_proto.formats import LOG_START_OFFSET_CHECKPOINT
+from odradek_proto.formats import CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 from odradek_proto.topics import DELETED_PARTITION_SUFFIX, TopicPartition
 
 from odradek_audit.catalogue import ACKNOWLEDGED_LOST, CHECKS, FILE_CORRUPT
@@ -30,7 +30,7 @@ from odradek_audit.findings import Finding, Note, sorted_findings
 from odradek_audit.inputs.events import BrokerEvents
 from odradek_audit.inputs.facts import METADATA_TOPIC
 from odradek_audit.inputs.history import History, PartitionHistory
-from odradek_audit.inputs.layout import CLEANER_CHECKPOINT, Layout
+from odradek_audit.inputs.layout import Layout
 from odradek_audit.results import Loss, PartitionResult, PartitionSummary
 from odradek_audit.words import plural
 
@@ -218,7 +218,7 @@ def _can_tell(layout: Layout, topic: str, partition: int) -> bool:
     was deleted on purpose, and no directory that a broker gave up may hold the records."""
     if layout.unreadable or len(layout.directories) < 2:
         return False
-    unsaid = (LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT)
+    unsaid = (LOG_START_OFFSET_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)
     if any(problem.file in unsaid for each in layout.directories.values() for problem in each.problems):
         return False
     place = TopicPartition(topic, partition)

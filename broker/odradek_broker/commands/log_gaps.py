@@ -17,7 +17,6 @@ from odradek_proto import formats
 from odradek_proto.headers import BatchHeader
 from odradek_proto.topics import INTERNAL_TOPICS, TopicPartition, parse_partition_directory
 
-CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 NEVER_MISSED: Final = 1 << 62
 
 
@@ -70,7 +69,7 @@ def not_missed_below(directory: Path) -> int:
         return 0
     if partition.topic in INTERNAL_TOPICS:
         return NEVER_MISSED
-    names = (CLEANER_CHECKPOINT, formats.LOG_START_OFFSET_CHECKPOINT)
+    names = (formats.CLEANER_OFFSET_CHECKPOINT, formats.LOG_START_OFFSET_CHECKPOINT)
     return max(_checkpoint(place.parent / name, partition) for name in names)
 
 

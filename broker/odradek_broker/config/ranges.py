@@ -28,6 +28,8 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "log_flush_offset_checkpoint_interval_ms": (1, INT_MAX),  # Kafka: from 0 on; that would write without a pause
     "log_flush_start_offset_checkpoint_interval_ms": (1, INT_MAX),  # the same
     "log_retention_check_interval_ms": (1, LONG_MAX),
+    "log_cleaner_backoff_ms": (1, LONG_MAX),  # Kafka: from 0 on; that would look for work without a pause
+    "log_cleaner_dedupe_buffer_size": (1_024, LONG_MAX),
     "producer_id_expiration_ms": (1, INT_MAX),
     "internal_segment_bytes": (0, INT_MAX),
     "broker_heartbeat_interval_ms": (1, INT_MAX),

@@ -7,6 +7,7 @@ says so and docs/differences.md lists it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from sys import float_info
 
 OWN_PREFIX = "odradek."  # of settings that Kafka does not have
 HIDDEN = "[hidden]"  # as Kafka's tools show what is secret
@@ -82,6 +83,10 @@ class BrokerSettings:
     log_retention_check_interval_ms: int = 300_000
     log_segment_delete_delay_ms: int = 60_000
     log_cleanup_policy: str = "delete"  # compact | compact,delete
+    log_cleaner_enable: bool = True
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_dedupe_buffer_size: int = 134_217_728  # counted as what Python takes for it; grows with the keys
+    log_cleaner_io_max_bytes_per_second: float = float_info.max
     log_cleaner_delete_retention_ms: int = 86_400_000
     log_cleaner_min_compaction_lag_ms: int = 0
     log_cleaner_max_compaction_lag_ms: int = NONE_LIMIT

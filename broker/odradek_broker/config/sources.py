@@ -178,12 +178,23 @@ def _parse(name: str, written: Written) -> Any:
         if kind == "int":
             number = parse_number(text, written.key)
             return number if number == -1 else number * OTHER_UNITS.get(_last_word(written.key), 1)  # -1: unlimited
+        if kind == "float":
+            return parse_rate(text)
         if kind == "bool":
             return {"true": True, "false": False}[text.lower()]
     except (ValueError, KeyError) as error:
         wanted = f"a whole number{_units_of(written.key)}" if kind == "int" else "true or false"
+        wanted = "a number above 0" if kind == "float" else wanted
         raise ConfigError(f"{written.source}: {written.key} must be {wanted}, not {text!r}") from error
     return text
+
+
+def parse_rate(text: str) -> float:
+    """A number above 0. Raises `ValueError`."""
+    rate = float(text)
+    if not 0 < rate < float("inf"):
+        raise ValueError(text)
+    return rate
 
 
 def parse_number(text: str, name: str) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from odradek_broker.config.settings import FIELD_BY_KEY, BrokerSettings
+from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.topic_configs import (
     CLEANUP_POLICY,
+    COMPACT,
     DELETE,
     INTERNAL_SEGMENT_BYTES,
     TOPIC_CONFIGS,
@@ -68,6 +70,15 @@ def partition_settings(settings: BrokerSettings, image: MetadataImage, topic: st
     )
 
 
+def _compaction(reader: _TopicReader) -> CompactionSettings:
+    return CompactionSettings(
+        min_cleanable_dirty_ratio=float(reader.text("min.cleanable.dirty.ratio")),
+        min_compaction_lag_ms=reader.integer("min.compaction.lag.ms"),
+        max_compaction_lag_ms=reader.integer("max.compaction.lag.ms"),
+        delete_retention_ms=reader.integer("delete.retention.ms"),
+    )
+
+
 def log_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> LogSettings:
     """What the log of a partition of this topic goes by."""
     reader = _TopicReader(settings, image, topic)
@@ -79,6 +90,7 @@ def log_settings(settings: BrokerSettings, image: MetadataImage, topic: str) -> 
         segment_jitter_ms=of("segment.jitter.ms"),
         segment_index_bytes=of("segment.index.bytes"),
         index_interval_bytes=of("index.interval.bytes"),
+        compaction=_compaction(reader) if reader.has_policy(COMPACT) else None,
         retention_ms=of("retention.ms") if deletes else -1,
         retention_bytes=of("retention.bytes") if deletes else -1,
         file_delete_delay_ms=of("file.delete.delay.ms"),

@@ -13,8 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from odradek_proto.headers import CONTROL, DELETE_HORIZON, TRANSACTIONAL
-from odradek_proto.records import BatchHeader
-from odradek_proto.rewriting import OpenBatch, RecordPlace
+from odradek_proto.records import BatchHeader, OpenBatch, RecordPlace
 from odradek_proto.values import Value
 
 LARGEST_SPAN = (1 << 31) - 1  # of offsets in a segment: an index has 32 bits for them

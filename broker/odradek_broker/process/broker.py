@@ -52,6 +52,7 @@ from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
 from odradek_broker.runtime.membership.producer_id_blocks import ProducerIdBlocks
 from odradek_broker.runtime.membership.topic_creation import TopicCreation
 from odradek_broker.runtime.membership.user_creation import UserCreation
+from odradek_broker.runtime.replicas.cleaner import LogCleaner
 from odradek_broker.runtime.replicas.flusher import Flusher
 from odradek_broker.runtime.replicas.maintenance import Maintenance
 from odradek_broker.runtime.replicas.manager import ReplicaManager
@@ -245,6 +246,19 @@ class Broker:
         )
         for duty in maintenance.duties():
             self._spawn(duty())
+        if self.settings.log_cleaner_enable:
+            self._spawn(self._make_cleaner().run())
+
+    def _make_cleaner(self) -> LogCleaner:
+        return LogCleaner(
+            settings=self.settings,
+            clock=self._clock,
+            files=self._files,
+            replicas=self.replicas,
+            directory=self._directory,
+            events=self._events,
+            counters=self._counters,
+        )
 
     def load_no_more(self) -> None:
         """The node is about to stop: a start that still opens logs ends with the one that it has begun."""

@@ -56,6 +56,7 @@ class FetchedPartition(Value, frozen=True):
     leader_id: int = -1  # with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH, as far as it is known here
     leader_epoch: int = -1
     buffers: Sequence[Buffer] = ()
+    gaps: bool = False  # offsets may be missing
 
 
 class FetchRequests:

@@ -243,7 +243,8 @@ class FetchGatherer:
         if timer is not None:
             self._times.observe(timer() - wanted.named_at)
         if decision.error is ErrorCode.NONE:
-            return GatheredPartition(wanted, FetchedPartition(tp, decision, buffers=data), size)
+            gaps = replica is not None and replica.state.gaps
+            return GatheredPartition(wanted, FetchedPartition(tp, decision, gaps=gaps, buffers=data), size)
         traffic.failed_fetches += 1
         return GatheredPartition(wanted, FetchedPartition(tp, decision, *named_leader(wanted, decision)), size)
 

@@ -58,6 +58,8 @@ def describe(
     item.request_leader_epoch = asked.current_leader_epoch
     item.current_leader_id = fetched.leader_id
     item.current_leader_epoch = fetched.leader_epoch
+    if fetched.gaps:
+        item.gaps = True
     if decision.diverging is not None:
         item.diverging = True
         item.diverging_epoch = decision.diverging.epoch

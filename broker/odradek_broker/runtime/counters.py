@@ -87,6 +87,19 @@ class Truncations:
         self.restarts = 0  # logs given up as a whole, to begin anew at the leader's start (R-84, R-85)
 
 
+class CleanerCounters:
+    """What the cleaner of compacted logs has done, and what it found when it last looked."""
+
+    __slots__ = ("bytes_freed", "bytes_read", "dirty_ratio", "records_dropped", "rounds")
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.bytes_read = 0
+        self.bytes_freed = 0
+        self.records_dropped = 0
+        self.dirty_ratio = 0.0  # of the dirtiest log
+
+
 class Counters:
     """Everything that one node counts."""
 
@@ -98,6 +111,7 @@ class Counters:
         self.isr_expands = 0
         self.failed_isr_updates = 0
         self.truncations = Truncations()
+        self.cleaner = CleanerCounters()
         self.recovery_dropped_bytes = 0
         self.damaged_batches = {"produce": 0, "replication": 0, "disk": 0}  # by where they came from
         self.requests: dict[str, Durations] = {}

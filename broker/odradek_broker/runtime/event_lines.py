@@ -73,6 +73,10 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
             "clean stop: it was cut since, and may lead although committed records are missing; stop this broker, "
             "remove {directory} and {clean_shutdown_file}, and it fetches them from another replica anew"
         ),
+        "log_cleaned": _info(
+            "{partition}: compacted from offset {from} to {to}: {bytes_after} instead of {bytes_before} bytes"
+        ),
+        "log_not_cleaned": _warning("{partition}: not compacted: {reason}"),
         "replica_deleted": _info("{partition}: no replica here any more, its log will be removed"),
         "stray_log_set_aside": _info("{partition}: the metadata know nothing of this log; it is set aside"),
     },

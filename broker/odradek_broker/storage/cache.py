@@ -139,6 +139,11 @@ class Tail:
             del self._runs[: self._head], self._bases[: self._head]
             self._head = 0
 
+    def drop_below(self, offset: int) -> None:
+        """Drop what ends at or below `offset`: the log does not have it in this form any more."""
+        while self._head < len(self._runs) and self._runs[self._head].next_offset <= offset:
+            self.drop_oldest(self._runs[self._head])
+
     def clear(self) -> None:
         """Drop everything of this log."""
         for run in self._runs[self._head :]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
@@ -67,6 +68,7 @@ class LogDirectory:
         self.properties = properties
         self.clean = False  # whether the broker that held it before closed all its logs
         self.previous_broker_epoch = NO_BROKER_EPOCH  # of the last clean shutdown (R-150)
+        self.cleaned: dict[TopicPartition, int] = {}  # below, offsets may be missing; whoever is here has gaps
         self.high_watermarks: dict[TopicPartition, int] = {}  # these three as they were at the start
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
@@ -83,6 +85,8 @@ class LogDirectory:
         self._log_starts_file = CheckpointFile(files, path, LOG_START_OFFSET_CHECKPOINT, self._acting)
         self._doomed: list[tuple[str, int]] = []  # (path, wall time of its removal)
         self.on_deleted: Callable[[], None] = lambda: None  # a partition waits for its removal: look at `next_due_ms`
+        self._cleaner_file = CheckpointFile(files, path, CLEANER_OFFSET_CHECKPOINT, self._acting)
+        self._gaps_everywhere = False  # nobody knows any more which logs were compacted
         self._loading: dict[TopicPartition, None] = {}  # begun to open, and not open
 
     @classmethod
@@ -131,6 +135,11 @@ class LogDirectory:
         self.high_watermarks = self._read_checkpoint(self._high_watermarks_file)
         self.recovery_points = self._read_checkpoint(self._recovery_points_file)
         self.log_starts = self._read_checkpoint(self._log_starts_file)
+        try:
+            self.cleaned = self._cleaner_file.read()
+        except CorruptFile as error:  # who took a gap for damage would cut there
+            self._gaps_everywhere = True
+            log_ignored(f"{self.path}/{CLEANER_OFFSET_CHECKPOINT}", error)
         self._leave_out_what_is_gone()
         for name in self._files.list(self.path):
             path = f"{self.path}/{name}"
@@ -211,6 +220,7 @@ class LogDirectory:
             high_watermark=high_watermark,
             clean=self.clean,
             wall_ms=wall_ms,
+            gaps=self._gaps_everywhere or topic_partition in self.cleaned,
             cache=self._cache,
             segment_jitter_ms=self._rng.randrange(settings.segment_jitter_ms) if settings.segment_jitter_ms > 0 else 0,
             on_recovery_point_lowered=self._lower_recovery_point,
@@ -252,6 +262,7 @@ class LogDirectory:
 
     def _forget(self, topic_partition: TopicPartition) -> None:
         self.logs.pop(topic_partition, None)
+        self.cleaned.pop(topic_partition, None)
         for offsets in (self.high_watermarks, self.recovery_points, self.log_starts):
             offsets.pop(topic_partition, None)
 
@@ -263,8 +274,10 @@ class LogDirectory:
         """
         for offsets in (self.high_watermarks, self.recovery_points, self.log_starts):
             offsets.pop(topic_partition, None)
+        self.cleaned.pop(topic_partition, None)
         for checkpoint in (self._high_watermarks_file, self._recovery_points_file, self._log_starts_file):
             checkpoint.forget(topic_partition)
+        self._cleaner_file.forget(topic_partition)
 
     @property
     def next_due_ms(self) -> int | None:
@@ -342,12 +355,22 @@ class LogDirectory:
         """Before a log is cut below what the checkpoint says: the next start must not believe it (R-230)."""
         self._recovery_points_file.lower(log.topic_partition, offset)
 
+    def write_cleaned(self, log: Log, offset: int) -> None:
+        """Say that below `offset` offsets of a log may be missing, before they are. It never says less but by a cut."""
+        if offset > self.cleaned.get(log.topic_partition, -1):
+            self.cleaned[log.topic_partition] = offset
+            self._cleaner_file.write(self.cleaned)
+        log.allow_gaps()
+
     def _lower_log_start_and_high_watermark(self, log: Log, offset: int) -> None:
         """Before a log is cut to end at `offset`, from where on others than before may come.
 
         Otherwise the next start would drop them all when they end below the log start (R-235), or take them for
-        committed (R-31).
+        committed (R-31), or for cleaned.
         """
+        if self.cleaned.get(log.topic_partition, -1) > offset:
+            self.cleaned[log.topic_partition] = offset
+            self._cleaner_file.write(self.cleaned)
         self._log_starts_file.lower(log.topic_partition, offset)
         self._high_watermarks_file.lower(log.topic_partition, offset)
 

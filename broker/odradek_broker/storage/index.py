@@ -123,6 +123,10 @@ class _SparseIndex:
     def fsync(self) -> None:
         self._file.open().fsync()
 
+    def moved(self, path: str) -> None:
+        """The file has another name now."""
+        self._file.path = path
+
     def close(self) -> None:
         self._file.close()
 

@@ -31,14 +31,12 @@ from odradek_broker.core.partition.epochs import EpochCache, EpochEntry
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX
 from odradek_broker.storage.errors import LogCorrupted, log_rebuilt
-from odradek_broker.storage.segment import Segment
-from odradek_broker.storage.segments import Segments
+from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
+from odradek_broker.storage.segments import CLEANED_SUFFIX, SWAP_SUFFIX, Segments
 from odradek_broker.storage.snapshots import Snapshots
 from odradek_broker.storage.walk import walk_verified
 
 LAST_OFFSET = (1 << 63) - 1
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
@@ -78,6 +76,10 @@ def tidy(files: Files, directory: str) -> DirectoryContent:
             files.remove(f"{directory}/{name}")
     for name in swapped:
         _complete_swap(files, directory, name)
+    for name in files.list(directory):
+        if parse_segment_file_name(name.removesuffix(SWAP_SUFFIX)) is not None and name.endswith(SWAP_SUFFIX):
+            # An index of a log that was not complete, or has its name already.
+            files.remove(f"{directory}/{name}")
     names = [parsed for name in files.list(directory) if (parsed := parse_segment_file_name(name)) is not None]
     bases = sorted(name.base_offset for name in names if name.suffix == LOG_SUFFIX)
     known = set(bases)
@@ -103,8 +105,7 @@ def tidy(files: Files, directory: str) -> DirectoryContent:
 
 def _complete_swap(files: Files, directory: str, name: str) -> None:
     """Finish a replacement of segments (R-236): the old ones go, then the new one gets its name."""
-    target = name.removesuffix(SWAP_SUFFIX)
-    start = int(target.removesuffix(LOG_SUFFIX))
+    start = int(name.removesuffix(LOG_SUFFIX + SWAP_SUFFIX))
     path = f"{directory}/{name}"
     end = start + 1
     file = files.open(path)
@@ -120,7 +121,11 @@ def _complete_swap(files: Files, directory: str, name: str) -> None:
         parsed = parse_segment_file_name(other)
         if parsed is not None and parsed.suffix in SEGMENT_SUFFIXES and start <= parsed.base_offset < end:
             files.remove(f"{directory}/{other}")
-    files.rename(path, f"{directory}/{target}")
+    files.fsync_dir(directory)  # the old ones must not come back beside it
+    for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX):
+        named = f"{directory}/{segment_file_name(start, suffix)}"
+        if files.exists(named + SWAP_SUFFIX):
+            files.rename(named + SWAP_SUFFIX, named)
 
 
 def load_clean(segments: Segments, content: DirectoryContent) -> bool:
@@ -177,7 +182,7 @@ class Recoverer:
         for place in range(first, len(segments.all)):
             segment = segments.all[place]
             reason = ""
-            if segment.base_offset < expected or (segments.contiguous and segment.base_offset > expected):
+            if segment.base_offset != expected and not self._may_begin(segment, expected):
                 reason = f"{segment.path} begins at {segment.base_offset}: the log before it ends at {expected}"
                 segments.cut(place - 1, segments.all[place - 1].size, expected)
                 return self._report(first, place, expected, all_bytes, reason)
@@ -193,6 +198,14 @@ class Recoverer:
             reason = f"{segments.active.path} ends at {expected}: the log was flushed up to {self._recovery_point}"
             return self._report(first, len(segments.all), expected, all_bytes, reason)
         return Recovery(len(segments.all) - first, self._batches, all_bytes)
+
+    def _may_begin(self, segment: Segment, expected: int) -> bool:
+        """Whether a segment may begin behind where the one before it ends: where no index could span the gap (R-226).
+
+        Otherwise segments touch, also where a cleaner has been: it keeps the last batch of each, and a segment whose
+        end did not survive is found by that.
+        """
+        return not self._segments.contiguous and segment.base_offset - expected > LARGEST_RELATIVE_OFFSET // 2
 
     def _report(self, first: int, end: int, offset: int, all_bytes: int, reason: str) -> Recovery:
         kept_bytes = sum(segment.size for segment in self._segments.all[first:])

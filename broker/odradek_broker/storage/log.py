@@ -32,6 +32,7 @@ from odradek_broker.storage.producer_loading import READ_BACK_BATCHES_ON_LOOP, l
 from odradek_broker.storage.reading import read_batches
 from odradek_broker.storage.retention import new_log_start, segments_below
 from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
+from odradek_broker.storage.segments import Replacement
 from odradek_broker.storage.settings import NEVER, LogSettings
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -44,20 +45,20 @@ class Log:
     """
 
     __slots__ = (
-        "_closed",
         "_end_offset",
         "_epochs_dirty",
         "_failed",
         "_files",
         "_floor",
         "_flushed",
-        "_generation",
         "_segments",
         "_snapshots",
         "_tail",
         "_unflushed_since_ms",
         "_wall_ms",
+        "closed",
         "directory",
+        "generation",
         "log_start_offset",
         "on_cut",
         "on_recovery_point_lowered",
@@ -130,12 +131,12 @@ class Log:
         self._snapshots = opened.snapshots
         self._tail = cache.tail()
         self._end_offset = opened.state.log_end_offset
-        self._generation = 0  # rises with every cut
+        self.generation = 0  # rises with every cut
         self._floor = opened.recovery_point  # the recovery point of this generation before its first flush
         self._flushed = (0, opened.recovery_point)  # (generation, offset) of the last flush
         self._epochs_dirty = False
         self._failed: LogDirectoryFailed | None = None
-        self._closed = False
+        self.closed = False
         self._unflushed_since_ms: int | None = None
         self._wall_ms = wall_ms  # as it was last told
 
@@ -153,7 +154,7 @@ class Log:
         A flush in another thread speaks for the log as it was when it began; after a cut it does not count.
         """
         generation, offset = self._flushed
-        return max(offset if generation == self._generation else self._floor, self.log_start_offset)
+        return max(offset if generation == self.generation else self._floor, self.log_start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -176,12 +177,22 @@ class Log:
     def failed(self) -> LogDirectoryFailed | None:
         return self._failed
 
+    def allow_gaps(self) -> None:
+        """Offsets may be missing from now on: a cleaner takes records out, or those of a leader's log were."""
+        self.state.gaps = True
+        self._segments.allow_gaps()
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> Replacement:
+        """Let a segment that stands ready take the place of others: to be begun while the generation is the same."""
+        due_ms = self._wall_ms + self.settings.file_delete_delay_ms
+        return Replacement(self._segments, self._snapshots, self._tail, old, new, due_ms)
+
     def _fail(self, act: str, error: OSError) -> LogDirectoryFailed:
         self._failed = LogDirectoryFailed(f"{self.topic_partition}: {act} failed: {error}")
         return self._failed
 
     @contextmanager
-    def _failing(self, act: str) -> Iterator[None]:
+    def failing(self, act: str) -> Iterator[None]:
         """Turn what the disk says into `LogDirectoryFailed`, for good."""
         if self._failed is not None:
             raise self._failed
@@ -222,7 +233,7 @@ class Log:
         active = self._segments.active
         before = (active, active.size, active.next_offset)
         try:
-            if self._must_roll(active, headers, size, end):
+            if self._must_roll(headers, size):
                 self._append_in_parts(headers, buffers)
             else:
                 active.append(headers, buffers, size)
@@ -233,38 +244,21 @@ class Log:
         if chance("cache-forgets", 0.02):
             self._tail.clear()
 
-    def _must_roll(self, active: Segment, headers: Sequence[BatchHeader], size: int, end: int) -> bool:
-        """Whether these batches do not all belong into the active segment (R-225)."""
-        settings = self.settings
-        if active.size + size > settings.segment_bytes and (active.size or len(headers) > 1):
-            return True
-        if end - 1 - active.base_offset > LARGEST_RELATIVE_OFFSET:
-            return True
-        if not active.size:
-            return False
-        if chance("segment-rolls-early", 0.01):
-            return True
-        if (len(active.index) + len(headers)) * 12 > settings.segment_index_bytes:
-            return True  # 12: an entry of the time index, the larger one
-        timestamp = headers[-1].max_timestamp
-        if active.first_timestamp >= 0 and timestamp >= 0:
-            waited = timestamp - active.first_timestamp
-        else:
-            waited = self._wall_ms - active.created_ms
-        return waited > settings.segment_ms - self.segment_jitter_ms % settings.segment_ms
+    def _must_roll(self, headers: Sequence[BatchHeader], size: int) -> bool:
+        active, settings = self._segments.active, self.settings
+        return active.is_full_for(headers, size, settings, self._wall_ms, self.segment_jitter_ms)
 
     def _append_in_parts(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer]) -> None:
         """Append batch after batch to where each belongs, writing what lies together at once."""
         place = position = 0
         while place < len(headers):
-            active = self._segments.active
-            if self._must_roll(active, headers[place : place + 1], headers[place].size, headers[place].next_offset):
+            if self._must_roll(headers[place : place + 1], headers[place].size):
                 self._roll(headers, place)
-                active = self._segments.active
+            active = self._segments.active
             stop, size = place + 1, headers[place].size
             while stop < len(headers):
                 larger = size + headers[stop].size
-                if self._must_roll(active, headers[place : stop + 1], larger, headers[stop].next_offset):
+                if self._must_roll(headers[place : stop + 1], larger):
                     break
                 stop, size = stop + 1, larger
             part = slice_buffers(buffers, position, position + size)
@@ -294,7 +288,7 @@ class Log:
     def _undo(self, before: tuple[Segment, int, int], error: OSError | ValueError) -> None:
         """Take back an append that failed in the middle, then raise what it means."""
         segment, size, next_offset = before
-        with self._failing("taking back an append"):
+        with self.failing("taking back an append"):
             place = self._segments.all.index(segment) if segment in self._segments.all else None
             if place is None:  # an empty active segment was made anew
                 self._segments.active.cut(0, self._segments.active.base_offset)
@@ -312,7 +306,7 @@ class Log:
         """Begin a new segment now, unless the active one is empty. Raises `LogDirectoryFailed`."""
         self._wall_ms = wall_ms
         if self._segments.active.size:
-            with self._failing("roll"):
+            with self.failing("roll"):
                 self._roll((), 0)
 
     # --- Read --------------------------------------------------------------------------------------------------------
@@ -335,16 +329,16 @@ class Log:
         first = self._tail.first_offset
         if first is not None and offset >= first:
             return self._tail.read(offset, max_bytes, limit, at_least_one)
-        generation, segments = self._generation, self._segments.all
+        generation, segments = self.generation, self._segments.all
         try:
             out = read_batches(segments[self._segments.find(offset) :], offset, max_bytes, limit, at_least_one)
         except (LogCorrupted, OSError) as error:
-            if self._closed or generation != self._generation or segments is not self._segments.all:
+            if self.closed or generation != self.generation or segments is not self._segments.all:
                 return []  # the files were cut, given up or closed under the reader
             if isinstance(error, OSError):
                 raise self._fail("read", error) from error
             raise
-        return out if generation == self._generation else []
+        return out if generation == self.generation else []
 
     def count_in_memory(self, offset: int, limit: int, enough: int) -> tuple[int, int]:
         """Bytes that a read from `offset` on would find, `enough` or all, and the offset behind what was counted.
@@ -382,12 +376,13 @@ class Log:
         if offset < self._segments.first.base_offset:
             self.restart_at(offset)
             return offset
-        with self._failing("truncation"):
+        with self.failing("truncation"):
+            self._segments.settle()
             place, position, end = self._segments.cut_point(offset)
             self._before_cut(end, end)
             self._segments.cut(place, position, end)
             self._end_offset = end
-            self._generation += 1  # a flush that began during the cut has seen the end of before
+            self.generation += 1  # a flush that began during the cut has seen the end of before
             self.log_start_offset = min(self.log_start_offset, end)
             self._rebuild_producers()
             if self.settings.flush_before_ack:
@@ -402,7 +397,7 @@ class Log:
         self._tail.clear()
         lowered = flushed < self.recovery_point
         self._floor = min(self.recovery_point, flushed)
-        self._generation += 1
+        self.generation += 1
         if lowered and self.on_recovery_point_lowered is not None:
             self.on_recovery_point_lowered(self, flushed)
         if self.on_cut is not None:
@@ -417,7 +412,7 @@ class Log:
 
     def restart_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins at `offset` (R-231). Raises `LogDirectoryFailed`."""
-        with self._failing("restart"):
+        with self.failing("restart"):
             self._before_cut(min(offset, self._segments.first.base_offset), offset)
             # First the epochs: what they say must not outlive the records. Where a crash leaves records, it is read
             # again from them.
@@ -427,7 +422,7 @@ class Log:
             self._end_offset = self.log_start_offset = offset
             self.state.producers.clear()
             self.state.producers.end_offset = offset
-            self._generation += 1
+            self.generation += 1
             self._floor = offset
             if self.settings.flush_before_ack:
                 self._flush_files()
@@ -438,7 +433,7 @@ class Log:
         Flushed at once with `odradek.fsync=before-ack`, otherwise before the next flush lets the recovery point move.
         """
         durable = self.settings.flush_before_ack
-        with self._failing("writing the leader epochs"):
+        with self.failing("writing the leader epochs"):
             replace_file(
                 self._files, self.directory, LEADER_EPOCH_CHECKPOINT, encode_leader_epochs(entries), durable=durable
             )
@@ -470,7 +465,7 @@ class Log:
         does that, before the next one goes. Raises `LogDirectoryFailed`.
         """
         self._wall_ms = wall_ms
-        with self._failing("deleting segments"):
+        with self.failing("deleting segments"):
             if self.log_start_offset >= self._end_offset and self._segments.active.size:
                 self._roll((), 0)
             count = min(segments_below(self._segments, self.log_start_offset), at_most)
@@ -488,7 +483,7 @@ class Log:
     def due(self, wall_ms: int) -> list[str]:
         """Close the files that nobody reads any more; returns those whose time has come, for `remove`."""
         self._wall_ms = wall_ms
-        with self._failing("closing segments"):
+        with self.failing("closing segments"):
             return self._segments.due(wall_ms)
 
     def remove(self, paths: Sequence[str]) -> None:
@@ -535,16 +530,16 @@ class Log:
         """Work for a thread: the log may be closed, and its directory renamed, before it begins or while it runs."""
         if self._failed is not None:
             raise self._failed
-        if self._closed:
+        if self.closed:
             return
         try:
             function()
         except OSError as error:
-            if not self._closed:
+            if not self.closed:
                 raise self._fail(act, error) from error
 
     def _flush_files(self) -> None:
-        generation, end, segments = self._generation, self._end_offset, self._segments.all
+        generation, end, segments = self.generation, self._end_offset, self._segments.all
         for segment in segments:
             if segment.dirty:
                 segment.dirty = False
@@ -586,7 +581,8 @@ class Log:
         """Close the files. With `clean` everything is complete and durable first, a producer snapshot too. Blocking."""
         try:
             if clean:
-                with self._failing("closing"):
+                with self.failing("closing"):
+                    self._segments.settle()
                     active = self._segments.active
                     active.drop_garbage()
                     active.seal()
@@ -595,6 +591,6 @@ class Log:
                     active.fsync_indexes()
                     self._flush_files()
         finally:
-            self._closed = True
+            self.closed = True
             self._tail.clear()
             self._segments.close()

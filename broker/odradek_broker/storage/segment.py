@@ -23,6 +23,7 @@ from odradek_proto.transport.ports import Files
 
 from odradek_broker.storage.errors import LogCorrupted, log_rebuilt
 from odradek_broker.storage.index import OffsetIndex, TimeIndex
+from odradek_broker.storage.settings import LogSettings
 from odradek_broker.storage.walk import contiguous, walk_headers
 
 UNKNOWN = -1
@@ -51,6 +52,7 @@ class Segment:
         "next_offset",
         "path",
         "size",
+        "suffix",
         "time_index",
         "unindexed_bytes",
     )
@@ -65,18 +67,21 @@ class Segment:
         created_ms: int,
         create: bool,
         contiguous: bool,
+        suffix: str = "",
     ) -> None:
         """Open the files; nothing is read.
 
-        `interval` is index.interval.bytes; `created_ms` counts for segments whose records have no timestamp.
+        `interval` is index.interval.bytes; `created_ms` counts for segments whose records have no timestamp. Files of
+        one that is not in the log yet have a `suffix`.
         """
         self._files = files
         self.base_offset = base_offset
         self.contiguous = contiguous
-        self.path = f"{directory}/{segment_file_name(base_offset)}"
-        stem = self.path.removesuffix(LOG_SUFFIX)
-        self.index = OffsetIndex(files, stem + OFFSET_INDEX_SUFFIX, base_offset)
-        self.time_index = TimeIndex(files, stem + TIME_INDEX_SUFFIX, base_offset)
+        self.path = f"{directory}/{segment_file_name(base_offset)}{suffix}"
+        self.suffix = suffix
+        index_path, time_index_path, _ = self.paths
+        self.index = OffsetIndex(files, index_path, base_offset)
+        self.time_index = TimeIndex(files, time_index_path, base_offset)
         self.file = files.open(self.path, create=create)
         self._pwritev = self.file.pwritev
         self.size = 0 if create else self.file.size()
@@ -100,6 +105,27 @@ class Segment:
                 raise
 
     # --- Writing ---------------------------------------------------------------------------------------------------
+
+    def is_full_for(
+        self, headers: Sequence[BatchHeader], size: int, settings: LogSettings, wall_ms: int, jitter_ms: int
+    ) -> bool:
+        """Whether these batches of `size` bytes in all, for the end of the log, do not all belong here (R-225)."""
+        if self.size + size > settings.segment_bytes and (self.size or len(headers) > 1):
+            return True
+        if headers[-1].last_offset - self.base_offset > LARGEST_RELATIVE_OFFSET:
+            return True
+        if not self.size:
+            return False
+        if chance("segment-rolls-early", 0.01):
+            return True
+        if (len(self.index) + len(headers)) * 12 > settings.segment_index_bytes:
+            return True  # 12: an entry of the time index, the larger one
+        timestamp = headers[-1].max_timestamp
+        if self.first_timestamp >= 0 and timestamp >= 0:
+            waited = timestamp - self.first_timestamp
+        else:
+            waited = wall_ms - self.created_ms
+        return waited > settings.segment_ms - jitter_ms % settings.segment_ms
 
     def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size: int) -> None:
         """Write batches of `size` bytes in all with one call. Raises `OSError`; only the file has then changed."""
@@ -372,8 +398,19 @@ class Segment:
     @property
     def paths(self) -> tuple[str, str, str]:
         """Indexes first: a log without an index is repaired, an index without a log is only litter (R-236)."""
-        stem = self.path.removesuffix(LOG_SUFFIX)
-        return stem + OFFSET_INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX, self.path
+        stem = self.path.removesuffix(LOG_SUFFIX + self.suffix)
+        return stem + OFFSET_INDEX_SUFFIX + self.suffix, stem + TIME_INDEX_SUFFIX + self.suffix, self.path
+
+    def rename(self, suffix: str) -> None:
+        """Give all files another suffix, the log file last. Raises `OSError`."""
+        before = self.paths
+        self.path = self.path.removesuffix(self.suffix) + suffix
+        self.suffix = suffix
+        for old, new in zip(before, self.paths, strict=True):
+            if self._files.exists(old):
+                self._files.rename(old, new)
+        self.index.moved(self.paths[0])
+        self.time_index.moved(self.paths[1])
 
     def remove(self) -> None:
         """Remove the files. Whoever is still reading the log file may go on until `close`."""

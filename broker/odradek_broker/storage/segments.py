@@ -10,15 +10,19 @@ above, newer batches. `all` is replaced, never changed, so that a reader in anot
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from odradek_proto.formats import DELETED_SUFFIX, LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
 from odradek_proto.records import BatchHeader
 from odradek_proto.transport.ports import Files
 
+from odradek_broker.storage.cache import Tail
 from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.snapshots import Snapshots
 
+CLEANED_SUFFIX = ".cleaned"  # of a segment that a cleaner writes
+SWAP_SUFFIX = ".swap"  # of a segment that is complete and has not got its name yet
 _base_offset = attrgetter("base_offset")
 
 
@@ -29,6 +33,7 @@ class Segments:
         "_doomed",
         "_files",
         "_sealed",
+        "_unfinished",
         "active",
         "all",
         "contiguous",
@@ -49,6 +54,7 @@ class Segments:
         self.directory_dirty = True  # names were made or removed since the last flush of the directory
         self._doomed: list[tuple[Segment, int | None]] = []  # removal time; None: only to be closed
         self._sealed = list(segments[:-1])  # complete ones whose indexes may still be open
+        self._unfinished: Callable[[], None] | None = None
 
     @property
     def first(self) -> Segment:
@@ -61,6 +67,12 @@ class Segments:
     def find(self, offset: int) -> int:
         """The place of the last segment that begins at or below `offset`; the first one when there is none."""
         return max(bisect_right(self.all, offset, key=_base_offset) - 1, 0)
+
+    def allow_gaps(self) -> None:
+        """From now on batches and segments need not touch."""
+        self.contiguous = False
+        for segment in self.all:
+            segment.contiguous = False
 
     def end_of(self, place: int) -> int:
         """Where a segment ends: where the next one begins."""
@@ -110,6 +122,22 @@ class Segments:
                         self._files.remove(path)
             raise
 
+    def exchange(self, old: Sequence[Segment], new: Segment, due_ms: int) -> None:
+        """Put a segment where others stood in a row. They are renamed, to be removed from `due_ms` on."""
+        place = self.all.index(old[0])
+        for segment in old:
+            self._set_aside(segment, due_ms)
+        self._replace((*self.all[:place], new, *self.all[place + len(old) :]))
+
+    def while_unfinished(self, settle: Callable[[], None] | None) -> None:
+        """A replacement is on its way: `settle` ends it at once, before anything else is done to closed segments."""
+        self._unfinished = settle
+
+    def settle(self) -> None:
+        """End what is unfinished. Raises `OSError`."""
+        if self._unfinished is not None:
+            self._unfinished()
+
     def cut_point(self, offset: int) -> tuple[int, int, int]:
         """Where a truncation to `offset` cuts: (place of the segment, position, where what stays ends).
 
@@ -133,6 +161,7 @@ class Segments:
 
     def restart(self, base_offset: int, created_ms: int) -> None:
         """Remove everything; one empty segment begins at `base_offset` (R-231)."""
+        self.settle()
         self._remove_newest(0)
         new = self._create(base_offset, created_ms)
         self._files.fsync_dir(self.directory)  # if only a later one survived, the log would seem to begin there
@@ -166,17 +195,21 @@ class Segments:
 
     def drop_oldest(self, count: int, due_ms: int) -> int:
         """Give up the first `count` segments: renamed now, to be removed from `due_ms` on. Returns their bytes."""
+        self.settle()
         doomed = self.all[:count]
         self._replace(self.all[count:])
         for segment in doomed:
-            for path in segment.paths:
-                if self._files.exists(path):
-                    self._files.rename(path, path + DELETED_SUFFIX)
-            self._doomed.append((segment, due_ms))
+            self._set_aside(segment, due_ms)
             if len(doomed) > 1:
                 self._files.fsync_dir(self.directory)
         self.directory_dirty = self.directory_dirty or bool(doomed)
         return sum(segment.size for segment in doomed)
+
+    def _set_aside(self, segment: Segment, due_ms: int) -> None:
+        for path in segment.paths:
+            if self._files.exists(path):
+                self._files.rename(path, path + DELETED_SUFFIX)
+        self._doomed.append((segment, due_ms))
 
     @property
     def next_due_ms(self) -> int | None:
@@ -212,6 +245,9 @@ class Segments:
                 segment.time_index.close()
         self._sealed = waiting
 
+    def flush_directory(self) -> None:
+        self._files.fsync_dir(self.directory)
+
     def close(self) -> None:
         for segment, _ in self._doomed:
             segment.close()
@@ -219,3 +255,72 @@ class Segments:
         self._sealed.clear()
         for segment in self.all:
             segment.close()
+
+
+class Replacement:
+    """One segment takes the place of several, as a cleaner wants it (K-88, R-236). A crash leaves the old or the new.
+
+        BASE.log.cleaned   written and flushed; a start drops it
+        BASE.log.swap      complete: a start removes what it replaces, and gives it its name
+        BASE.log           once the names of the old ones are gone for good
+
+    `begin`, flush the directory, `exchange`, flush it, `finish`, flush it; each may raise `OSError`. Names change on
+    the event loop, where logs are cut; only the flushes may be waited for elsewhere. Who cuts the log meanwhile calls
+    `settle` first: otherwise a start would complete the replacement with records that were cut.
+    """
+
+    def __init__(
+        self,
+        segments: Segments,
+        snapshots: Snapshots,
+        tail: Tail,
+        old: Sequence[Segment],
+        new: Segment,
+        due_ms: int,
+    ) -> None:
+        self.old = tuple(old)
+        self.new = new
+        self.ended = False
+        self.undone = False  # the log was cut before the exchange
+        self._segments = segments
+        self._snapshots = snapshots
+        self._tail = tail
+        self._exchanged = False
+        self._due_ms = due_ms
+
+    def begin(self) -> bool:
+        """Say that the new segment is complete. False when the old ones are not all there any more: nothing is done."""
+        there = self._segments.all
+        place = there.index(self.old[0]) if self.old[0] in there else -1
+        if place < 0 or there[place : place + len(self.old)] != self.old or self.old[-1] is self._segments.active:
+            return False
+        self.new.rename(SWAP_SUFFIX)
+        self._segments.while_unfinished(self.settle)
+        return True
+
+    def exchange(self) -> None:
+        """After the flush: reads find the new segment from now on."""
+        self._segments.exchange(self.old, self.new, self._due_ms)
+        self._tail.drop_below(self.new.next_offset)
+        self._exchanged = True
+
+    def finish(self) -> None:
+        """After the next flush: the new segment gets its name, and snapshots of producers at offsets inside go."""
+        self.new.rename("")
+        self.ended = True
+        self._segments.while_unfinished(None)
+        gone = {segment.base_offset for segment in self.old[1:]}
+        self._snapshots.drop(gone.__contains__)
+        self._segments.directory_dirty = True
+
+    def settle(self) -> None:
+        """End it now, in one of the two ways, for good. Blocking."""
+        if self._exchanged:
+            self._segments.flush_directory()
+            self.finish()
+        else:
+            self.ended = self.undone = True
+            self._segments.while_unfinished(None)
+            self.new.close()
+            self.new.remove()
+        self._segments.flush_directory()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from odradek_proto.values import Value
 
+from odradek_broker.core.cleaning import CompactionSettings
+
 WEEK_MS = 7 * 24 * 3600 * 1000
 NEVER = (1 << 63) - 1
 
@@ -23,5 +25,6 @@ class LogSettings(Value, frozen=True):
     flush_ms: int = NEVER
     max_message_bytes: int = 1_048_588
     producer_id_expiration_ms: int = 86_400_000
+    compaction: CompactionSettings | None = None  # None: cleanup.policy has no `compact`
     accept_straddling: bool = False  # the oldest protocol appends a batch that begins below the log end (L-9)
     flush_before_ack: bool = False

@@ -594,6 +594,7 @@ class FetchedPartition(_message.Message):
     CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     FETCH_OFFSET_FIELD_NUMBER: _builtins.int
     REQUEST_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     partition: _builtins.int
     error_code: _builtins.int
@@ -612,6 +613,8 @@ class FetchedPartition(_message.Message):
     """of the request that this answers"""
     request_leader_epoch: _builtins.int
     """current_leader_epoch of the request that this answers"""
+    gaps: _builtins.bool
+    """offsets may be missing in the leader's log, since it was compacted"""
     def __init__(
         self,
         *,
@@ -629,10 +632,11 @@ class FetchedPartition(_message.Message):
         current_leader_epoch: _builtins.int = ...,
         fetch_offset: _builtins.int = ...,
         request_leader_epoch: _builtins.int = ...,
+        gaps: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader_epoch", b"current_leader_epoch", "current_leader_id", b"current_leader_id", "diverging", b"diverging", "diverging_end_offset", b"diverging_end_offset", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "fetch_offset", b"fetch_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "request_leader_epoch", b"request_leader_epoch", "size", b"size", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader_epoch", b"current_leader_epoch", "current_leader_id", b"current_leader_id", "diverging", b"diverging", "diverging_end_offset", b"diverging_end_offset", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "fetch_offset", b"fetch_offset", "gaps", b"gaps", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "request_leader_epoch", b"request_leader_epoch", "size", b"size", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

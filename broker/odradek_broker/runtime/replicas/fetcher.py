@@ -37,12 +37,15 @@ MAX_NAMED = 2_000  # partitions in one request: 600 KB with the longest topic na
 CREDIT_BYTES = 16_777_216  # what the leader may send beyond what was taken: two answers of the largest size
 
 
-def check_run(run: memoryview) -> list[BatchHeader]:
-    """The headers of the batches in a run, each checked whole. Raises `CorruptBatch`."""
+def check_run(run: memoryview, *, compacted: bool) -> list[BatchHeader]:
+    """The headers of the batches in a run, each checked whole. Of a `compacted` log records may be missing.
+
+    Raises `CorruptBatch`.
+    """
     headers: list[BatchHeader] = []
     position, end = 0, len(run)
     while position < end:
-        header = check_batch(run, position)
+        header = check_batch(run, position, compacted=compacted)
         headers.append(header)
         position += header.length + LENGTH_END
     return headers
@@ -269,12 +272,14 @@ class Fetcher:
             return  # of an earlier term: the same broker may lead again with another log (R-80, R-104)
         now_ms = self._clock.now_ms()
         try:
-            headers = check_run(run)
+            headers = check_run(run, compacted=item.gaps)
         except CorruptBatch:
             replica.counters.damaged_batches["replication"] += 1
             replica.carry_out(follower.on_corrupt_answer(now_ms))
             self.request_ready(replica)  # after a while, which somebody has to wait for
             return
+        if item.gaps and not replica.state.gaps:
+            replica.follow_gaps()
         if not item.error_code:
             replica.leader_high_watermark = item.high_watermark
         answer = FetchAnswer(

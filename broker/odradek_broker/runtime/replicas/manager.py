@@ -368,6 +368,9 @@ class ReplicaManager:
         if not _is_one_replicas(error):
             self._on_directory_failed(error)
 
+    def allow_gaps(self, replica: Replica) -> None:
+        self._directory.write_cleaned(replica.log, replica.state.log_start_offset)
+
     # --- Time -------------------------------------------------------------------------------------------------------
 
     def check_isrs(self) -> None:

@@ -86,6 +86,10 @@ class ReplicaServices(Protocol):
 
     def storage_failed(self, replica: Replica, error: Exception) -> None: ...
 
+    def allow_gaps(self, replica: Replica) -> None:
+        """Make it known for good that offsets may be missing in this log. Raises `StorageError`."""
+        ...
+
 
 class Replica:
     """One replica on this broker. `role` changes with each leader epoch; the log stays."""
@@ -406,6 +410,13 @@ class Replica:
                 deadline_ms = request.fetch.news_deadline_ms(state.high_watermark, state.log_start_offset, now_ms)
                 if deadline_ms is not None:
                     self.purgatory.set_deadline(request, deadline_ms)
+
+    def follow_gaps(self) -> None:
+        """The leader's log was compacted: what comes from it may have gaps, and the next start must not cut there."""
+        try:
+            self._services.allow_gaps(self)
+        except StorageError as error:
+            self._services.storage_failed(self, error)
 
     # --- Effects ----------------------------------------------------------------------------------------------------
 

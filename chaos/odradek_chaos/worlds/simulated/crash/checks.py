@@ -24,7 +24,15 @@ from odradek_proto.records import BatchHeader, check_batch
 from odradek_proto.transport.lock_holders import LOCK
 from odradek_proto.transport.ports import Files
 
-from odradek_chaos.worlds.simulated.crash.durability import Batches, DurabilityModel, Owed, Written, end_of
+from odradek_chaos.worlds.simulated.crash.durability import (
+    Batches,
+    DurabilityModel,
+    Newest,
+    Owed,
+    Written,
+    end_of,
+    newest_of,
+)
 from odradek_chaos.worlds.simulated.crash.states import CrashState
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
 from odradek_chaos.worlds.simulated.disk.files import SimFiles
@@ -104,7 +112,10 @@ def _check_all(disk: SimDisk, opened: Opened, written: dict[str, Written], owed:
         segments = [_batches_of(disk, segment) for segment in log.segments]
         for each in check_log(log, segments, written.get(name, {}), owed.starts.get(name, 0)):
             yield f"{name}: {each}"
-        for each in _lost(log, segments, owed.logs.get(name, {}), covered if name == METADATA else 0):
+        for each in _superseded_by_nothing(segments, owed.newest.get(name, {})):
+            yield f"{name}: {each}"
+        below = covered if name == METADATA else opened.directory.cleaned.get(log.topic_partition, 0)
+        for each in _lost(log, segments, owed.logs.get(name, {}), below):
             yield f"{name}: {each}"
         if log.recovery.below_recovery_point:
             yield f"{name}: damage below the recovery point: {log.recovery.reason}"
@@ -129,7 +140,7 @@ def _batches_of(disk: SimDisk, segment: Segment) -> list[Batch]:
     content, position = disk.read(segment.path), 0
     found: list[Batch] = []
     while position < len(content):
-        header = check_batch(content, position)
+        header = check_batch(content, position, compacted=True)
         found.append((position, header, content[position : position + header.size]))
         position += header.size
     return found
@@ -149,10 +160,11 @@ def check_log(log: Log, segments: list[list[Batch]], written: Written, start: in
         for _, header, batch in batches:
             if batch not in written:
                 yield f"the batch at {header.base_offset} was never written"
-            elif before and before not in written[batch]:
+            elif before and not state.gaps and before not in written[batch]:
                 yield f"the batch at {header.base_offset} was not written behind the one before it"
             before = batch
-            if header.base_offset != offset or header.leader_epoch < epoch:
+            gap = header.base_offset > offset and not state.gaps
+            if gap or header.base_offset < offset or header.leader_epoch < epoch:
                 yield f"offset {header.base_offset} of epoch {header.leader_epoch} follows {offset} of epoch {epoch}"
             offset, epoch, seen = header.next_offset, header.leader_epoch, seen + 1
             if epoch >= 0:
@@ -169,7 +181,16 @@ def check_log(log: Log, segments: list[list[Batch]], written: Written, start: in
     mine, begin = state.epochs.entries, max(log.log_start_offset, start)
     if mine and mine[0].offset <= begin:
         epochs.truncate_from_start(mine[0].offset)
-    if seen and mine != epochs.entries:
+    if state.gaps:  # the first batch of an epoch may be gone
+        wrong = [
+            header.base_offset
+            for batches in segments
+            for _, header, _ in batches
+            if header.base_offset >= begin and state.epochs.epoch_for_offset(header.base_offset) != header.leader_epoch
+        ]
+        if wrong:
+            yield f"epochs are {mine}, which the batches at {wrong} are not of"
+    elif seen and mine != epochs.entries:
         yield f"epochs are {mine}, the batches say {epochs.entries}"
     for known in producers.entries():
         theirs = state.producers.get(known.producer_id)
@@ -190,7 +211,8 @@ def _check_indexes(segment: Segment, batches: list[Batch]) -> Found:
 
 
 def _lost(log: Log, segments: list[list[Batch]], owed: Batches, covered: int) -> Found:
-    """Batches that were promised and are not there; those that end at or below `covered` are in a snapshot."""
+    """Batches that were promised and are not there; those that end at or below `covered` are in a snapshot, or were
+    cleaned."""
     if not owed:
         return
     there = {header.base_offset: batch for batches in segments for _, header, batch in batches}
@@ -203,6 +225,17 @@ def _lost(log: Log, segments: list[list[Batch]], owed: Batches, covered: int) ->
         if base < log.log_start_offset:
             yield f"the batch at {base} was promised, and the log starts at {log.log_start_offset}"
             return
+
+
+def _superseded_by_nothing(segments: list[list[Batch]], owed: Newest) -> Found:
+    """Keys whose promised newest record is gone, and no newer one is there (compact-last-value, K-91)."""
+    found = newest_of(batch for batches in segments for _, _, batch in batches) if owed else {}
+    for key, record in owed.items():
+        there = found.get(key)
+        if there is None and record.value is None:
+            continue  # a tombstone whose time is over
+        if there is None or there.offset < record.offset or (there.offset == record.offset and there != record):
+            yield f"the newest record of the key {key!r} was promised, {record}; there is {there}"
 
 
 def _check_quorum(opened: OpenedQuorumLog) -> Found:

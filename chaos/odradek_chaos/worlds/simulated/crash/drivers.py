@@ -8,17 +8,21 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.core.partition.messages import WriteEpochs
 from odradek_broker.core.quorum.messages import AppendRecords, QuorumState, SnapshotId, TruncateLog
 from odradek_broker.runtime.quorum.opening import OpenedQuorumLog, open_quorum_log
 from odradek_broker.runtime.quorum.state_file import read_quorum_state, write_quorum_state
+from odradek_broker.storage.cleaning.round import CleaningRound, Written
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.metadata_snapshots import MetadataSnapshots, SnapshotWriter
+from odradek_broker.storage.segments import Replacement
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.records import encode_batch, read_header
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Files
+from odradek_proto.values import replace
 
 from odradek_chaos.worlds.simulated.crash.checks import LOOP, METADATA, WALL_MS, Bench
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
@@ -100,13 +104,18 @@ class LogDriver(Driver):
         promise = LogPromise(log.recovery_point, log.log_start_offset, self.life)
         self.recorder.mark(Mark({} if gone else {str(ORDERS): promise}, (str(ORDERS),) if gone else (), word))
 
-    def append(self, count: int, epoch: int, *, records: int = 1, size: int = 30) -> None:
-        """Batches of an idempotent producer, with a new epoch noted first (R-60)."""
+    def append(self, count: int, epoch: int, *, records: int = 1, size: int = 30, keys: int = 0) -> None:
+        """Batches of an idempotent producer, with a new epoch noted first (R-60); with one of so many keys, or none."""
         log = self.log
         for _ in range(count):
             offset = log.end_offset
             rows = [
-                (WALL_MS + offset, None, (b"at %d in epoch %d" % (offset, epoch)).ljust(size, b"."), ())
+                (
+                    WALL_MS + offset,
+                    b"key %d" % (offset % keys) if keys else None,
+                    (b"at %d in epoch %d" % (offset, epoch)).ljust(size, b"."),
+                    (),
+                )
                 for _ in range(records)
             ]
             made = encode_batch(
@@ -168,6 +177,31 @@ class LogDriver(Driver):
         self.mark("retention")
         self.log.purge(WALL_MS + 100_000)
         self.mark("purge")
+
+    def clean(self, *, until: str = "") -> Replacement | None:
+        """What the cleaner does, all of it or until the first `begin` or `exchange` of a segment."""
+        log = self.log
+        log.use(replace(self.settings, compaction=CompactionSettings()))
+        work = CleaningRound(
+            self.files,
+            log,
+            first_dirty_offset=log.log_start_offset,
+            end_offset=log.segments[-1].base_offset,
+            wall_ms=WALL_MS,
+            map_bytes=1 << 20,
+        )
+        for step in work.steps():
+            if not isinstance(step, Written):
+                continue
+            self.directory.write_cleaned(log, work.end_offset)
+            replacement = log.replace(step.old, step.new)
+            for act in (replacement.begin, replacement.exchange, replacement.finish):
+                act()
+                log.flush_directory()
+                if act.__name__ == until:
+                    return replacement
+        self.mark("clean")
+        return None
 
     def stop(self, *, clean: bool) -> None:
         self.directory.close(clean=clean, broker_epoch=self.life)

@@ -16,8 +16,10 @@ from operator import attrgetter
 from struct import Struct
 
 from odradek_broker.runtime.quorum.state_file import QUORUM_STATE
+from odradek_broker.storage.segments import SWAP_SUFFIX
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     META_PROPERTIES,
@@ -27,7 +29,7 @@ from odradek_proto.formats import (
     parse_segment_file_name,
 )
 from odradek_proto.metadata_snapshots import parse_snapshot_file_name
-from odradek_proto.records import HEADER_SIZE
+from odradek_proto.records import HEADER_SIZE, Record, decode_records, read_header
 
 from odradek_chaos.worlds.simulated.crash.model import DiskModel
 from odradek_chaos.worlds.simulated.disk.recording import (
@@ -45,6 +47,7 @@ WHOLE = frozenset(
     (
         META_PROPERTIES,
         CLEAN_SHUTDOWN,
+        CLEANER_OFFSET_CHECKPOINT,
         RECOVERY_POINT_CHECKPOINT,
         REPLICATION_OFFSET_CHECKPOINT,
         LOG_START_OFFSET_CHECKPOINT,
@@ -53,6 +56,8 @@ WHOLE = frozenset(
     )
 )  # the leader epochs are not among them: without before-ack they may be torn, and are read from the log then
 Batches = dict[int, bytes]  # by base offset
+Newest = dict[bytes, Record]  # by key
+_OF_A_LOG = (LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)  # the latter is complete, and gets its name by the next start
 _START = Struct(">qi")  # of a batch: base offset, and the length of what follows these twelve bytes
 Place = tuple[int, str]  # number of a directory, and a name in it
 Written = dict[bytes, set[bytes]]  # batches, each with those that it was written right behind
@@ -91,12 +96,15 @@ class Versions:
 class Owed:
     """What each log owes at one mark, by directory name."""
 
-    __slots__ = ("index", "logs", "starts")
+    __slots__ = ("index", "logs", "newest", "starts")
 
-    def __init__(self, index: int, logs: dict[str, Batches], starts: dict[str, int]) -> None:
+    def __init__(
+        self, index: int, logs: dict[str, Batches], starts: dict[str, int], newest: dict[str, Newest] | None = None
+    ) -> None:
         self.index = index
         self.logs = logs
         self.starts = starts
+        self.newest = newest or {}  # of each key the last record, also where its batch became another one
 
 
 NOTHING = Owed(-1, {}, {})
@@ -144,7 +152,7 @@ class DurabilityModel:
         entries = self._model.directories[directory].current
         for name in names:
             node = entries.get(name, ABSENT)
-            if name.endswith(LOG_SUFFIX) and node != ABSENT and node not in self._holders:
+            if name.endswith(_OF_A_LOG) and node != ABSENT and node not in self._holders:
                 self._holders[node] = directory
                 self._note_batches(node, 0, self._model.files[node].current)
             is_snapshot = parse_snapshot_file_name(name) is not None
@@ -248,7 +256,21 @@ class DurabilityModel:
             for name, batches in before.logs.items()
             if name in after.logs
         }
-        return Owed(before.index, logs, after.starts)
+        newest: dict[str, Newest] = {}
+        for name, batches in before.logs.items():
+            end = max((end_of(*each) for each in after.logs.get(name, {}).items()), default=0)  # lower after a cut
+            newest[name] = {key: each for key, each in newest_of(batches.values()).items() if each.offset < end}
+        return Owed(before.index, logs, after.starts, newest)
+
+
+def newest_of(batches: Iterable[bytes]) -> Newest:
+    """The last record of each key."""
+    found: Newest = {}
+    for batch in batches:
+        for record in decode_records(batch, read_header(batch)):
+            if record.key is not None and (record.key not in found or found[record.key].offset < record.offset):
+                found[record.key] = record
+    return found
 
 
 def whole_batches(data: bytes | bytearray, position: int = 0) -> Iterator[tuple[int, bytes]]:

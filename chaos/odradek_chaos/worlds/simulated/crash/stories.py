@@ -163,6 +163,45 @@ def deletion(it: LogDriver) -> None:
     it.checkpoint()
 
 
+def compactions(it: LogDriver) -> None:
+    it.append(12, 0, keys=3, size=80)
+    it.flush()
+    it.checkpoint()
+    it.append(3, 1, keys=5)
+    it.roll()
+    it.append(2, 1, keys=2)
+    it.flush()
+    it.checkpoint()
+    it.clean()
+    it.append(9, 2, keys=4, size=80)
+    it.roll()
+    it.flush()
+    it.clean()
+    it.append(2, 2, keys=1)
+    it.stop(clean=True)
+    it.start()
+    it.roll()
+    it.clean()
+    it.append(1, 2, keys=1)
+
+
+def compactions_of_cut_logs(it: LogDriver) -> None:
+    """Records are cut, by an unclean election, where a cleaner is about to put in what it made of them."""
+    for epoch, until in enumerate(("begin", "exchange")):
+        it.append(16, 3 * epoch, keys=3, size=80)
+        it.flush()
+        it.checkpoint()
+        it.roll()
+        it.clean(until=until)
+        it.truncate(it.log.segments[0].base_offset + 3)
+        it.append(8, 3 * epoch + 1, keys=3, size=80)
+        it.roll()
+        it.append(1, 3 * epoch + 1, keys=3)
+        it.flush()
+        it.checkpoint()
+        it.clean()
+
+
 def votes(it: QuorumDriver) -> None:
     it.vote(1, 2)
     it.vote(2, -1)
@@ -235,6 +274,8 @@ LOG_STORIES: tuple[Callable[[LogDriver], None], ...] = (
     retention,
     clean_ends,
     deletion,
+    compactions,
+    compactions_of_cut_logs,
 )
 QUORUM_STORIES: tuple[Callable[[QuorumDriver], None], ...] = (
     votes,

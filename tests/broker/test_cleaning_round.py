@@ -1,0 +1,217 @@
+"""One round over a compacted log: what stays of it, byte for byte, and what readers, starts and indexes find then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from odradek_broker.core.cleaning import CompactionSettings
+from odradek_broker.storage.cleaning.round import CleaningRound, Written
+from odradek_broker.storage.settings import LogSettings
+from odradek_proto.checksum import crc32c
+from odradek_proto.headers import DELETE_HORIZON
+from odradek_proto.records import Codec, Record, decode_records, encode_batch, read_header
+
+from tests.broker.log_bench import START_MS, LogBench
+
+COMPACTED = LogSettings(
+    segment_bytes=2_000, index_interval_bytes=100, segment_ms=1 << 60, compaction=CompactionSettings(0.0)
+)
+DAY_MS = 86_400_000
+
+
+def bench(settings: LogSettings = COMPACTED) -> LogBench:
+    made = LogBench(settings)
+    made.open()
+    made.log.allow_gaps()
+    return made
+
+
+def write(
+    made: LogBench,
+    *pairs: tuple[str, str | None],
+    codec: Codec = Codec.NONE,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    transactional: bool = False,
+) -> None:
+    """One batch of keys and values, padded so that a few fill a segment."""
+    end = made.log.end_offset
+    rows = [
+        (
+            START_MS + end + place,
+            key.encode(),
+            None if value is None else value.ljust(150, ".").encode(),
+            (("h", b"v"),),
+        )
+        for place, (key, value) in enumerate(pairs)
+    ]
+    made.append(
+        encode_batch(
+            rows,
+            base_offset=end,
+            leader_epoch=0,
+            codec=codec,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=producer[2],
+            transactional=transactional,
+        )
+    )
+
+
+def clean(made: LogBench, *, wall_ms: int = START_MS, map_bytes: int = 1 << 20, first_dirty: int = 0) -> CleaningRound:
+    """A whole round over all closed segments, each new one put in as the cleaner does it."""
+    made.flush()
+    log = made.log
+    end = log.segments[-1].base_offset
+    work = CleaningRound(
+        made.files, log, first_dirty_offset=first_dirty, end_offset=end, wall_ms=wall_ms, map_bytes=map_bytes
+    )
+    for step in work.steps():
+        if isinstance(step, Written):
+            replacement = log.replace(step.old, step.new)
+            assert replacement.begin()
+            replacement.exchange()
+            replacement.finish()
+    made.cold()
+    return work
+
+
+def records(made: LogBench) -> list[Record]:
+    return [record for batch in made.read_all() for record in decode_records(batch, read_header(batch))]
+
+
+def values(made: LogBench) -> list[tuple[int, str, str | None]]:
+    return [
+        (each.offset, (each.key or b"").decode(), None if each.value is None else each.value.decode().rstrip("."))
+        for each in records(made)
+    ]
+
+
+def newest(told: list[tuple[int, str, str | None]]) -> Mapping[str, tuple[int, str | None]]:
+    return {key: (offset, value) for offset, key, value in told}
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4])
+def test_the_newest_record_of_each_key_stays_with_its_offset_and_time(codec: Codec) -> None:
+    """Below the cleaned point there is one record of a key, above it all of them; nothing of a record changes."""
+    made = bench()
+    for turn in range(12):
+        write(made, ("a", f"a{turn}"), (f"b{turn}", "once"), ("c", f"c{turn}"), codec=codec)
+    before, whole = values(made), {each.offset: each for each in records(made)}
+    made.log.roll(START_MS)
+    size = made.log.size_bytes
+    clean(made)
+    after = values(made)
+    assert newest(after) == newest(before)
+    cleaned = [key for offset, key, _ in after]
+    assert sorted(cleaned) == sorted(set(cleaned))
+    assert all(each == whole[each.offset] for each in records(made))
+    assert made.log.size_bytes < size / 2 or codec is not Codec.NONE
+
+
+@pytest.mark.parametrize("clean_stop", [True, False])
+def test_a_start_finds_the_log_as_it_was_cleaned(clean_stop: bool) -> None:
+    """Ends, records, producers and indexes are the same after a recovery; segments are merged, and touch."""
+    made = bench()
+    for turn in range(30):
+        write(made, ("a", f"a{turn}"), (f"b{turn % 3}", "some"), producer=(9, 0, 2 * turn))
+    count = len(made.log.segments)
+    made.log.roll(START_MS)
+    write(made, ("z", "active"))
+    clean(made)
+    clean(made)  # what became small fits together now
+    assert len(made.log.segments) < count / 2
+    told, end = values(made), made.log.end_offset
+    made.close(clean=clean_stop)
+    made.log = made.log.open(
+        made.files, made.log.directory, made.log.topic_partition, settings=COMPACTED, recovery_point=made.checkpoint,
+        clean=clean_stop, wall_ms=START_MS, gaps=True,
+    )  # fmt: skip
+    assert (values(made), made.log.end_offset) == (told, end)
+    assert made.log.recovery.cut_offset is None
+    known = made.log.state.producers.get(9)
+    assert known is not None
+    assert known.last_sequence == 59
+    for place, segment in enumerate(made.log.segments[:-1]):
+        segment.know_indexes()
+        assert [header for _, header in segment.batches()][-1].next_offset == made.log.segments[place + 1].base_offset
+
+
+def test_a_tombstone_stays_for_delete_retention_after_the_first_cleaning_that_saw_it() -> None:
+    """The first round stamps a horizon into the batch, and changes no timestamp; a later one removes it after that."""
+    made = bench()
+    for turn in range(6):
+        write(made, ("gone", f"v{turn}"), ("kept", f"v{turn}"), (f"x{turn}", "v"))
+    write(made, ("gone", None), ("y", "v"))
+    offset, stamp = made.log.end_offset - 2, START_MS + made.log.end_offset - 2
+    made.log.roll(START_MS)
+    clean(made, wall_ms=START_MS)
+    headers = [read_header(each) for each in made.read_all()]
+    horizons = [each.base_timestamp for each in headers if each.attributes & DELETE_HORIZON]
+    assert horizons == [START_MS + DAY_MS]
+    assert [(each.offset, each.timestamp) for each in records(made) if each.key == b"gone"] == [(offset, stamp)]
+    clean(made, wall_ms=START_MS + DAY_MS - 1)
+    assert (offset, "gone", None) in values(made)
+    clean(made, wall_ms=START_MS + DAY_MS)
+    assert "gone" not in newest(values(made))
+    assert {"kept", "y"} <= newest(values(made)).keys()
+
+
+def test_the_last_batch_of_a_live_producer_stays_without_records() -> None:
+    """Its sequence is known nowhere else after the loss of all snapshots."""
+    made = bench()
+    write(made, ("a", "1"), ("b", "1"), producer=(5, 3, 70))
+    for turn in range(15):
+        write(made, ("a", f"{turn}"), ("b", f"{turn}"))
+    made.log.roll(START_MS)
+    clean(made)
+    first = read_header(made.read_all()[0])
+    assert (first.producer_id, first.producer_epoch, first.last_sequence, first.record_count) == (5, 3, 71, 0)
+    assert (first.base_offset, first.last_offset) == (0, 1)
+
+
+def test_records_of_transactions_neither_go_nor_make_others_go() -> None:
+    """They may have been aborted: what is older than they are could be the newest value that counts."""
+    made = bench()
+    write(made, ("a", "before"))
+    write(made, ("a", "maybe"), producer=(5, 0, 0), transactional=True)
+    for _ in range(12):
+        write(made, ("b", "other"))
+    made.log.roll(START_MS)
+    clean(made)
+    assert [value for _, key, value in values(made) if key == "a"] == ["before", "maybe"]
+
+
+def test_a_map_that_is_full_ends_the_round_where_it_knows_all_keys() -> None:
+    """What it did not read is dirty, and stays; round after round the whole log gets clean."""
+    made = bench()
+    for turn in range(40):
+        write(made, (f"key {turn % 13}", f"{turn}"), ("often", f"{turn}"))
+    before = newest(values(made))
+    made.log.roll(START_MS)
+    dirty = 0
+    for turn in range(12):
+        work = clean(made, map_bytes=1_000, first_dirty=dirty)
+        assert newest(values(made)) == before, turn
+        assert work.end_offset > dirty
+        dirty = work.end_offset
+        if dirty == made.log.segments[-1].base_offset:
+            break
+    assert turn > 1
+    assert len(values(made)) < 2 * len(before)
+
+
+def test_what_cannot_be_decoded_stays() -> None:
+    """A client may have written it before the topic was compacted; its CRC is right."""
+    made = bench()
+    bad = bytearray(encode_batch([(START_MS, b"a", b"x" * 150, ())], base_offset=0, leader_epoch=0))
+    bad[61] = 0x7E  # the record's length
+    bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
+    made.append(bytes(bad))
+    for turn in range(15):
+        write(made, ("a", f"{turn}"))
+    made.log.roll(START_MS)
+    work = clean(made)
+    assert made.read_all()[0] == bytes(bad)
+    assert work.stats.undecodable_batches
