@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
+from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
 from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
 from odradek_broker.runtime.replicas.replica import Replica
@@ -22,7 +22,19 @@ from odradek_proto.transport.frames import pack_frame, split_frame
 from odradek_proto.v1 import broker_pb2 as pb
 from odradek_proto.values import replace
 
-from tests.broker.replica_world import CALLER, ME, ONE, ORDERS, THREE, TOPIC_ID, Waiter, World, fetch_requests, run
+from tests.broker.replica_world import (
+    CALLER,
+    ME,
+    ONE,
+    ORDERS,
+    THREE,
+    TOPIC_ID,
+    Waiter,
+    World,
+    fetch_requests,
+    maintenance_of,
+    run,
+)
 
 BILLS = TopicPartition("bills", 0)
 ANOTHER_ID = bytes(16)
@@ -256,7 +268,7 @@ def test_a_removed_partition_ignores_the_answer_that_was_on_its_way() -> None:
     run(story)
 
 
-def disk_after_a_stop(*, clean: bool, records_left: int) -> SimDisk:
+def disk_after_a_stop(records_left: int) -> SimDisk:
     """Of a broker that had three committed records, and whose log somebody then cut to so many."""
     disk = SimDisk(random.Random(2))
     files = SimFiles(disk, SimLoop(), random.Random(3))
@@ -267,7 +279,7 @@ def disk_after_a_stop(*, clean: bool, records_left: int) -> SimDisk:
         made = stamped_prefix(offset, len(batch) - 12, 0) + batch[16:]
         log.append([read_header(made)], [made])
     log.state.log_end_offset = log.state.high_watermark = 3
-    directory.close(clean=clean)
+    directory.close(clean=True)
     segment = "/data/orders-0/00000000000000000000.log"
     if records_left:
         files.open(segment).truncate(files.size(segment) * records_left // 3)
@@ -277,25 +289,31 @@ def disk_after_a_stop(*, clean: bool, records_left: int) -> SimDisk:
     return disk
 
 
-@pytest.mark.parametrize(
-    ("clean", "records_left", "warned"), [(True, 1, True), (True, 0, True), (True, 3, False), (False, 1, False)]
-)
-def test_a_log_cut_while_its_broker_was_stopped_is_warned_of(
-    clean: bool, records_left: int, warned: bool, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("records_left", [0, 1, 3])
+def test_a_log_that_lacks_what_it_had_says_so_at_every_start_until_it_is_mended(
+    records_left: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its copy counts as eligible; after an unclean stop it does not, and a short log is nothing special (R-141)."""
-    disk = disk_after_a_stop(clean=clean, records_left=records_left)
+    """An ERROR, and a report to the controller: also when the checkpoints say less by then (R-146)."""
+    disk = disk_after_a_stop(records_left)
 
-    async def story(world: World) -> None:
-        await world.learn(ONE, 0)
-        assert world.log_end() == (records_left or 0)
+    def start(isr: tuple[int, ...], expected: list[tuple[int, bool]]) -> None:
+        async def story(world: World) -> None:
+            world.replicas.loaded = True
+            await world.learn(ONE, 0, isr=isr)
+            assert world.log_end() == records_left
+            assert [(each.log_end_offset, each.damaged) for each in world.replicas.reports()] == expected
+            maintenance = maintenance_of(world, BrokerSettings(node_id=ME))
+            await maintenance.checkpoint_high_watermarks()
+            await maintenance.checkpoint_recovery_points()
+            world.files.detach()
 
-    run(story, disk)
-    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    events = [json.loads(line) for line in disk.read("/data/odradek-events.jsonl").splitlines()]
-    written = [each for each in events if each["event"] == "log_below_high_watermark"]
-    assert (len(said), len(written)) == ((1, 1) if warned else (0, 0))
-    if warned:
-        assert f"orders-0: the log ends at offset {records_left}, below the high watermark 3" in said[0]
-        assert "remove /data/orders-0 and /data/.kafka_cleanshutdown" in said[0]
-        assert (written[0]["log_end_offset"], written[0]["high_watermark"]) == (records_left, 3)
+        run(story, disk)
+
+    lacks = [(records_left, True)] if records_left < 3 else []
+    start((ONE,), lacks)
+    start((ONE,), lacks)
+    start((ONE, ME), [])  # in the ISR it has what the leader has
+    start((ONE,), [])
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(said) == 3 * len(lacks)
+    assert all(f"orders-0: the log ends at offset {records_left} and had records up to 3" in each for each in said)

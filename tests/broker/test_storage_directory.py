@@ -119,7 +119,7 @@ def test_a_partition_that_was_removed_meanwhile_makes_a_stop_unclean(
     again = machine.open()
     assert (again.clean, again.previous_broker_epoch) == (True, 57 if counts_as_clean else -1)
     assert open_log(again).end_offset == 0
-    assert dict(again.lost_since_stop) == ({} if counts_as_clean else {log.topic_partition: count})
+    assert dict(again.promised) == ({} if counts_as_clean else {log.topic_partition: count})
     again.close(clean=True, broker_epoch=58)
     assert machine.open().previous_broker_epoch == 58
 
@@ -135,7 +135,7 @@ def test_a_partition_that_was_deleted_just_before_a_kill_makes_no_later_stop_unc
     directory.delete_log(log, START_MS)
     machine.kill()
     again = machine.open()
-    assert again.lost_since_stop == {}
+    assert again.promised == {}
     again.close(clean=True, broker_epoch=58)
     assert machine.offsets("replication-offset") == machine.offsets("recovery-point-offset") == {}
     assert machine.open().previous_broker_epoch == 58

@@ -162,6 +162,19 @@ def test_no_flipped_bit_of_a_leader_epoch_is_believed(damaged: int) -> None:
             assert bench.epochs() == ((3, 0), (5, 6))[: (damaged > 0) + (damaged > 6)]
 
 
+@pytest.mark.parametrize(("flipped", "bit", "end"), [(2, 0, 2), (3, 0, 3), (3, 31, 3), (0, 31, 0), (4, 2, 4)])
+def test_an_epoch_that_contradicts_where_one_begins_is_not_believed(flipped: int, bit: int, end: int) -> None:
+    """No epoch begins at two offsets. So much is known above the recovery point, too, and none is negative (R-234)."""
+    bench = LogBench(replace(SMALL, segment_bytes=1 << 20))
+    bench.open()
+    written = bench.fill(3, epoch=2) + bench.fill(3, epoch=3)
+    bench.close(clean=False)
+    position = flipped * len(written[0]) + 12 + (3 - bit // 8)
+    bench.disk.flip(bench.log.segments[0].path, position, bit % 8)
+    assert bench.open(clean=False).end_offset == end
+    assert bench.read_all() == written[:end]
+
+
 @pytest.mark.parametrize(("epochs", "end"), [((3, 3, 9, 3), 2), ((3, 5, 5, 3), 3), ((3, 9, 1), 1), ((3, 3, 3, 1), 3)])
 def test_of_an_epoch_that_stands_alone_above_the_next_nothing_is_kept(
     bench: LogBench, epochs: tuple[int, ...], end: int

@@ -53,7 +53,7 @@ def test_a_full_disk_excuses_what_its_own_broker_logs(broker_id: int, found: lis
     world = new_world()
     logger = logging.getLogger(f"test of exemptions {broker_id}")
     logger.propagate = False
-    logger.addHandler(LogWatch(world.exemptions, world.findings))
+    logger.addHandler(LogWatch(world.exemptions, world.findings, world.copies))
 
     async def main(ports: NodePorts) -> None:
         logger.error("something failed")

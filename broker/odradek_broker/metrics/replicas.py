@@ -83,7 +83,7 @@ def replicas(broker: ObservedBroker) -> Iterator[Metric]:
         yield from _each(name, text, broker, value, replica=own)
     text = "Log end offset of a follower as its leader knows it; -1 before its first fetch."
     yield from _rows("odradek_remote_replica_leo", text, _remote_ends(broker))
-    text = "Record batches of this replica that failed their check since the start: whoever reads there is held up."
+    text = "What is damaged in this replica: batches that failed their check, records that it had and lacks."
     yield from _each("odradek_replica_damaged_batches", text, broker, lambda each: len(each.trouble.damage))
 
 

@@ -156,6 +156,7 @@ class Broker:
             rack=self.settings.broker_rack,
             previous_broker_epoch=self._directory.previous_broker_epoch,
             log_directory_id=topic_id_from_text(properties.directory_id or ""),
+            reports=lambda: self.replicas.reports(),
             on_unfenced=self._on_unfenced,
             on_fenced=self._on_fenced,
             on_returned=self._on_session_returned,

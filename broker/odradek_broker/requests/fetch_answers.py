@@ -132,6 +132,6 @@ def _is_stale(replica: Replica | None, wanted: Wanted, decision: FetchDecision) 
 
 def corrupted(replica: Replica, error: LogCorrupted) -> FetchDecision:
     """A batch that fails its check is never served (G7)."""
-    replica.trouble.corrupted(error)
+    replica.corrupted(error)
     state = replica.state
     return FetchDecision(ErrorCode.CORRUPT_MESSAGE, state.high_watermark, state.high_watermark, state.log_start_offset)

@@ -121,7 +121,7 @@ class OffsetRequests:
         except (StorageError, OSError) as error:
             failed = ErrorCode.KAFKA_STORAGE_ERROR
             if isinstance(error, LogCorrupted):
-                replica.trouble.corrupted(error)
+                replica.corrupted(error)
             elif isinstance(error, CannotDecompress):  # batches are taken and served without a look into them
                 failed = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         if replica.leader is not leader:

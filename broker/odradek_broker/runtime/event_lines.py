@@ -68,15 +68,16 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         "replica_offline": _error("{partition}: offline: {reason}"),
         "disk_full": _error("{partition}: {reason}"),
         "corruption_found": _error("{partition}: {reason}; `odradek log verify` says more"),
-        "log_below_high_watermark": _warning(
-            "{partition}: the log ends at offset {log_end_offset}, below the high watermark {high_watermark} of its "
-            "clean stop: it was cut since, and may lead although committed records are missing; stop this broker, "
-            "remove {directory} and {clean_shutdown_file}, and it fetches them from another replica anew"
+        "log_cut_in_recovery": _info("{partition}: log cut at {log_end_offset}, {bytes} bytes dropped: {reason}"),
+        "log_lacks_records": _error(
+            "{partition}: the log ends at offset {log_end_offset} and had records up to {promised} once; it leads "
+            "nothing while another replica may have more, and fetches from the leader what it lacks"
         ),
         "log_cleaned": _info(
             "{partition}: compacted from offset {from} to {to}: {bytes_after} instead of {bytes_before} bytes"
         ),
         "log_not_cleaned": _warning("{partition}: not compacted: {reason}"),
+        "replica_mended": _info("{partition}: no records are missing here any more, the log ends at {log_end_offset}"),
         "replica_deleted": _info("{partition}: no replica here any more, its log will be removed"),
         "stray_log_set_aside": _info("{partition}: the metadata know nothing of this log; it is set aside"),
     },

@@ -43,6 +43,7 @@ from odradek_broker.storage.identity import settle_properties
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 
+PROMISED_CHECKPOINT = "promised-offset-checkpoint"  # Kafka has none
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 STRAY_SUFFIX = "-stray"
 NO_BROKER_EPOCH = -1
@@ -73,7 +74,7 @@ class LogDirectory:
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.logs: dict[TopicPartition, Log] = {}
-        self.lost_since_stop: dict[TopicPartition, int] = {}  # high watermarks that logs closed cleanly do not reach
+        self.promised: dict[TopicPartition, int] = {}  # where logs ended once that end below it now (R-146)
         self._gone: dict[TopicPartition, int] = {}  # high watermarks of logs that were removed after a clean stop
         self._failed: LogDirectoryFailed | None = None
         self._files = files
@@ -83,6 +84,7 @@ class LogDirectory:
         self._high_watermarks_file = CheckpointFile(files, path, REPLICATION_OFFSET_CHECKPOINT, self._acting)
         self._recovery_points_file = CheckpointFile(files, path, RECOVERY_POINT_CHECKPOINT, self._acting)
         self._log_starts_file = CheckpointFile(files, path, LOG_START_OFFSET_CHECKPOINT, self._acting)
+        self._promised_file = CheckpointFile(files, path, PROMISED_CHECKPOINT, self._acting)
         self._doomed: list[tuple[str, int]] = []  # (path, wall time of its removal)
         self.on_deleted: Callable[[], None] = lambda: None  # a partition waits for its removal: look at `next_due_ms`
         self._cleaner_file = CheckpointFile(files, path, CLEANER_OFFSET_CHECKPOINT, self._acting)
@@ -140,6 +142,7 @@ class LogDirectory:
         except CorruptFile as error:  # who took a gap for damage would cut there
             self._gaps_everywhere = True
             log_ignored(f"{self.path}/{CLEANER_OFFSET_CHECKPOINT}", error)
+        self.promised = self._read_checkpoint(self._promised_file)
         self._leave_out_what_is_gone()
         for name in self._files.list(self.path):
             path = f"{self.path}/{name}"
@@ -154,14 +157,14 @@ class LogDirectory:
         After a clean stop it means that somebody has removed committed records. No clean stop is told of then, so that
         the controller asks others first (R-150). After a kill a partition may just have been deleted.
         """
-        for partition in sorted({*self.high_watermarks, *self.recovery_points, *self.log_starts}):
+        for partition in sorted({*self.high_watermarks, *self.recovery_points, *self.log_starts, *self.promised}):
             if self._files.is_dir(f"{self.path}/{partition_directory(partition)}"):
                 continue
             high_watermark = self.high_watermarks.pop(partition, 0)
             if self.clean and high_watermark > 0:
                 self._gone[partition] = high_watermark
                 self.previous_broker_epoch = NO_BROKER_EPOCH
-            for offsets in (self.recovery_points, self.log_starts):
+            for offsets in (self.recovery_points, self.log_starts, self.promised):
                 offsets.pop(partition, None)
 
     def _read_checkpoint(self, checkpoint: CheckpointFile) -> dict[TopicPartition, int]:
@@ -208,14 +211,17 @@ class LogDirectory:
             self._forget_checkpoints(topic_partition)
         self._loading[topic_partition] = None
         high_watermark = self.high_watermarks.get(topic_partition, 0)
-        promised = max(high_watermark, self._gone.get(topic_partition, 0))
+        recovery_point = self.recovery_points.get(topic_partition, 0)
+        promised = max(
+            high_watermark, recovery_point, self._gone.get(topic_partition, 0), self.promised.get(topic_partition, 0)
+        )
         log = Log.open(
             self._files,
             path,
             topic_partition,
             settings=settings,
             topic_id=topic_id,
-            recovery_point=self.recovery_points.get(topic_partition, 0),
+            recovery_point=recovery_point,
             log_start_offset=self.log_starts.get(topic_partition, 0),
             high_watermark=high_watermark,
             clean=self.clean,
@@ -226,12 +232,20 @@ class LogDirectory:
             on_recovery_point_lowered=self._lower_recovery_point,
             on_cut=self._lower_log_start_and_high_watermark,
         )
-        if self.clean and promised > log.end_offset:
-            self.lost_since_stop[topic_partition] = promised
+        if log.recovery.cut_bytes:  # nobody knows how much was there
+            promised = max(promised, log.end_offset + 1)
+        if promised > log.end_offset and topic_partition != METADATA_PARTITION:  # checkpoints will say less from now on
+            self.promised[topic_partition] = promised
+            self._promised_file.write(self.promised)
         self.logs[topic_partition] = log
         for said in (self.high_watermarks, self.recovery_points, self.log_starts, self._gone, self._loading):
             said.pop(topic_partition, None)
         return log
+
+    def promise_kept(self, topic_partition: TopicPartition) -> None:
+        """The log has again what it had once, or nobody has it any more. Raises `LogDirectoryFailed`."""
+        self.promised.pop(topic_partition, None)
+        self._promised_file.forget(topic_partition)
 
     def delete_log(self, log: Log, wall_ms: int) -> None:
         """Give up a partition: renamed to `topic-partition.<id>-delete`, removed after `file.delete.delay.ms`.
@@ -263,7 +277,7 @@ class LogDirectory:
     def _forget(self, topic_partition: TopicPartition) -> None:
         self.logs.pop(topic_partition, None)
         self.cleaned.pop(topic_partition, None)
-        for offsets in (self.high_watermarks, self.recovery_points, self.log_starts):
+        for offsets in (self.high_watermarks, self.recovery_points, self.log_starts, self.promised):
             offsets.pop(topic_partition, None)
 
     def _forget_checkpoints(self, topic_partition: TopicPartition) -> None:
@@ -272,12 +286,17 @@ class LogDirectory:
         Otherwise the next start would believe it: drop the new log, since it ends below the log start (R-235), or not
         look at what it takes for flushed. Unlike Kafka, which writes them when it deletes: most names do not come back.
         """
-        for offsets in (self.high_watermarks, self.recovery_points, self.log_starts):
+        for offsets in (self.high_watermarks, self.recovery_points, self.log_starts, self.promised):
             offsets.pop(topic_partition, None)
         self.cleaned.pop(topic_partition, None)
-        for checkpoint in (self._high_watermarks_file, self._recovery_points_file, self._log_starts_file):
+        for checkpoint in (
+            self._high_watermarks_file,
+            self._recovery_points_file,
+            self._log_starts_file,
+            self._promised_file,
+            self._cleaner_file,
+        ):
             checkpoint.forget(topic_partition)
-        self._cleaner_file.forget(topic_partition)
 
     @property
     def next_due_ms(self) -> int | None:

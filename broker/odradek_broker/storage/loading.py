@@ -27,7 +27,7 @@ from odradek_proto.records import BatchHeader, CorruptBatch
 from odradek_proto.transport.ports import Files
 from odradek_proto.values import Value
 
-from odradek_broker.core.partition.epochs import EpochCache, EpochEntry
+from odradek_broker.core.partition.epochs import UNDEFINED_EPOCH, EpochCache, EpochEntry
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX
 from odradek_broker.storage.errors import LogCorrupted, log_rebuilt
@@ -168,6 +168,9 @@ class Recoverer:
         self._producers = producers
         self._recovery_point = recovery_point
         self._on_disk = EpochCache(epochs_on_disk)
+        self._starts = dict(epochs_on_disk[1:])  # the first may be the log start's
+        self._start_offsets = frozenset(self._starts.values())
+        self._passed: dict[int, tuple[int, int, int]] = {}  # (place, position, offset) of batches at these offsets
         self._latest_epoch = -1
         self._alone: tuple[int, int, int] | None = None  # (place, position, offset) of the only batch of that epoch
         self._doubted: tuple[int, int, int] | None = None  # where a log ends whose epochs fall
@@ -253,9 +256,14 @@ class Recoverer:
 
         What was flushed has an epoch that the flushed file knows. Unlike Kafka, above the recovery point an epoch that
         contradicts the file counts even when it is lower than the newest entry: the file may be the one from before a
-        truncation, which the power loss brought back. Of two that fall a batch that is alone with its epoch is doubted.
+        truncation, which the power loss brought back. But no epoch begins at two offsets, and of two that fall a batch
+        that is alone with its epoch is doubted.
         """
         epoch, offset = header.leader_epoch, header.base_offset
+        if epoch < UNDEFINED_EPOCH:
+            raise CorruptBatch(f"leader epoch {epoch}", position)
+        if offset in self._start_offsets:
+            self._passed[offset] = (place, position, offset)
         flushed = self._on_disk.epoch_for_offset(offset) if header.next_offset <= self._recovery_point else None
         if flushed is not None and epoch != flushed:
             raise CorruptBatch(f"leader epoch {epoch} instead of {flushed}", position)
@@ -266,6 +274,10 @@ class Recoverer:
         if epoch < self._latest_epoch:
             self._doubted = self._alone
             raise CorruptBatch(f"leader epoch {epoch} after {self._latest_epoch}", position)
+        start = self._starts.get(epoch, offset)
+        if offset < start or (epoch > self._latest_epoch and start in self._passed and start < offset):
+            self._doubted = self._passed.get(start)
+            raise CorruptBatch(f"leader epoch {epoch}, which begins at {start}, at {offset}", position)
         if epoch > self._latest_epoch:
             self._alone = (place, position, offset) if self._latest_epoch >= 0 else None
         self._latest_epoch = epoch

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from odradek_proto.formats import DELETED_SUFFIX, LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
-from odradek_proto.records import BatchHeader
+from odradek_proto.records import BatchHeader, CorruptBatch
 from odradek_proto.transport.ports import Files
 
 from odradek_broker.storage.cache import Tail
@@ -142,16 +142,19 @@ class Segments:
         """Where a truncation to `offset` cuts: (place of the segment, position, where what stays ends).
 
         A batch that spans the offset goes as a whole. The log ends where the last batch that stays says, whatever
-        `offset` is: only what is there may be promised (R-230). Raises `CorruptBatch`.
+        `offset` is: only what is there may be promised (R-230). What stands behind a damaged batch goes, too.
         """
         place = bisect_right(self.all, offset, key=_base_offset) - 1
         segment = self.all[place]
         start = segment.lookup(offset - 1)
         next_offset = segment.base_offset
-        for position, header in segment.batches(start):
-            if header.last_offset >= offset:
-                return place, position, next_offset
-            next_offset = header.next_offset
+        try:
+            for position, header in segment.batches(start):
+                if header.last_offset >= offset:
+                    return place, position, next_offset
+                next_offset = header.next_offset
+        except CorruptBatch as error:
+            return place, error.position, next_offset
         return place, segment.size, next_offset
 
     def cut(self, place: int, position: int, next_offset: int) -> None:

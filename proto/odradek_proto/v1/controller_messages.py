@@ -40,6 +40,18 @@ class Heartbeat(Message, frozen=True):
     current_metadata_offset: int = 0  # one past the last record that this broker has applied
     want_fence: bool = False
     want_shut_down: bool = False
+    replicas: Sequence[ReplicaReport] = ()  # those that are damaged, and those of partitions where nobody is waited for
+
+
+class ReplicaReport(Message, frozen=True):
+    """What a broker's copy of a partition holds (R-146)."""
+
+    topic_id: bytes = b""
+    partition: int = 0
+    leader_epoch: int = 0  # of the partition, as the broker knows it
+    last_epoch: int = 0  # of the last record, -1: none
+    log_end_offset: int = 0
+    damaged: bool = False  # it lacks records that it has had, or cannot read them
 
 
 class HeartbeatAnswer(Message, frozen=True):

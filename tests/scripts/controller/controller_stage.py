@@ -5,7 +5,8 @@ cluster brokers=1,2,3 [early=no] [old=yes] [elr=yes] [grace=2000]   registered a
 topic orders 1,2,3 / 2,3,1 [min=2]      partitions by their replicas, all in sync, the first leads
 end 2 [3 ...] [older]   session streams end, `older`: of the process before     stream 2 [older]        one is opened
 dialled 2 refused|listening|silent [older]         what a dial found
-beat 2 [shutdown] [fence] [epoch=99]   a heartbeat; it has read all metadata
+beat 2 [shutdown] [fence] [epoch=99] [orders-0=4:50] [orders-0=4:16!]   a heartbeat; it has read all metadata, and says
+                                of its copies their last epochs and ends, `!` for one that is damaged
 register 2 [previous=101]       a new process of the broker asks for a registration
 register 2 again [port=9192]    the process that is registered asks once more, with another address if it has one by now
 takeover                another controller takes over: it knows the metadata, and no streams
@@ -183,6 +184,7 @@ class ControllerStage:
             current_metadata_offset=self.image.offset,
             want_fence="fence" in wishes,
             want_shut_down="shutdown" in wishes,
+            replicas=[self.report(each) for each in wishes if ":" in each],
         )
         decision = process_heartbeat(self.image, self.settings, self.table, heartbeat, self.now_ms)
         answer = decision.answer
@@ -190,6 +192,20 @@ class ControllerStage:
         said += ["may stop"] if answer.should_shut_down else []
         self._said.append(f"answer to b{broker}: {', '.join(said) or 'fine'}")
         self.write(decision.records)
+
+    def report(self, text: str) -> controller_messages.ReplicaReport:
+        """Of `orders-0=4:16!`: the last epoch is 4, the log end offset 16, and the copy is damaged."""
+        copy, said = text.split("=")
+        topic, _, partition = copy.rpartition("-")
+        last_epoch, end = said.rstrip("!").split(":")
+        return controller_messages.ReplicaReport(
+            topic_id=self.image.topics[topic].topic_id,
+            partition=int(partition),
+            leader_epoch=self.image.topics[topic].partitions[int(partition)].leader_epoch,
+            last_epoch=int(last_epoch),
+            log_end_offset=int(end),
+            damaged=said.endswith("!"),
+        )
 
     def do_register(self, broker: str, *words: str) -> None:
         broker_id, again = int(broker), "again" in words

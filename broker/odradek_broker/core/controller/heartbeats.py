@@ -8,6 +8,7 @@ from odradek_proto.errors import ErrorCode
 from odradek_proto.v1 import controller_messages
 from odradek_proto.values import Value
 
+from odradek_broker.core.controller.damaged import judge_replicas
 from odradek_broker.core.controller.decision import Decision, broker_state_record
 from odradek_broker.core.controller.partitions import has_leaderships, remove_broker
 from odradek_broker.core.controller.registration import fencing_records, unfencing_records
@@ -88,6 +89,11 @@ def process_heartbeat(
     sessions.heartbeat(heartbeat.broker_id, heartbeat.current_metadata_offset, now_ms)
     state = current_state(registration)
     caught_up = heartbeat.current_metadata_offset > registration.broker_epoch
+    if not late:
+        sessions.take_reports(heartbeat.broker_id, heartbeat.replicas)
+        judged = judge_replicas(image, settings, sessions, heartbeat.broker_id)
+        if judged:  # what becomes of the broker is decided at its next heartbeat, by what these records leave
+            return Decision(judged, Answer(is_caught_up=caught_up, is_fenced=registration.fenced))
     following = state if late else _following(image, sessions, heartbeat, registration, state, caught_up)
     answer = Answer(
         is_caught_up=caught_up,

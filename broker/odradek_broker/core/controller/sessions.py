@@ -19,9 +19,11 @@ The core says what to do; the runtime dials, and appends the records of a fencin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
+from odradek_proto.v1.controller_messages import ReplicaReport
 from odradek_proto.values import Value
 
 from odradek_broker.core.controller.settings import ControllerSettings
@@ -78,6 +80,7 @@ class Session:
     ended_ms: int | None = None  # when its last stream ended; None while one stands, or none has been seen
     dialling: bool = False
     next_dial_ms: int = 0
+    reports: Mapping[tuple[bytes, int], ReplicaReport] = field(default_factory=dict)  # of its last heartbeat
 
 
 class SessionTable:
@@ -128,6 +131,15 @@ class SessionTable:
         session = self._sessions[broker_id]
         session.last_contact_ms = now_ms
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
+
+    def take_reports(self, broker_id: int, reports: Sequence[ReplicaReport]) -> None:
+        """What a heartbeat says of the broker's copies takes the place of what the one before said (R-146)."""
+        self._sessions[broker_id].reports = {(each.topic_id, each.partition): each for each in reports}
+
+    def reports_of(self, broker_id: int) -> Mapping[tuple[bytes, int], ReplicaReport]:
+        """What the present incarnation of a broker says of its copies, by topic id and partition."""
+        session = self._sessions.get(broker_id)
+        return {} if session is None else session.reports
 
     def lowest_active_offset(self, image: MetadataImage) -> int | None:
         """The metadata offset that every active broker has reached; None without an active broker."""

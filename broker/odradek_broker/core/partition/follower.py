@@ -90,6 +90,7 @@ class FollowerPartition:
         self.leader = registration.leader
         self.leader_epoch = registration.leader_epoch
         self.partition_epoch = registration.partition_epoch
+        self._in_sync = self.broker_id in registration.isr
 
     @property
     def held_leader(self) -> int:
@@ -117,6 +118,8 @@ class FollowerPartition:
         effects: list[Effect] = [Transition("became_follower", "R-103", facts)]
         if self.leader == NO_LEADER:
             return effects
+        if self._must_mend():
+            return effects + self._mend(now_ms)
         if self.policy.truncates_to_high_watermark:
             if self.leader == self._previous_leader:
                 return effects + self._enter(Phase.FETCHING, now_ms)
@@ -134,7 +137,8 @@ class FollowerPartition:
             return []
         if registration.leader_epoch == self.leader_epoch:
             self.partition_epoch = registration.partition_epoch
-            return []
+            self._in_sync = self.broker_id in registration.isr
+            return self._mend(now_ms) if self._must_mend() else []
         self._previous_leader = self.held_leader
         self._take(registration)
         self.failed = None
@@ -143,6 +147,17 @@ class FollowerPartition:
         self._on_disk_phase = None
         self._backoff.reset()
         return self.start(now_ms)
+
+    def _must_mend(self) -> bool:
+        """A damaged copy that nobody counts on any more is cut where the damage begins, and fetched anew (R-146)."""
+        ready = self.failed is None and self.leader != NO_LEADER and self._on_disk_phase is None
+        return self.log.damaged_at is not None and not self._in_sync and ready
+
+    def _mend(self, now_ms: int) -> list[Effect]:
+        offset = self.log.damaged_at
+        assert offset is not None, self.log
+        self._in_flight = None
+        return self._cut(max(offset, self.log.log_start_offset), Phase.FETCHING, "R-146", {}, now_ms)
 
     # --- Asking ------------------------------------------------------------------------------------------------------
 
@@ -390,6 +405,8 @@ class FollowerPartition:
         log.flushed_offset = min(log.flushed_offset, log_end_offset)
         log.log_start_offset = min(log.log_start_offset, log_end_offset)
         log.high_watermark = min(log.high_watermark, log_end_offset)
+        if log.damaged_at is not None and log_end_offset <= log.damaged_at:
+            log.damaged_at = None
         effects: list[Effect] = []
         if log.epochs.truncate_from_end(log_end_offset):
             effects.append(WriteEpochs(log.epochs.entries))
@@ -421,6 +438,7 @@ class FollowerPartition:
         assert then is not None, offset
         log = self.log
         log.log_start_offset = log.log_end_offset = log.high_watermark = log.flushed_offset = offset
+        log.damaged_at = None
         log.producers.clear()
         effects: list[Effect] = [WriteEpochs(())] if log.epochs.clear() else []
         if self._answer is not None:

@@ -43,6 +43,7 @@ class ReplicaLog:
     epochs: EpochCache
     producers: ProducerStates
     flushed_offset: int = 0  # everything below is known to be on the disk; counts only with odradek.fsync=before-ack
+    damaged_at: int | None = None  # from this offset on the log cannot be read as it was written
     gaps: bool = False  # offsets may be missing, as in a log that was compacted; without, that is damage
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
+from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import BrokerView, PartitionSettings, ReplicaLog
@@ -27,6 +28,13 @@ def role_goes_on(known: PartitionRegistration, registration: PartitionRegistrati
     return leads_on and is_next and not registration.recovering
 
 
+def impossible_epoch(log: ReplicaLog, registration: PartitionRegistration) -> EpochEntry | None:
+    """The first epoch of a log that the partition has not reached."""
+    if log.epochs.latest_epoch <= registration.leader_epoch:
+        return None
+    return next(entry for entry in log.epochs.entries if entry.epoch > registration.leader_epoch)
+
+
 def new_role(
     before: Role | None,
     log: ReplicaLog,
@@ -38,7 +46,13 @@ def new_role(
     brokers: BrokerView,
     now_ms: int,
 ) -> Role:
-    """A leader or a follower above a log; a follower is told whom the role before held to be the leader."""
+    """A leader or a follower above a log; a follower is told whom the role before held to be the leader.
+
+    A batch of an epoch above the partition's own was never written: no CRC covers the epoch (R-146).
+    """
+    impossible = impossible_epoch(log, registration)
+    if impossible is not None:
+        log.damaged_at = impossible.offset if log.damaged_at is None else min(log.damaged_at, impossible.offset)
     if registration.leader == broker_id:
         return LeaderPartition(
             log,

@@ -8,7 +8,7 @@ it ends, or another controller is announced, the next one is opened at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from odradek_proto.errors import ErrorCode
@@ -71,6 +71,7 @@ class BrokerSession:
         rack: str = "",
         previous_broker_epoch: int = -1,
         log_directory_id: bytes = b"",
+        reports: Callable[[], Sequence[controller_messages.ReplicaReport]] = tuple,
         on_unfenced: Callable[[], None] | None = None,
         on_fenced: Callable[[], None] | None = None,
         on_returned: Callable[[], None] | None = None,  # a controller answers again after a gap, fenced or not
@@ -94,6 +95,7 @@ class BrokerSession:
             previous_broker_epoch=previous_broker_epoch,
             log_directory_id=log_directory_id,
         )
+        self._reports = reports
         self._on_unfenced = on_unfenced
         self._on_fenced = on_fenced
         self._on_returned = on_returned
@@ -295,6 +297,7 @@ class BrokerSession:
             current_metadata_offset=self._feed.image.offset,
             want_fence=self._want_fence and not self._want_shut_down,
             want_shut_down=self._want_shut_down,
+            replicas=self._reports(),
         )
 
     def _interval_ms(self) -> int:

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 from odradek_proto.errors import ErrorCode
-from odradek_proto.formats import CLEAN_SHUTDOWN
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.ports import Clock, Network
+from odradek_proto.v1.controller_messages import ReplicaReport
 
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.topic_settings import log_settings, partition_settings
@@ -20,18 +20,19 @@ from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration
 from odradek_broker.core.partition.messages import IsrAnswer, IsrProposal, PartitionSettings, TruncationMode
 from odradek_broker.core.partition.policy import policy_for
-from odradek_broker.core.partition.roles import new_role, role_goes_on
+from odradek_broker.core.partition.roles import impossible_epoch, new_role, role_goes_on
 from odradek_broker.runtime.counters import Counters
 from odradek_broker.runtime.events import EventLog
 from odradek_broker.runtime.replicas.fetcher import Fetcher
 from odradek_broker.runtime.replicas.flusher import Flusher
 from odradek_broker.runtime.replicas.leadership import LeadershipListener, Leaderships
 from odradek_broker.runtime.replicas.purgatory import Purgatory
-from odradek_broker.runtime.replicas.replica import Replica
+from odradek_broker.runtime.replicas.replica import UNKNOWN, Replica
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.errors import LogDirectoryFailed, StorageError
 from odradek_broker.storage.log import Log
 
+MOST_REPORTS = 1_000  # replicas in one heartbeat
 Spawn = Callable[[Coroutine[object, object, None]], "asyncio.Task[None]"]
 
 
@@ -156,19 +157,16 @@ class ReplicaManager:
         self._note_recovery(log)
 
     def _note_recovery(self, log: Log) -> None:
-        """Count what opening a log has cut off, and say what somebody has cut off while the broker was stopped."""
-        self.counters.recovery_dropped_bytes += log.recovery.cut_bytes
-        promised = self._directory.lost_since_stop.pop(log.topic_partition, None)
-        if promised is None:
-            return
-        facts = {
-            "partition": str(log.topic_partition),
-            "log_end_offset": log.end_offset,
-            "high_watermark": promised,
-            "directory": log.directory,
-            "clean_shutdown_file": f"{self._directory.path}/{CLEAN_SHUTDOWN}",
-        }
-        self.events.write("log_below_high_watermark", "R-31", facts)
+        """Count and say what opening a log has cut off, and say at every start what it lacks of what it had."""
+        recovery = log.recovery
+        self.counters.recovery_dropped_bytes += recovery.cut_bytes
+        facts: dict[str, object] = {"partition": str(log.topic_partition), "log_end_offset": log.end_offset}
+        if recovery.cut_offset is not None:
+            cut = {"bytes": recovery.cut_bytes, "reason": recovery.reason}
+            self.events.write("log_cut_in_recovery", "R-234", facts | cut)
+        promised = self._directory.promised.get(log.topic_partition)
+        if promised is not None:
+            self.events.write("log_lacks_records", "R-146", facts | {"promised": promised})
 
     def apply_all(self, image: MetadataImage) -> None:
         """The first look, once the logs that were here before are open. What nobody wants is set aside."""
@@ -209,6 +207,35 @@ class ReplicaManager:
             self._enter_term(replica, registration)
         if replica.leader is not None and replica.offline is None:
             self._leaderships.began(tp, replica.leader.leader_epoch)
+        self._look_at_promise(replica)
+
+    def _look_at_promise(self, replica: Replica) -> None:
+        if replica.has_promised(self._broker_id):
+            replica.promise_kept()
+            self._directory.promise_kept(replica.topic_partition)
+
+    def reports(self) -> list[ReplicaReport]:
+        """What the controller has to know of the copies here (R-146), of some of them when there are very many."""
+        if not self.loaded:
+            return []
+        found = []
+        for replica in self.replicas.values():
+            self._look_at_promise(replica)
+            if (report := replica.report()) is not None:
+                found.append(report)
+        for tp in self._broken:
+            registration = self.image.partition(tp)
+            if registration is not None:
+                found.append(
+                    ReplicaReport(
+                        topic_id=self.image.topics[tp.topic].topic_id,
+                        partition=tp.partition,
+                        leader_epoch=registration.leader_epoch,
+                        log_end_offset=UNKNOWN,
+                        damaged=True,
+                    )
+                )
+        return found[:MOST_REPORTS]
 
     def _count_isr_change(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Whoever leads afterwards counts, and whoever decided: so each change is counted once in the cluster."""
@@ -242,6 +269,9 @@ class ReplicaManager:
 
     def _keep(self, replica: Replica) -> Replica:
         self.replicas[replica.topic_partition] = replica
+        promised = self._directory.promised.get(replica.topic_partition)
+        if promised is not None:
+            replica.lacks(promised)
         self._flusher.after_append(replica)  # what a crash left unflushed does not count before it is on the disk
         return replica
 
@@ -251,6 +281,9 @@ class ReplicaManager:
         for fetcher in self._fetchers.values():
             fetcher.remove(tp)
         before, replica.registration = replica.role, registration
+        impossible = impossible_epoch(replica.state, registration)
+        if impossible is not None:
+            replica.trouble.impossible_epoch(impossible.offset, impossible.epoch, registration.leader_epoch)
         role = new_role(
             before,
             replica.state,

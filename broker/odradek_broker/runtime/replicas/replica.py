@@ -15,8 +15,10 @@ from odradek_proto.records import PREFIX_SIZE, BatchHeader, CorruptBatch, check_
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.chance import chance, reached
 from odradek_proto.transport.ports import Buffer, Clock
+from odradek_proto.v1.controller_messages import ReplicaReport
 
-from odradek_broker.core.metadata.image import PartitionRegistration
+from odradek_broker.core.controller.damaged import nobody_is_waited_for
+from odradek_broker.core.metadata.image import NO_LEADER, PartitionRegistration
 from odradek_broker.core.partition.follower import FollowerPartition
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.messages import (
@@ -58,10 +60,11 @@ from odradek_broker.runtime.replicas.purgatory import (
 )
 from odradek_broker.runtime.replicas.storage_errors import StorageErrorReporter
 from odradek_broker.runtime.replicas.truncation_losses import TruncationLosses
-from odradek_broker.storage.errors import DiskFull, StorageError
+from odradek_broker.storage.errors import DiskFull, LogCorrupted, StorageError
 from odradek_broker.storage.log import Log
 
 ACKS_ALL = -1
+UNKNOWN = -1  # where a log ends that cannot be read
 
 
 class ReplicaServices(Protocol):
@@ -103,6 +106,7 @@ class Replica:
         self.offline: str | None = None
         self.counters = services.counters
         self.traffic = services.counters.traffic(log.topic_partition.topic)
+        self.promised: int | None = None  # the log had records below it once, and has not got them all back (R-146)
         self.leader_high_watermark = 0  # as a follower: what the leader last said
         self._losses = TruncationLosses()
         self._services = services
@@ -351,6 +355,63 @@ class Replica:
         """The disk refused while this replica was read."""
         self._services.storage_failed(self, error)
 
+    # --- Damage -----------------------------------------------------------------------------------------------------
+
+    def corrupted(self, error: LogCorrupted) -> None:
+        """A batch failed its check while it was read: another replica should lead (R-146)."""
+        known = self.state.damaged_at
+        self.state.damaged_at = error.offset if known is None else min(known, error.offset)
+        self.trouble.corrupted(error)
+
+    def lacks(self, promised: int) -> None:
+        """The log ended here once, and was found to end below it."""
+        self.promised = promised
+        self.trouble.lacking(self.state.log_end_offset, promised)
+
+    def report(self) -> ReplicaReport | None:
+        """What the controller has to know of this copy, if anything (R-146)."""
+        state, registration = self.state, self.registration
+        if state.damaged_at is not None and state.damaged_at < state.log_start_offset:
+            self._mended()
+        damaged = self.offline is not None or self.promised is not None or state.damaged_at is not None
+        if registration is None or not (damaged or nobody_is_waited_for(registration)):
+            return None
+        return ReplicaReport(
+            topic_id=state.topic_id,
+            partition=self.topic_partition.partition,
+            leader_epoch=registration.leader_epoch,
+            last_epoch=state.epochs.latest_epoch,
+            log_end_offset=UNKNOWN if self.offline is not None else state.log_end_offset,
+            damaged=damaged,
+        )
+
+    def has_promised(self, broker_id: int) -> bool:
+        """Whether a log that lacked records has them by now, or its cluster counts on this copy all the same.
+
+        In an ISR it has what the leader has. A leader was elected although it lacks them: nobody alive had more.
+        """
+        registration = self.registration
+        if self.promised is None or registration is None or registration.leader == NO_LEADER:
+            return False
+        in_sync = broker_id in registration.isr
+        return in_sync or registration.leader == broker_id or self.state.log_end_offset >= self.promised
+
+    def promise_kept(self) -> None:
+        facts = {
+            "partition": str(self.topic_partition),
+            "log_end_offset": self.state.log_end_offset,
+            "promised": self.promised,
+            "led_here": self.leader is not None,
+        }
+        self._services.events.write("replica_mended", "R-146", facts)
+        self.promised = None
+        self._mended()
+
+    def _mended(self) -> None:
+        self.state.damaged_at = None
+        if self.promised is None:
+            self.trouble.mended()
+
     # --- What others report -----------------------------------------------------------------------------------------
 
     def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
@@ -463,13 +524,17 @@ class Replica:
                 assert follower is not None, f"{self.topic_partition}: only a follower truncates"
                 log_end_offset = self.log.truncate(effect.offset)
                 self._count_truncation(effect, log_end_offset)
+                was_damaged = self.state.damaged_at is not None
                 self._carry_out(follower.on_truncated(log_end_offset, now_ms()))
+                if was_damaged and self.state.damaged_at is None:
+                    self._mended()
             elif isinstance(effect, RestartLog):
                 follower = self.follower
                 assert follower is not None, f"{self.topic_partition}: only a follower restarts its log"
                 self.log.restart_at(effect.offset)
                 self.counters.truncations.restarts += 1
                 self._carry_out(follower.on_restarted(effect.offset, now_ms()))
+                self._mended()
             elif isinstance(effect, AdvanceLogStart):
                 self.log.advance_log_start(effect.offset)
             else:  # it fetches no more until new metadata comes; the transition before this effect said why

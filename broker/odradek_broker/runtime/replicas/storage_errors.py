@@ -23,22 +23,36 @@ class StorageErrorReporter:
         self._events = events
         self._damage: dict[str, None] = {}  # what was found damaged
 
+    def mended(self) -> None:
+        """What was damaged is gone, or has been fetched from another replica."""
+        self._damage.clear()
+
     @property
     def damage(self) -> tuple[str, ...]:
-        """What was found damaged since the start, a sentence for each place."""
+        """What is damaged, as far as anybody has looked: a sentence for each place."""
         return tuple(self._damage)
 
     def corrupted(self, error: LogCorrupted) -> None:
         """A batch failed its check while it was read; it was not served (G7)."""
-        if str(error) in self._damage:
-            return
-        self._damage[str(error)] = None
-        self._counters.damaged_batches["disk"] += 1
-        self._events.write("corruption_found", "G7", self._facts(error))
+        self._found("G7", str(error))
+
+    def impossible_epoch(self, offset: int, epoch: int, leader_epoch: int) -> None:
+        """A batch of an epoch that has not begun."""
+        self._found("R-146", f"leader epoch {epoch} from offset {offset} on, while the partition is in {leader_epoch}")
+
+    def _found(self, rule: str, reason: str) -> None:
+        if reason not in self._damage:
+            self._damage[reason] = None
+            self._counters.damaged_batches["disk"] += 1
+            self._events.write("corruption_found", rule, self._facts(reason))
+
+    def lacking(self, log_end_offset: int, promised: int) -> None:
+        """The log ends below where it ended once (R-146)."""
+        self._damage[f"the log ends at offset {log_end_offset} and had records up to {promised} once"] = None
 
     def full(self, error: DiskFull) -> None:
         """Nothing was written; it may be tried again when there is room."""
-        self._events.write("disk_full", "R-86", self._facts(error))
+        self._events.write("disk_full", "R-86", self._facts(str(error)))
 
-    def _facts(self, error: Exception) -> dict[str, object]:
-        return {"partition": str(self._topic_partition), "reason": str(error)}
+    def _facts(self, reason: str) -> dict[str, object]:
+        return {"partition": str(self._topic_partition), "reason": reason}

@@ -23,8 +23,9 @@ class IsrWithinReplicas(Invariant):
     eligible is a replica outside of an ISR that has fewer members than min.insync.replicas asks for.
 
     An empty ISR is one that somebody is remembered beside: an eligible leader replica or the last leader (KIP-966), who
-    is forgotten when it has lost its disk (R-140). Who was never registered counts as fenced. As long as nobody leads,
-    nothing is committed either: whether the ISR is enough is asked when it is elected from.
+    is forgotten when it has lost its disk (R-140) or some of its records (R-146). Who was never registered counts as
+    fenced. As long as nobody leads, nothing is committed either: whether the ISR is enough is asked when it is elected
+    from.
     """
 
     name = "isr-within-replicas"
@@ -40,7 +41,8 @@ class IsrWithinReplicas(Invariant):
         for partition, registration in found:
             isr, replicas = registration.isr, registration.replicas
             remembered = registration.eligible or registration.last_known_eligible
-            forgotten = not remembered and not any(replica in now.lost_disks for replica in replicas)
+            lost = any(replica in now.lost_disks or (replica, partition) in now.lacking for replica in replicas)
+            forgotten = not remembered and not lost
             if (
                 (not isr and (registration.leader >= 0 or forgotten))
                 or any(member not in replicas for member in isr)
@@ -148,7 +150,8 @@ class CandidateCompleteness(Invariant):
     """Each running member of the ISR, and each eligible leader replica, has all that was ever committed: anybody of
     them may be the next leader.
 
-    Who has not heard of the newest leader epoch is judged when it has.
+    Who has not heard of the newest leader epoch is judged when it has, and who found at its start that it lacks records
+    when it is unfenced: it has told the controller by then (R-146).
     """
 
     name = "candidate-completeness"
@@ -178,6 +181,9 @@ class CandidateCompleteness(Invariant):
         if seen is None or seen.leader_epoch < registration.leader_epoch:
             return
         if member not in registration.isr and member not in registration.eligible:
+            return
+        broker = now.image.brokers.get(member)
+        if (member, partition) in now.lacking and (broker is None or broker.fenced):
             return
         if seen.log_end_offset < committed:
             place = f"in the ISR {list(registration.isr)}"

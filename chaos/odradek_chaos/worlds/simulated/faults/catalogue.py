@@ -9,6 +9,7 @@ from odradek_chaos.worlds.simulated.faults.clients import ClientCrash, ZombieCli
 from odradek_chaos.worlds.simulated.faults.clocks import Skew
 from odradek_chaos.worlds.simulated.faults.damage import (
     FlipAny,
+    FlipCopy,
     FlipIndex,
     FlipLog,
     NewDisk,
@@ -70,6 +71,7 @@ TABLE: tuple[type[Nemesis], ...] = (  # the draw of a seed goes by this order
     StaleCheckpoint,
     FlipIndex,
     FlipLog,
+    FlipCopy,
     Wipe,
     Reassign,
     Power,

@@ -7,6 +7,9 @@ operator replaces what cannot be repaired. `flip-any` and `new-disk` have no bou
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+
+from odradek_proto.headers import LENGTH_END
 
 from odradek_chaos.worlds.simulated.cluster.cluster import LOG_DIRECTORY
 from odradek_chaos.worlds.simulated.disk.disk import SimDisk
@@ -16,6 +19,7 @@ from odradek_chaos.worlds.simulated.faults.nemesis import Choice, Nemesis, Owed
 
 CHECKPOINTS = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
 EPOCHS = "leader-epoch-checkpoint"
+UNCOVERED = (*range(8), *range(12, 16))  # bytes of a batch's header
 AT_FULL_PACE = 5  # strikes of a kind that makes a broker copy everything
 
 
@@ -157,6 +161,49 @@ class FlipLog(Damage):
         offset = flip(disk, path, places[1], places[2])
         self.world.faults.fault(self.name, broker_id, path=path, offset=offset)
         self.world.operator.replace_copy(broker_id, partition, choice["down_ms"])
+
+
+class FlipCopy(Damage):
+    """One copy of a partition is damaged while its broker is down, among kills, cuts and losses of power.
+
+    The next damage of that partition waits until this broker is in sync again in a new incarnation. Whatever else goes
+    on, all that was acknowledged is in another copy, which leads, and the damaged one fetches it from there (R-146).
+    Only bytes that the start reads, of a log that was not closed cleanly: what lies below is found by who reads it.
+    """
+
+    name = "flip-copy"
+    owed = Owed.ALWAYS
+    does = "kills a broker and flips a bit of its copy of one partition, while no other copy of it is damaged"
+    deadly = True
+    copies = True
+    takes = DAMAGE
+
+    def damage(self, disk: SimDisk, broker_id: int, places: list[float]) -> bool:
+        if disk.find(f"{LOG_DIRECTORY}/.kafka_cleanshutdown") is not None:
+            return False
+        paths = [path for path, _ in disk.walk(LOG_DIRECTORY) if path.endswith(".log")]
+        last = {path.split("/")[2]: path for path in paths}  # by name, so the active segment comes last
+        written = [path for partition, path in last.items() if self.world.copies.are_sound(partition)]
+        found = [path for path in self.files(disk, ".log") if path in written]
+        if not found:
+            return False
+        path = found[int(places[0] * len(found))]
+        data = disk.file(path).data
+        offset = int(places[1] * len(data))
+        if places[3] < 0.5:  # of a batch's header, what no CRC covers: base offset or leader epoch
+            starts = list(batch_starts(data))
+            offset = starts[int(places[1] * len(starts))] + UNCOVERED[int(places[4] * len(UNCOVERED))]
+        disk.flip(path, min(offset, len(data) - 1), int(places[2] * 8))
+        self.world.copies.damaged(path.split("/")[2], broker_id)
+        return True
+
+
+def batch_starts(data: bytes | bytearray) -> Iterator[int]:
+    """Where the batches of a segment begin, as far as their lengths go; 0 at least."""
+    position = 0
+    while position == 0 or position + LENGTH_END <= len(data):
+        yield position
+        position += LENGTH_END + max(int.from_bytes(data[position + 8 : position + LENGTH_END], "big", signed=True), 0)
 
 
 class Wipe(Damage):

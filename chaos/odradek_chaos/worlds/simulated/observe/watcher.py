@@ -32,6 +32,8 @@ from odradek_chaos.worlds.simulated.world.world import World
 
 POSITION_OF = attrgetter("log_end_offset", "broker_epoch")
 
+DAMAGE_FOUND = ("corruption_found", "log_lacks_records", "replica_failed", "replica_offline")
+
 
 class ReplicaCursor:
     """What a replica looked like when it was last told of."""
@@ -270,6 +272,8 @@ class Watcher:
 
     def _on_event(self, moment: TimelineEvent) -> None:
         self._coverage.on_event(moment)
+        if moment.event in DAMAGE_FOUND:
+            self.now.lacking[moment.broker_id, moment.partition] = None
         for invariant in self._on_moment:
             for violation in invariant.on_event(self.now, moment):
                 self._report(invariant, violation)

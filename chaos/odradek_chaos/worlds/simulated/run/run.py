@@ -169,7 +169,7 @@ def _interrupts(loop: SimLoop) -> Iterator[None]:
 @contextlib.contextmanager
 def _listening(world: World) -> Iterator[None]:
     """Take what the product logs: errors are findings, and nothing is printed."""
-    watch, root = LogWatch(world.exemptions, world.findings), logging.getLogger()
+    watch, root = LogWatch(world.exemptions, world.findings, world.copies), logging.getLogger()
     before, root.handlers = root.handlers, [watch]
     try:
         yield

@@ -15,6 +15,7 @@ from odradek_chaos.worlds.simulated.net.links import uniform
 from odradek_chaos.worlds.simulated.plan.buggify import Buggify
 from odradek_chaos.worlds.simulated.plan.options import Plan
 from odradek_chaos.worlds.simulated.world.board import Board
+from odradek_chaos.worlds.simulated.world.copies import Copies
 from odradek_chaos.worlds.simulated.world.exemptions import Exemptions
 from odradek_chaos.worlds.simulated.world.faults import Faults
 from odradek_chaos.worlds.simulated.world.findings import Findings
@@ -39,6 +40,7 @@ class World:
         self.board = Board()
         self.buggify = Buggify(loop, plan.options.chance)
         self.exemptions = Exemptions(self.cluster, recovers=self.expectations.recovers)
+        self.copies = Copies(self.cluster)
         self.findings = Findings(plan, self.exemptions, self.timeline)
         self.state = ClusterState(
             damaged=self.exemptions.damaged,
@@ -93,14 +95,21 @@ class World:
 class LogWatch(logging.Handler):
     """Errors that the product logs (a handler that failed, an exception that nobody took) are findings too."""
 
-    def __init__(self, exemptions: Exemptions, findings: Findings) -> None:
+    def __init__(self, exemptions: Exemptions, findings: Findings, copies: Copies) -> None:
         super().__init__(logging.ERROR)
         self._exemptions = exemptions
+        self._copies = copies
         self._findings = findings
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        if self._exemptions.is_log_exempt(error):
+        if self._exemptions.is_log_exempt(error) or self._is_of_damage(record):
             return  # it says that its disk failed, and it did
         text = record.getMessage() + (f": {error!r}" if error is not None else "")
         self._findings.report("unexpected-error", text, partition=record.name)
+
+    def _is_of_damage(self, record: logging.LogRecord) -> bool:
+        """What a broker finds at a start that it lacks, a torn tail too, is judged by what follows from it."""
+        event = getattr(record, "event", "")
+        found = event == "corruption_found" and getattr(record, "broker", 0) in self._copies.struck
+        return found or event == "log_lacks_records"
