@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from odradek_broker.core.groups.messages import (
     GroupSettings,
+    Heartbeat,
     OffsetCommit,
     OffsetCommitAnswer,
     OffsetFetch,
@@ -111,6 +112,8 @@ def test_the_next_leader_loads_what_was_committed() -> None:
         groups._version, world.files.offload_ms = 60, (50.0, 60.0)
         await groups.lead(epoch=9)
         assert await groups.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        heartbeat = await groups.coordinator.call(Heartbeat("g", 1, "m"))
+        assert heartbeat.error is ErrorCode.NONE  # a member goes on reading, as in Kafka
         await groups.loaded()
         assert await groups.committed() == 9
 

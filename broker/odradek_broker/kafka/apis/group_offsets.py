@@ -27,6 +27,12 @@ from odradek_broker.requests.groups import GroupRequests
 MANY_GROUPS_FROM = 8  # of OffsetFetch (KIP-709)
 GROUP_ERROR_FROM = 2  # of OffsetFetch: before that each partition has the error of all
 
+EPOCHS_FROM = 9  # of OffsetCommit (KIP-848): before that a client knows nothing of these errors
+OLD_COMMIT_ERRORS = {
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.UNSUPPORTED_VERSION,
+}
+
 Row = dict[str, Any]
 
 
@@ -55,7 +61,9 @@ class GroupOffsetsApi:
             retention_time_ms=asked.get("retention_time_ms", -1),
         )
         told = await self._groups.call(request.context, wanted, OffsetCommitAnswer)
-        return request.answered({"topics": _outcomes(asked["topics"], told.error, told.partitions)})
+        renamed = OLD_COMMIT_ERRORS if request.version < EPOCHS_FROM else {}
+        outcomes = [(tp, renamed.get(error, error)) for tp, error in told.partitions]
+        return request.answered({"topics": _outcomes(asked["topics"], renamed.get(told.error, told.error), outcomes)})
 
     async def fetch(self, request: Request) -> Body:
         asked, version = request.read(), request.version

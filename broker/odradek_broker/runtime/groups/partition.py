@@ -25,6 +25,7 @@ from odradek_broker.core.groups.messages import (
     Effect,
     ErrorAnswer,
     GroupSettings,
+    Heartbeat,
     Reply,
     Request,
     WriteRecords,
@@ -140,7 +141,9 @@ class CoordinatorPartition:
         """The shard's answer, or ErrorAnswer when there is no shard now, or it `writes` and cannot."""
         shard = self._shard
         if shard is None:
-            return ErrorAnswer(self._refusal)
+            loads = self._refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            # As in Kafka: whoever heartbeats now goes on reading, and its session begins anew when this is loaded.
+            return ErrorAnswer(ErrorCode.NONE if loads and isinstance(request, Heartbeat) else self._refusal)
         if writes and not self._takes_writes():
             return ErrorAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         token: Token = asyncio.get_running_loop().create_future()
