@@ -200,6 +200,35 @@ def open_batch(buf: Buffer, header: BatchHeader, position: int = 0, *, max_bytes
         raise CorruptBatch(str(fault), position) from None
 
 
+def record_without_key(buf: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_LIMIT) -> int | None:
+    """Which record of a batch is the first one without a key, None when there is none. Nothing is kept on the way.
+
+    Raises `CorruptBatch` and `CodecUnavailable` as `decode_records` does; behind the key nothing is looked into.
+    """
+    body = read_body(buf, header, 0, max_bytes=max_bytes)
+    position, found = 0, None
+    try:
+        for place in range(header.record_count):
+            size, position = decode_varint(body, position)
+            end = position + size
+            _, position = decode_unsigned_varint(body, position + 1, 10)
+            delta, position = decode_varint(body, position)
+            if delta != place or not position < end <= len(body):
+                raise CorruptBatch(f"record {place} has offset delta {delta} and ends at byte {end}", 0)
+            if found is None and body[position] == NULL:
+                found = place
+            position = end
+    except IndexError:
+        raise CorruptBatch(f"the bytes end before {header.record_count} records", 0) from None
+    except CorruptBatch:
+        raise
+    except ValueError as fault:
+        raise CorruptBatch(str(fault), 0) from None
+    if position != len(body):
+        raise CorruptBatch(f"{len(body) - position} bytes behind the last of {header.record_count} records", 0)
+    return found
+
+
 def _find(body: bytes, header: BatchHeader) -> list[RecordPlace]:
     records: list[RecordPlace] = []
     append, new = records.append, tuple.__new__

@@ -21,6 +21,7 @@ from odradek_proto.decoding import (
     RecordPlace,
     decode_records,
     open_batch,
+    record_without_key,
 )
 from odradek_proto.encoding import (
     RecordHeaders,
@@ -71,6 +72,7 @@ __all__ = [
     "leader_change_value",
     "open_batch",
     "read_header",
+    "record_without_key",
     "stamped_prefix",
     "verify_crc",
     "with_records",

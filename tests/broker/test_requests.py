@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from odradek_broker.core.cleaning import CompactionSettings
 from odradek_broker.core.context import ANONYMOUS, Principal, RequestContext
 from odradek_broker.core.controller import admin
 from odradek_broker.core.controller.decision import Decision
 from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, FetchRequest
 from odradek_broker.requests.metadata import MetadataRequests
-from odradek_broker.requests.produce import ProduceAnswer, ProduceRequests
+from odradek_broker.requests.produce import ProduceAnswer
+from odradek_broker.storage.settings import LogSettings
+from odradek_proto.checksum import crc32c
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
+from odradek_proto.records import Codec
 from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 from odradek_proto.v1 import admin_messages
 from odradek_proto.values import replace
@@ -50,7 +54,7 @@ def test_a_batch_for_another_topic_of_the_same_name_is_not_appended() -> None:
 
     async def story(world: World) -> None:
         await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
-        requests = ProduceRequests(lookup=world.replicas.lookup, counters=world.replicas.counters)
+        requests = world.produce_requests()
         answers: list[ProduceAnswer] = []
         for topic_id in (OTHER_ID, TOPIC_ID, b""):
             requests.append(CALLER, ORDERS, topic_id, memoryview(BATCH), 1, 0, answers.append)
@@ -67,7 +71,7 @@ def test_a_client_writes_nothing_into_an_internal_topic() -> None:
     async def story(world: World) -> None:
         offsets = TopicPartition(OFFSETS_TOPIC, 0)
         await leads(world, offsets)
-        requests = ProduceRequests(lookup=world.replicas.lookup, counters=world.replicas.counters)
+        requests = world.produce_requests()
         answers: list[ProduceAnswer] = []
         requests.append(CALLER, offsets, b"", memoryview(BATCH), 1, 0, answers.append)
         assert [answer.error for answer in answers] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
@@ -77,12 +81,48 @@ def test_a_client_writes_nothing_into_an_internal_topic() -> None:
     run(story)
 
 
+def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
+    """INVALID_RECORD (K-85) by both protocols; large and compressed batches are looked into in their turn."""
+
+    def made(*keys: bytes | None, codec: Codec = Codec.NONE, size: int = 10) -> memoryview:
+        return memoryview(encode_batch([(0, key, b"v" * size, ()) for key in keys], codec=codec))
+
+    async def story(world: World) -> None:
+        await world.learn(ME, 0, isr=(ME,), replicas=(ME,))
+        log = world.replicas.replicas[ORDERS].log
+        log.use(LogSettings(compaction=CompactionSettings()))
+        requests = world.produce_requests()
+        answers: list[ProduceAnswer] = []
+        batches = [
+            made(b"k", b""),
+            made(b"k", None),
+            made(b"k", None, b"k", codec=Codec.GZIP),
+            made(b"k", codec=Codec.GZIP),
+            made(b"k", size=100_000),
+            made(b"k"),
+            made(None, size=100_000),
+        ]
+        damaged = bytearray(made(b"k"))
+        damaged[61] ^= 0x40  # the record's length
+        damaged[17:21] = crc32c(bytes(damaged[21:])).to_bytes(4, "big")
+        for batch in (*batches, memoryview(damaged)):
+            requests.append(CALLER, ORDERS, b"", batch, 1, 0, answers.append)
+        await world.clock.sleep(1_000)
+        refused = [(place, each.message) for place, each in enumerate(answers) if each.error]
+        assert [each.error for each in answers if each.error] == [ErrorCode.INVALID_RECORD] * 4
+        assert [place for place, _ in refused] == [1, 2, 6, 7]
+        assert "record 1 has no key, and the topic is compacted" in refused[0][1]
+        assert [each.base_offset for each in answers if not each.error] == [0, 2, 3, 4]
+
+    run(story)
+
+
 def test_a_produce_waits_five_minutes_at_most() -> None:
     """Whatever its timeout.ms: what waits is in memory."""
 
     async def story(world: World) -> None:
         await world.learn(ME, 0)
-        requests = ProduceRequests(lookup=world.replicas.lookup, counters=world.replicas.counters)
+        requests = world.produce_requests()
         answers: list[ProduceAnswer] = []
         requests.append(CALLER, ORDERS, b"", memoryview(BATCH), -1, 2_147_483_647, answers.append)
         await world.clock.sleep(299_000)

@@ -20,6 +20,7 @@ from odradek_broker.core.partition.messages import IsrProposal, PartitionSetting
 from odradek_broker.core.partition.policy import policy_for
 from odradek_broker.requests.cold_reads import MAX_READS, ColdReads
 from odradek_broker.requests.fetch import FetchPartition, FetchRequest, FetchRequests
+from odradek_broker.requests.keyed import KeyedProduces
 from odradek_broker.requests.produce import ProduceRequests
 from odradek_broker.rpc.backpressure import ResponseBudget
 from odradek_broker.rpc.fetch_session import FetchSession, SessionLimits
@@ -146,7 +147,11 @@ class World:
         ours, theirs = stream()
         session = ProduceSession(
             theirs,
-            ProduceRequests(lookup=self.lookup, counters=self.broker.counters),
+            ProduceRequests(
+                lookup=self.lookup,
+                counters=self.broker.counters,
+                keyed=KeyedProduces(files=self.files, spawn=asyncio.create_task),
+            ),
             CALLER,
             credit_bytes=credit_bytes,
         )

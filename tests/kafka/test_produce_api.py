@@ -9,7 +9,6 @@ import pytest
 from odradek_broker.kafka.apis.produce import ProduceApi
 from odradek_broker.kafka.messages.primitives import Reader
 from odradek_broker.kafka.messages.request import Body, Client, Request
-from odradek_broker.requests.produce import ProduceRequests
 from odradek_proto.encoding import encode_batch
 from odradek_proto.errors import ErrorCode
 
@@ -38,7 +37,7 @@ def test_a_frame_is_released_when_its_batch_is_appended(ends: str) -> None:
 
     async def story(world: World) -> None:
         await world.learn(ME, 0, isr=(ME, OTHER), replicas=(ME, OTHER))
-        requests = ProduceRequests(lookup=world.replicas.lookup, counters=world.replicas.counters)
+        requests = world.produce_requests()
         api = ProduceApi(requests, topic_name=lambda _: None, endpoints=lambda _listener, _ids: [])
         answers: list[Body | None] = []
 

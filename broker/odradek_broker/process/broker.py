@@ -34,6 +34,7 @@ from odradek_broker.requests.admin import AdminRequests
 from odradek_broker.requests.context import ANONYMOUS, RequestContext
 from odradek_broker.requests.fetch import FetchRequests
 from odradek_broker.requests.groups import GroupRequests
+from odradek_broker.requests.keyed import KeyedProduces
 from odradek_broker.requests.layer import Requests
 from odradek_broker.requests.metadata import MetadataRequests
 from odradek_broker.requests.offsets import OffsetRequests
@@ -193,7 +194,11 @@ class Broker:
         )
         blocks = ProducerIdBlocks(channel=self._channel, broker_id=settings.node_id, broker_epoch=self._broker_epoch)
         return Requests(
-            produce=ProduceRequests(lookup=replicas.lookup, counters=self._counters),
+            produce=ProduceRequests(
+                lookup=replicas.lookup,
+                counters=self._counters,
+                keyed=KeyedProduces(files=self._files, spawn=self._spawn),
+            ),
             fetch=FetchRequests(
                 clock=self._clock,
                 files=self._files,

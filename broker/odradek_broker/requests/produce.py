@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import INTERNAL_TOPICS, LONGEST_TOPIC_NAME, TopicPartition
 
 from odradek_broker.requests.context import Lookup, RequestContext
+from odradek_broker.requests.keyed import KeyedProduces
 from odradek_broker.runtime.counters import Counters, Timer
 from odradek_broker.runtime.replicas.purgatory import AnswerCallback, ProduceAnswer
 
@@ -18,7 +21,8 @@ MAX_TIMEOUT_MS = 300_000  # five minutes bound what a caller may ask us to hold
 class ProduceRequests:
     """Appends batches as leader. acks must be 0, 1 or -1 (INVALID_REQUIRED_ACKS); batches fail one by one."""
 
-    def __init__(self, *, lookup: Lookup, counters: Counters) -> None:
+    def __init__(self, *, lookup: Lookup, counters: Counters, keyed: KeyedProduces) -> None:
+        self._keyed = keyed
         self._lookup = lookup
         self._counters = counters
         self._times = counters.request("Produce")  # there from the beginning: a rate needs a zero to start from
@@ -49,7 +53,12 @@ class ProduceRequests:
         replica = ErrorCode.INVALID_TOPIC_EXCEPTION if refused else self._lookup(tp, topic_id)
         if not isinstance(replica, ErrorCode):
             replica.traffic.produces += 1
-            replica.produce(batch, acks, min(timeout_ms, MAX_TIMEOUT_MS) or DEFAULT_TIMEOUT_MS, answer)
+            timeout_ms = min(timeout_ms, MAX_TIMEOUT_MS) or DEFAULT_TIMEOUT_MS
+            if replica.log.settings.compaction is None:
+                replica.produce(batch, acks, timeout_ms, answer)
+            else:
+                append = partial(replica.produce, batch, acks, timeout_ms, answer)
+                self._keyed.produce(replica, batch, append, answer)
             return
         counters.gone.produces += 1
         counters.gone.failed_produces += 1

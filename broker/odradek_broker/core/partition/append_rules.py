@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.headers import DELETE_HORIZON
 from odradek_proto.records import DEFAULT_LIMIT, HEADER_SIZE, BatchHeader, Codec
 
 from odradek_broker.core.partition.messages import PartitionSettings
@@ -56,6 +57,8 @@ def _shape_fault(header: BatchHeader) -> Refusal | None:
         return Refusal(invalid, f"{header.record_count} records do not fit into {room} bytes")
     if header.is_control:
         return Refusal(invalid, "clients may not write control batches")
+    if attributes & DELETE_HORIZON:
+        return Refusal(invalid, "only a cleaner may give a batch a delete horizon")
     if header.is_transactional:
         return Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):

@@ -35,6 +35,7 @@ from odradek_broker.storage.segments import CLEANED_SUFFIX
 SLICE_BYTES = 128 << 10  # of what is read, between two looks at whether to go on
 CHUNK_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
+MOST_RECORDS = 1 << 19  # of a batch, each an object of 200 bytes: a stranger may have written one with millions
 
 
 class Written(Value, frozen=True):
@@ -198,7 +199,7 @@ class CleaningRound:
         return without_records(header) if revision.keeps_place else b""
 
     def _open(self, header: BatchHeader, batch: memoryview) -> OpenBatch | None:
-        if is_left_alone(header):
+        if is_left_alone(header) or header.record_count > MOST_RECORDS:
             return None
         try:
             return open_batch(batch, header)
