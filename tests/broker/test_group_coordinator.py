@@ -8,6 +8,8 @@ import pytest
 from odradek_broker.core.groups.messages import (
     GroupSettings,
     Heartbeat,
+    JoinGroup,
+    MemberProtocol,
     OffsetCommit,
     OffsetCommitAnswer,
     OffsetFetch,
@@ -171,6 +173,28 @@ def test_offsets_are_told_while_nothing_can_be_written() -> None:
         world.replicas._refresh_settings()
         assert await groups.commit(8) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await groups.committed() == 7
+
+    run(story)
+
+
+def test_whoever_asks_is_answered_when_a_write_fails_at_once() -> None:
+    """Also who was answered in the same step, with something that does not rest on the write."""
+
+    async def story(world: World) -> None:
+        groups = Groups(world)
+        await groups.lead(epoch=0)
+        await groups.loaded()
+        world.image.topic_configs[OFFSETS_TOPIC] = {"max.message.bytes": "10"}
+        world.replicas._refresh_settings()
+        protocols = (MemberProtocol("range", b""),)
+        join = JoinGroup("g", "", None, "consumer", protocols, session_timeout_ms=6_000, rebalance_timeout_ms=6_000)
+        async with asyncio.timeout(1):
+            assert (await groups.coordinator.call(join)).error is not ErrorCode.NONE
+        await groups.loaded()
+        async with asyncio.timeout(1):
+            assert await groups.commit(7) is ErrorCode.UNKNOWN_SERVER_ERROR
+        await groups.loaded()
+        assert await groups.committed() == -1
 
     run(story)
 

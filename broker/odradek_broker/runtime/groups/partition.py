@@ -122,11 +122,13 @@ class CoordinatorPartition:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        replies = [
+            effect for effect in self._effects if isinstance(effect, Reply)
+        ]  # decided, whatever becomes of writes
         self._effects.clear()
         self._unwritten.clear()
-        if shard is not None:
-            for reply in shard.unload(error):
-                _answer(reply)
+        for reply in replies + ([] if shard is None else shard.unload(error)):
+            _answer(reply)
 
     def _reload(self, error: ErrorCode, why: str) -> None:
         tp = self._replica.topic_partition
