@@ -124,6 +124,19 @@ def test_consumer_reads_below_the_high_watermark() -> None:
     assert partition.fetch_by_consumer(10, -1, -1, False, 0).error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_a_follower_serves_below_its_own_high_watermark_who_knows_of_followers() -> None:
+    """Its epoch fences as everywhere; who knows leaders alone is sent to the leader. (R-269)"""
+    partition = follower(replica_log(9, high_watermark=6))
+    partition.start(0)
+    decision = partition.read_for_consumer(2, -1, -1)
+    assert (decision.error, decision.limit) == (ErrorCode.NONE, 6)
+    assert partition.read_for_consumer(8, -1, -1).limit <= 8
+    assert partition.read_for_consumer(10, -1, -1).error == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.read_for_consumer(2, 4, -1).error == ErrorCode.FENCED_LEADER_EPOCH
+    assert partition.read_for_consumer(2, 6, -1).error == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert partition.fetch_by_consumer(2, -1, -1, False, 0).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_consumer_is_told_where_its_log_parted() -> None:
     """A consumer that names the epoch of its last record is treated like a follower. (PU-02)"""
     partition = leader(replica_log(9, high_watermark=9, epochs=[(2, 0), (3, 4)]), metadata=registration(leader_epoch=4))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
+from odradek_audit.cli.live import live
 from odradek_audit.inputs.brokers import ADVICE, absent_brokers, brokers_at_work, brokers_file
 from odradek_audit.inputs.stores import is_uri, local_path, names_in
 from odradek_audit.report import RESULT_FILES, Report
@@ -191,6 +192,9 @@ def package(
         typer.echo(json.dumps({"directory": str(out), "packages": inside}))
     else:
         typer.echo(f"{out}: audit_job.py and odradek_audit.tar.gz with {', '.join(inside)}")
+
+
+app.command()(live)
 
 
 def _write(report: Report, out: str, *, html: bool) -> None:

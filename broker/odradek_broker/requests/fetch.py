@@ -46,6 +46,7 @@ class FetchRequest(Value, frozen=True):
     min_bytes: int
     max_bytes: int
     read_committed: bool = False
+    at_followers: bool = False  # a follower answers, too, up to its own high watermark
 
 
 class FetchedPartition(Value, frozen=True):
@@ -112,7 +113,7 @@ class _Fetch:
     def __init__(self, requests: FetchRequests, request: FetchRequest) -> None:
         self._requests = requests
         self._request = request
-        self._reader = Reader(follower=False)
+        self._reader = Reader(follower=False, at_followers=request.at_followers)
         self._reader.describes_itself(-1, -1, read_committed=request.read_committed)
         self._minimum = FetchMinimum(request.min_bytes)
         self._partitions = [self._name(each) for each in request.partitions]

@@ -45,10 +45,11 @@ class Wanted(PartitionFetch, eq=False):
 class Reader:
     """The follower or the consumer at the other end, as its last message describes it."""
 
-    __slots__ = ("follower", "read_committed", "replica_epoch", "replica_id")
+    __slots__ = ("at_followers", "follower", "read_committed", "replica_epoch", "replica_id")
 
-    def __init__(self, *, follower: bool) -> None:
+    def __init__(self, *, follower: bool, at_followers: bool = False) -> None:
         self.follower = follower
+        self.at_followers = at_followers  # a consumer that may read from a follower, too
         self.replica_id = CONSUMER
         self.replica_epoch = -1
         self.read_committed = False
@@ -71,6 +72,12 @@ class Reader:
         return self._as_consumer(replica, wanted)
 
     def _as_consumer(self, replica: Replica, wanted: Wanted) -> FetchDecision:
+        if self.at_followers:
+            read = replica.fetch_at_follower(
+                wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch
+            )
+            if read is not None:
+                return read
         return replica.fetch_as_consumer(
             wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch, self.read_committed
         )

@@ -473,5 +473,13 @@ class FollowerPartition:
     def fetch_by_consumer(
         self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int, read_committed: bool, now_ms: int
     ) -> FetchDecision:
-        """Followers serve no consumers yet (KIP-392, R-269)."""
+        """Who knows leaders alone is sent to the leader."""
         return fencing.refuse(self.log, self.refusal(current_leader_epoch))
+
+    def read_for_consumer(self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int) -> FetchDecision:
+        """What a consumer may read here that knows of followers: below our own high watermark (KIP-392, R-269)."""
+        error = self.refusal(current_leader_epoch)
+        if error != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return fencing.refuse(self.log, error)
+        last = last_fetched_epoch if self.policy.checks_divergence_on_fetch else NO_EPOCH
+        return fencing.decide_read(self.log, fetch_offset, last, self.log.high_watermark)

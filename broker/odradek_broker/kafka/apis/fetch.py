@@ -21,6 +21,7 @@ from odradek_broker.requests.fetch import FetchedPartition, FetchPartition, Fetc
 logger = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
+FOLLOWERS_FROM = 11  # with a rack a consumer says that it knows of followers (KIP-392); Kafka goes by the version
 
 
 class FetchApi:
@@ -67,6 +68,7 @@ class FetchApi:
                 asked.min_bytes,
                 min(asked.max_bytes, request.answer_bytes),
                 asked.isolation_level == READ_COMMITTED,
+                request.version >= FOLLOWERS_FROM,
             ),
         )
         answers = iter(fetched)

@@ -347,6 +347,15 @@ class Replica:
             fetch_offset, current_leader_epoch, last_fetched_epoch, read_committed, self._services.clock.now_ms()
         )
 
+    def fetch_at_follower(
+        self, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int
+    ) -> FetchDecision | None:
+        """What a consumer may read here that knows of followers (R-269); None where this replica is none."""
+        follower = self.follower
+        if follower is None or self.offline is not None:
+            return None
+        return follower.read_for_consumer(fetch_offset, current_leader_epoch, last_fetched_epoch)
+
     def refusal(self, current_leader_epoch: int) -> FetchDecision:
         """Why this replica, which does not lead or whose disk failed, does not serve who believes in this epoch."""
         return fetch_refusal(self.state, self.registration, current_leader_epoch, offline=self.offline is not None)

@@ -1,0 +1,131 @@
+"""`odradek audit live`: the replicas of a running cluster, compared over Kafka's wire protocol. Exit codes are those of
+`odradek audit run`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from odradek_audit.report import Report
+
+EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
+SHOWN_FINDINGS = 20
+
+
+def live(
+    bootstrap: Annotated[
+        str,
+        typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="Brokers' listeners for Kafka's clients."),
+    ],
+    topics: Annotated[str | None, typer.Option("--topics", help="Only these, separated by commas.")] = None,
+    quota: Annotated[
+        float,
+        typer.Option("--quota", metavar="MB/S", min=0.0, help="Megabytes a second from all brokers; 0: no limit."),
+    ] = 10.0,
+    digests: Annotated[
+        Path | None,
+        typer.Option("--digests", metavar="FILE", help="Remember what was compared here, and read only what is new."),
+    ] = None,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Read all again, and compare it with what --digests remembers.")
+    ] = False,
+    out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Write the report's files here.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Compare all replicas of a running Kafka or odradek over the wire, as a consumer that only reads.
+
+    Batches, CRCs, offsets and leader epochs of each replica against the leader's, below the smallest high watermark.
+    Exit code 0: fine, 1: inconclusive, 2: usage, 3: findings, 130: interrupted.
+    """
+    from odradek_audit.inputs.stores import names_in
+    from odradek_audit.live.digests import CorruptDigests, Digests
+    from odradek_audit.live.run import Request, audit_cluster
+    from odradek_audit.live.wire import WireError
+    from odradek_audit.report import RESULT_FILES
+    from odradek_audit.report.files import write_report
+
+    wanted = [name.strip() for name in topics.split(",") if name.strip()] if topics is not None else None
+    request = Request(_addresses(bootstrap), wanted, quota * 1e6, from_start)
+    if from_start and digests is None:
+        _stop("--from-start compares with what an earlier audit remembered: give its --digests FILE")
+    try:
+        if out is not None and not overwrite and names_in(out).intersection(RESULT_FILES):
+            _stop(f"{out} already holds a result; give --overwrite to replace it")
+        progress = _Shown(quota, shown=sys.stderr.isatty() and not as_json)
+        report, remembered = audit_cluster(
+            request, lambda cluster: Digests.read(digests, cluster) if digests is not None else None, progress.show
+        )
+        report.made_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        progress.end()
+        if out is not None:
+            write_report(report, out)
+        if digests is not None and remembered is not None:
+            remembered.write(digests)
+    except CorruptDigests as error:
+        _stop(f"--digests: {error}")
+    except WireError as error:
+        _stop(str(error), EXIT_FAILED)
+    except OSError as error:
+        _stop(f"{error.filename or ''} {error.strerror or error}".strip(), EXIT_FAILED)
+    except KeyboardInterrupt:
+        _stop("interrupted; nothing was concluded", EXIT_INTERRUPTED)
+    _print(report, as_json)
+    raise typer.Exit(report.exit_code)
+
+
+def _print(report: Report, as_json: bool) -> None:
+    if as_json:
+        document = report.summary() | {"finding_list": [json.loads(finding.to_json()) for finding in report.findings]}
+        sys.stdout.write(json.dumps(document, ensure_ascii=True, indent=2) + "\n")
+    else:
+        for finding in report.findings[:SHOWN_FINDINGS]:
+            typer.echo(f"{finding.check}: {finding.sentence}")
+        for reason in report.inconclusive:
+            typer.echo(f"inconclusive: {reason}")
+        said = {"fine": "The replicas agree.", "inconclusive": "Inconclusive."}.get(
+            report.verdict, f"{len(report.findings)} findings."
+        )
+        typer.echo(f"{said} {report.compared_records} records in {report.compared_batches} batches were compared.")
+
+
+class _Shown:
+    """One line on a terminal: how far it is."""
+
+    def __init__(self, quota: float, *, shown: bool) -> None:
+        self.shown = shown
+        if shown and quota:
+            typer.echo(f"reads at most {quota:g} MB/s from all brokers together (--quota)", err=True)
+
+    def show(self, progress: object) -> None:
+        from odradek_audit.live.run import Progress
+
+        assert isinstance(progress, Progress), progress
+        if self.shown:
+            done = f"{progress.done} of {progress.total} partitions, {progress.received / 1e6:.1f} MB"
+            typer.echo(f"\r\033[K{done}, {progress.partition[:60]}", nl=False, err=True)
+
+    def end(self) -> None:
+        if self.shown:
+            typer.echo("\r\033[K", nl=False, err=True)
+
+
+def _addresses(text: str) -> list[tuple[str, int]]:
+    found = []
+    for entry in text.split(","):
+        host, _, port = entry.strip().rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            _stop(f"--bootstrap-server {entry.strip()}: give HOST:PORT, several separated by commas")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def _stop(message: str, code: int = EXIT_USAGE) -> None:
+    typer.echo(f"odradek audit: {message}", err=True)
+    raise typer.Exit(code)

@@ -1,0 +1,284 @@
+"""Goes through all partitions of a running cluster, one after the other, and makes the report.
+
+Read-only: every request is one that a consumer sends. A replica that cannot be asked is a note, and the audit is
+inconclusive; one partition's trouble ends no other partition's comparison.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from odradek_proto.errors import ErrorCode
+
+from odradek_audit.engine.conclusion import explained
+from odradek_audit.findings import FindingSink
+from odradek_audit.inputs.facts import BLOCK_OFFSETS
+from odradek_audit.inputs.layout import COMPACTED_TOPICS
+from odradek_audit.live import wire
+from odradek_audit.live.digests import Digests, Remembered
+from odradek_audit.live.partition import WAIT_MS, Compared, Stream, compare, judge_epochs, judge_memory
+from odradek_audit.report import Report
+from odradek_audit.results import PartitionSummary, ReplicaSummary
+
+TIMEOUT_S = 30.0
+ATTEMPTS = 3
+"""Of a partition whose leader changes while it is compared."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a live audit. `quota` is bytes a second from all brokers together, 0 for no limit."""
+
+    bootstrap: Sequence[tuple[str, int]]
+    topics: Sequence[str] | None = None
+    quota: float = 0.0
+    from_start: bool = False
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Partitions done of all, bytes that came, and the partition at hand."""
+
+    done: int
+    total: int
+    received: int
+    partition: str
+
+
+class Throttle:
+    """Holds back whoever receives more than a quota, by the second."""
+
+    def __init__(self, quota: float) -> None:
+        self.quota = quota
+        self.received = 0
+        self.started = time.monotonic()
+
+    def add(self, size: int) -> None:
+        self.received += size
+        if self.quota:
+            ahead_s = self.received / self.quota - (time.monotonic() - self.started)
+            if ahead_s > 0:
+                time.sleep(ahead_s)
+
+
+@dataclass
+class Cluster:
+    """Connections to the brokers, made when they are first used."""
+
+    bootstrap: Sequence[tuple[str, int]]
+    throttle: Throttle
+    brokers: dict[int, wire.Broker] = field(default_factory=dict)
+    open: dict[int, wire.Connection] = field(default_factory=dict)
+
+    def metadata(self, topics: Sequence[str] | None) -> wire.Metadata:
+        """As the first broker that answers knows it. Raises `WireError`."""
+        failed: list[str] = []
+        addresses = [*self.bootstrap, *((broker.host, broker.port) for broker in self.brokers.values())]
+        for host, port in addresses:
+            try:
+                connection = wire.Connection(host, port, TIMEOUT_S, self.throttle.add)
+                try:
+                    found = wire.metadata(connection, topics)
+                finally:
+                    connection.close()
+            except wire.WireError as error:
+                failed.append(str(error))
+                continue
+            self.brokers.update(found.brokers)
+            return found
+        raise wire.WireError("; ".join(dict.fromkeys(failed)))
+
+    def connection(self, broker: int) -> wire.Connection:
+        """Raises `WireError`."""
+        if broker not in self.open:
+            if broker not in self.brokers:
+                raise wire.WireError(f"broker {broker} is not in the cluster's metadata: it does not run")
+            self.open[broker] = wire.Connection(*self.brokers[broker], TIMEOUT_S, self.throttle.add)
+        return self.open[broker]
+
+    def drop(self, broker: int) -> None:
+        """After a failure the next answer on a connection could be that to an earlier request."""
+        if broker in self.open:
+            self.open.pop(broker).close()
+
+    def close(self) -> None:
+        for broker in list(self.open):
+            self.drop(broker)
+
+
+@dataclass
+class BrokersCopy:
+    """A replica of a partition, by its broker."""
+
+    cluster: Cluster
+    broker: int
+    topic: str
+    partition: int
+
+    def fetch(self, offset: int, max_bytes: int) -> tuple[int, int, int, bytes]:
+        found = self._ask(lambda each: wire.fetch(each, self.topic, self.partition, offset, max_bytes, WAIT_MS))
+        return found.error, found.high_watermark, found.log_start, found.records
+
+    def earliest(self) -> tuple[int, int]:
+        return self._ask(lambda connection: wire.earliest(connection, self.topic, self.partition, wire.DEBUGGER))
+
+    def epoch_end(self, epoch: int) -> tuple[int, int, int]:
+        return self._ask(lambda connection: wire.epoch_end(connection, self.topic, self.partition, epoch))
+
+    def _ask(self, ask: Callable[[wire.Connection], wire.T]) -> wire.T:
+        try:
+            return ask(self.cluster.connection(self.broker))
+        except wire.WireError:
+            self.cluster.drop(self.broker)
+            raise
+
+
+def audit_cluster(
+    request: Request,
+    open_digests: Callable[[str], Digests | None],
+    progress: Callable[[Progress], None] | None = None,
+) -> tuple[Report, Digests | None]:
+    """Compare all replicas. `open_digests` is given the cluster's id. Raises `WireError` when no broker answers."""
+    started = time.monotonic()
+    throttle = Throttle(request.quota)
+    cluster = Cluster(request.bootstrap, throttle)
+    try:
+        known = cluster.metadata(request.topics)
+        digests = open_digests(known.cluster_id)
+        report = Report("live", {str(node): f"{each.host}:{each.port}" for node, each in sorted(known.brokers.items())})
+        for topic, error in sorted(known.errors.items()):
+            report.inconclusive.append(f"the topic {topic} cannot be described: {ErrorCode.from_number(error).name}")
+        compacted = _compacted(cluster, known, report)
+        for done, state in enumerate(known.partitions):
+            name = f"{state.topic}-{state.partition}"
+            if progress is not None:
+                progress(Progress(done, len(known.partitions), throttle.received, name))
+            before = digests.partitions.get(name) if digests is not None else None
+            after = _Audited(cluster, state, before, request.from_start, state.topic in compacted).into(report)
+            if digests is not None and after is not None:
+                digests.partitions[name] = after
+    finally:
+        cluster.close()
+    if not report.partitions:
+        report.inconclusive.append("no partition was compared")
+    report.seconds = time.monotonic() - started
+    return report, digests
+
+
+def _compacted(cluster: Cluster, known: wire.Metadata, report: Report) -> set[str]:
+    """Topics whose replicas clean on their own."""
+    topics = sorted({state.topic for state in known.partitions})
+    found = COMPACTED_TOPICS & set(topics)
+    policies: dict[str, str] = {}
+    try:
+        if topics:
+            policies = wire.cleanup_policies(cluster.connection(min(known.brokers)), topics)
+    except wire.WireError as error:
+        report.inconclusive.append(f"nobody says which topics are compacted: {error}")
+    unsaid = [topic for topic in topics if topic not in policies and topic not in found]
+    if unsaid:
+        report.inconclusive.append(
+            f"the settings of {', '.join(unsaid[:5])}{' and others' if len(unsaid) > 5 else ''} may not be read "
+            "(DescribeConfigs): they are taken for not compacted"
+        )
+    return {*found, *(topic for topic, policy in policies.items() if "compact" in policy)}
+
+
+@dataclass
+class _Audited:
+    """One partition on its way into the report."""
+
+    cluster: Cluster
+    state: wire.PartitionState
+    before: Remembered | None
+    from_start: bool
+    compacted: bool
+
+    def into(self, report: Report) -> Remembered | None:
+        """Compare, add what was found, and give what is to be remembered; None where nothing was compared."""
+        for attempt in range(ATTEMPTS):
+            sink = FindingSink(self.state.topic, self.state.partition)
+            try:
+                compared, leader = self._compare(sink)
+                now = self._state_now()
+            except OSError as error:
+                sink.note("not-compared", "", f"{self.state.topic}-{self.state.partition} was not compared: {error}")
+                report.inconclusive.append(sink.notes[-1].sentence)
+                compared, leader, now = None, None, self.state
+            if now.leader_epoch != self.state.leader_epoch and sink.findings and attempt + 1 < ATTEMPTS:
+                self.state = now  # what was found may be a truncation that was under way
+                continue
+            break
+        report.findings += explained(sink.findings)
+        report.notes += sink.notes
+        if compared is None or leader is None:
+            return None
+        report.partitions.append(self._summary(compared, leader))
+        if self.compacted:
+            return None
+        kept = dict(self.before.blocks) if self.before is not None else {}
+        epoch = compared.epochs[-1][0] if compared.epochs else self.before.epoch if self.before is not None else -1
+        return Remembered(max(compared.end, 0), epoch, {**kept, **compared.blocks})
+
+    def _compare(self, sink: FindingSink) -> tuple[Compared, Stream]:
+        state = self.state
+        if state.leader < 0:
+            raise OSError("nobody leads it")
+        copies = {
+            broker: Stream(str(broker), BrokersCopy(self.cluster, broker, state.topic, state.partition))
+            for broker in state.replicas
+        }
+        leader = copies.pop(state.leader)
+        error, begins = leader.source.earliest()
+        if error:
+            raise OSError(f"its leader, broker {state.leader}, answers {ErrorCode.from_number(error).name}")
+        since = begins
+        if self.before is not None and not self.from_start:
+            since = max(begins, self.before.end // BLOCK_OFFSETS * BLOCK_OFFSETS)
+        if self.before is not None:
+            judge_end = Compared(0, 0)
+            judge_memory(leader, state.leader_epoch, self.before.end, {}, judge_end, sink)
+            if sink.findings:
+                since = begins
+        compared = compare(leader, list(copies.values()), since, sink, compacted=self.compacted)
+        if self.before is not None:
+            judge_memory(leader, state.leader_epoch, 0, self.before.blocks, compared, sink)
+        judge_epochs(leader, compared, sink)
+        if not copies:
+            sink.note("one-replica", leader.replica, f"{state.topic}-{state.partition} has one replica")
+        return compared, leader
+
+    def _state_now(self) -> wire.PartitionState:
+        known = self.cluster.metadata([self.state.topic]).partitions
+        return next((each for each in known if each.partition == self.state.partition), self.state)
+
+    def _summary(self, compared: Compared, leader: Stream) -> PartitionSummary:
+        last = compared.epochs[-1][0] if compared.epochs else -1
+        return PartitionSummary(
+            topic=self.state.topic,
+            partition=self.state.partition,
+            bound=compared.end,
+            compared_from=compared.start,
+            compared_to=compared.end,
+            compared_batches=compared.batches,
+            compared_records=compared.records,
+            reference_replica=leader.replica,
+            replicas=[
+                ReplicaSummary(
+                    replica=name,
+                    log_start=compared.starts[name],
+                    log_end=mark,
+                    high_watermark=mark,
+                    recovery_point=None,
+                    last_epoch=last,
+                    batches=0,
+                    records=max(mark - compared.starts[name], 0),
+                    bytes=0,
+                    segments=0,
+                    epochs=compared.epochs if name == leader.replica else [],
+                )
+                for name, mark in sorted(compared.high_watermarks.items())
+            ],
+        )

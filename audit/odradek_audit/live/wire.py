@@ -1,0 +1,260 @@
+"""Kafka's wire protocol as far as a read-only audit speaks it: one request, one answer, on a plain connection.
+
+Versions before the flexible ones, which Kafka 2.3 to 4.x and odradek serve: Metadata 7, ListOffsets 2, Fetch 11,
+OffsetForLeaderEpoch 3, DescribeConfigs 1. Nothing an answer claims is believed: lengths are compared with the bytes
+that are there.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+CLIENT_ID = "odradek-audit"
+CONSUMER, DEBUGGER = -1, -2
+"""Replica ids of who is none; a debugger may ask a follower where its log begins."""
+FETCH, LIST_OFFSETS, METADATA, EPOCHS, CONFIGS = 1, 2, 3, 23, 32
+VERSIONS = {FETCH: 11, LIST_OFFSETS: 2, METADATA: 7, EPOCHS: 3, CONFIGS: 1}
+LARGEST_ANSWER = 256 * 1024 * 1024
+RECEIVE_BYTES = 1 << 20
+EARLIEST = -2
+TOPIC_RESOURCE = 2
+
+
+class WireError(OSError):
+    """A broker cannot be reached, hangs up, or answers with bytes that are no answer."""
+
+
+class Answer:
+    """The fields of an answer, in their order. Raises `WireError` behind the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def take(self, length: int) -> bytes:
+        end = self.position + length
+        if length < 0 or end > len(self.data):
+            raise WireError(f"an answer of {len(self.data)} bytes ends within a field of {length}")
+        taken, self.position = self.data[self.position : end], end
+        return taken
+
+    def number(self, length: int) -> int:
+        return int.from_bytes(self.take(length), "big", signed=True)
+
+    def string(self) -> str:
+        return self.take(max(self.number(2), 0)).decode("utf-8", "replace")
+
+    def blob(self) -> bytes:
+        return self.take(max(self.number(4), 0))
+
+    def array(self, read: Callable[[], T]) -> list[T]:
+        length = self.number(4)
+        if length > len(self.data) - self.position:
+            raise WireError(f"an answer of {len(self.data)} bytes claims {length} entries")
+        return [read() for _ in range(max(length, 0))]
+
+
+def string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+class Connection:
+    """To one broker. `received` is told of every piece that comes, and may take its time: that is the quota."""
+
+    def __init__(self, host: str, port: int, timeout_s: float, received: Callable[[int], None]) -> None:
+        self.address = f"{host}:{port}"
+        self._received = received
+        self._correlation = 0
+        try:
+            self._socket = socket.create_connection((host, port), timeout_s)
+        except OSError as error:
+            raise WireError(f"{self.address} cannot be reached: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, api_key: int, body: bytes) -> Answer:
+        """Send a request and read its answer. Raises `WireError`."""
+        self._correlation += 1
+        head = struct.pack(">hhi", api_key, VERSIONS[api_key], self._correlation) + string(CLIENT_ID)
+        try:
+            self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+            (size,) = struct.unpack(">i", self._read(4))
+            if not 4 <= size <= LARGEST_ANSWER:
+                raise WireError(f"{self.address} claims an answer of {size} bytes")
+            answer = Answer(self._read(size))
+        except TimeoutError as error:
+            raise WireError(f"{self.address} does not answer") from error
+        except WireError:
+            raise
+        except OSError as error:
+            raise WireError(f"{self.address}: {error.strerror or error}") from error
+        if answer.number(4) != self._correlation:
+            raise WireError(f"{self.address} answers another request")
+        return answer
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._socket.recv(min(size - len(data), RECEIVE_BYTES))
+            if not piece:
+                raise WireError(f"{self.address} hung up")
+            data += piece
+            self._received(len(piece))
+        return bytes(data)
+
+
+class Broker(NamedTuple):
+    host: str
+    port: int
+
+
+class PartitionState(NamedTuple):
+    """A partition in the cluster's metadata."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+
+
+class Metadata(NamedTuple):
+    cluster_id: str
+    brokers: dict[int, Broker]
+    partitions: list[PartitionState]
+    errors: dict[str, int]
+    """Topics that may not be described, or are not there, with the error code."""
+
+
+def metadata(connection: Connection, topics: Sequence[str] | None) -> Metadata:
+    """The cluster as one broker knows it; of some topics, or of all."""
+    names = struct.pack(">i", -1) if topics is None else _array([string(name) for name in topics])
+    answer = connection.ask(METADATA, names + b"\0")  # and no topic is made
+    answer.number(4)  # throttled for
+    brokers: dict[int, Broker] = {}
+
+    def broker() -> None:
+        node, host, port, _ = answer.number(4), answer.string(), answer.number(4), answer.string()
+        brokers[node] = Broker(host, port)
+
+    answer.array(broker)
+    cluster_id = answer.string()
+    answer.number(4)  # controller
+    partitions: list[PartitionState] = []
+    errors: dict[str, int] = {}
+
+    def numbers() -> tuple[int, ...]:
+        return tuple(answer.array(lambda: answer.number(4)))
+
+    def topic() -> None:
+        error, name, _ = answer.number(2), answer.string(), answer.number(1)
+        if error:
+            errors[name] = error
+
+        def partition() -> None:
+            answer.number(2)
+            index, leader, epoch = answer.number(4), answer.number(4), answer.number(4)
+            replicas, _, _ = numbers(), numbers(), numbers()
+            partitions.append(PartitionState(name, index, leader, epoch, replicas))
+
+        answer.array(partition)
+
+    answer.array(topic)
+    return Metadata(cluster_id, brokers, sorted(partitions), errors)
+
+
+class Fetched(NamedTuple):
+    """A partition's part of an answer to Fetch; offsets are -1 with an error."""
+
+    error: int
+    high_watermark: int
+    log_start: int
+    records: bytes
+
+
+def fetch(connection: Connection, topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int) -> Fetched:
+    """What a broker has from an offset on, as any consumer may read it: from version 11 on a follower answers, too."""
+    asked = struct.pack(">iiqqi", partition, -1, offset, -1, max_bytes)
+    head = struct.pack(">iiiibii", CONSUMER, wait_ms, 1, max_bytes, 0, 0, -1)
+    answer = connection.ask(FETCH, head + _array([string(topic) + _array([asked])]) + _array([]) + string(""))
+    answer.number(4)  # throttled for
+    error = answer.number(2)
+    answer.number(4)  # session
+    found: list[Fetched] = []
+
+    def one() -> None:
+        answer.number(4)
+        code, high_watermark, _, log_start = answer.number(2), answer.number(8), answer.number(8), answer.number(8)
+        answer.array(lambda: answer.take(16))  # aborted transactions
+        answer.number(4)  # preferred replica
+        found.append(Fetched(code, high_watermark, log_start, answer.blob()))
+
+    answer.array(lambda: (answer.string(), answer.array(one)))
+    if error or len(found) != 1:
+        return Fetched(error or -1, -1, -1, b"")
+    return found[0]
+
+
+def earliest(connection: Connection, topic: str, partition: int, replica_id: int = CONSUMER) -> tuple[int, int]:
+    """Error code, and where a broker's log begins."""
+    asked = struct.pack(">iq", partition, EARLIEST)
+    head = struct.pack(">ib", replica_id, 0)
+    answer = connection.ask(LIST_OFFSETS, head + _array([string(topic) + _array([asked])]))
+    answer.number(4)
+    found: list[tuple[int, int]] = []
+
+    def one() -> None:
+        answer.number(4)
+        error, _, offset = answer.number(2), answer.number(8), answer.number(8)
+        found.append((error, offset))
+
+    answer.array(lambda: (answer.string(), answer.array(one)))
+    return found[0] if found else (-1, -1)
+
+
+def epoch_end(connection: Connection, topic: str, partition: int, epoch: int) -> tuple[int, int, int]:
+    """Error code, the newest epoch up to this one that a leader knows, and the offset behind its last record."""
+    asked = struct.pack(">iii", partition, -1, epoch)
+    answer = connection.ask(EPOCHS, struct.pack(">i", CONSUMER) + _array([string(topic) + _array([asked])]))
+    answer.number(4)
+    found: list[tuple[int, int, int]] = []
+
+    def one() -> None:
+        error, _, known, end = answer.number(2), answer.number(4), answer.number(4), answer.number(8)
+        found.append((error, known, end))
+
+    answer.array(lambda: (answer.string(), answer.array(one)))
+    return found[0] if found else (-1, -1, -1)
+
+
+def cleanup_policies(connection: Connection, topics: Sequence[str]) -> dict[str, str]:
+    """`cleanup.policy` of the topics whose settings may be read."""
+    asked = [struct.pack(">b", TOPIC_RESOURCE) + string(name) + _array([string("cleanup.policy")]) for name in topics]
+    answer = connection.ask(CONFIGS, _array(asked) + b"\0")
+    answer.number(4)
+    found: dict[str, str] = {}
+
+    def one() -> None:
+        error, _, _, name = answer.number(2), answer.string(), answer.number(1), answer.string()
+
+        def setting() -> None:
+            _, value = answer.string(), answer.string()
+            answer.take(3)  # is read-only, source, is sensitive
+            answer.array(lambda: (answer.string(), answer.string(), answer.number(1)))
+            if not error:
+                found[name] = value
+
+        answer.array(setting)
+
+    answer.array(one)
+    return found
+
+
+def _array(entries: Sequence[bytes]) -> bytes:
+    return struct.pack(">i", len(entries)) + b"".join(entries)

@@ -1,0 +1,308 @@
+"""`odradek audit live`: replicas of a running cluster, compared over Kafka's wire protocol."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek_audit.cli.commands import app
+from odradek_audit.findings import FindingSink
+from odradek_audit.live.partition import Compared, Stream, compare, judge_epochs, judge_memory
+from odradek_audit.live.wire import Answer, WireError
+from odradek_broker.testing import Cluster
+from odradek_proto.errors import ErrorCode
+from odradek_proto.topics import TopicPartition
+from typer.testing import CliRunner
+
+from tests.audit.corruption import plant
+from tests.audit.sample import SampleBatch, SampleLog
+from tests.kafka.raw import FETCH, Raw, header, string
+from tests.waiting import until
+
+runner = CliRunner()
+RECORDS = 3000
+
+
+# --- A cluster --------------------------------------------------------------------------------------------------------
+
+
+def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
+    """Records one behind the other, in small batches of every codec."""
+    from confluent_kafka import Producer
+
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    for number, codec in enumerate(codecs):
+        settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "batch.size": 2000, "linger.ms": 1}
+        producer = Producer({**settings, "enable.idempotence": True})
+        for each in range(first + count * number // 5, first + count * (number + 1) // 5):
+            producer.produce(topic, f"record {each} ".encode() * 5, partition=0)
+        assert producer.flush(60) == 0
+
+
+def live(bootstrap: str, topic: str, *options: str) -> tuple[int, dict[str, Any]]:
+    """The command's exit code and its document."""
+    result = runner.invoke(app, ["live", "-b", bootstrap, "--topics", topic, "--quota", "0", "--json", *options])
+    assert result.exit_code in (0, 1, 3), result.output
+    return result.exit_code, json.loads(result.stdout)
+
+
+def replicated(bootstrap: str, topic: str, records: int) -> None:
+    """Return once both followers know that so many records are committed: they hear of it with their next fetch."""
+    until(lambda: live(bootstrap, topic)[1]["compared_records"], lambda seen: seen == 2 * records)
+
+
+@contextmanager
+def stopped(cluster: Cluster, broker: int, topic: str) -> Iterator[Path]:
+    """A broker's log directory while it does not run; in sync again afterwards."""
+    cluster.stop(broker)
+    try:
+        yield cluster.replicas()[str(broker)]
+    finally:
+        cluster.start(broker)
+        cluster.wait_until_in_sync(topic)
+
+
+def test_followers_of_a_running_cluster_are_compared(
+    odradek_cluster: Cluster, kafka_bootstrap: str, odradek_topic: str, tmp_path: Path
+) -> None:
+    """All records on all followers; then what is new alone; then damage in a follower's segment, with replica and
+    offset; and a broker that does not run makes it inconclusive."""
+    produce(kafka_bootstrap, odradek_topic, 0, RECORDS)
+    replicated(kafka_bootstrap, odradek_topic, RECORDS)
+    digests = ("--digests", str(tmp_path / "digests.json"))
+    code, first = live(kafka_bootstrap, odradek_topic, *digests, "--out", str(tmp_path / "out"))
+    assert (code, first["findings"]) == (0, 0), first
+    assert first["compared_records"] == 2 * RECORDS
+    assert (tmp_path / "out" / "report.html").exists()
+    assert live(kafka_bootstrap, odradek_topic, *digests)[1]["compared_records"] < 2 * 1024 + 200
+
+    produce(kafka_bootstrap, odradek_topic, RECORDS, 500)
+    replicated(kafka_bootstrap, odradek_topic, RECORDS + 500)
+    code, second = live(kafka_bootstrap, odradek_topic, *digests)
+    assert code == 0
+    assert 1000 <= second["compared_records"] < 1000 + 2 * 1024 + 200
+    code, again = live(kafka_bootstrap, odradek_topic, *digests, "--from-start")
+    assert (code, again["compared_records"]) == (0, 2 * (RECORDS + 500))
+
+    leader = odradek_cluster.leader_of(odradek_topic)
+    follower = next(broker for broker in odradek_cluster.brokers if broker != leader)
+    partition = TopicPartition(odradek_topic, 0)
+    with stopped(odradek_cluster, follower, odradek_topic) as directory:
+        planted = plant("change-record", directory, partition, random.Random(4))
+    code, damaged = live(kafka_bootstrap, odradek_topic)
+    assert code == 3
+    (finding,) = damaged["finding_list"]
+    assert (finding["check"], finding["replica"]) == ("log-matching", str(follower))
+    assert finding["offset"] <= planted.offset < finding["end_offset"]
+
+    odradek_cluster.kill(follower)
+    code, without = live(kafka_bootstrap, odradek_topic)
+    assert (code, without["findings"]) == (1, 0)
+    assert f"broker {follower}" in without["inconclusive"][0] or "cannot be reached" in without["inconclusive"][0]
+    odradek_cluster.heal()
+
+
+def test_an_old_fetch_is_sent_to_the_leader(odradek_cluster: Cluster, odradek_topic: str) -> None:
+    """Before version 11, which brought the rack, a consumer knows leaders alone, as in Kafka."""
+    leader = odradek_cluster.leader_of(odradek_topic)
+    follower = next(broker for broker in odradek_cluster.brokers if broker != leader)
+    errors = {}
+    for version, rack in ((10, b""), (11, b"\0\0")):
+        with Raw(odradek_cluster.kafka_addresses[follower]) as connection:
+            name = string(odradek_topic.encode())
+            asked = struct.pack(">iiiibii", -1, 0, 1, 1000, 0, 0, -1)
+            asked += struct.pack(">i", 1) + name + struct.pack(">iiiqqi", 1, 0, -1, 0, -1, 1000) + bytes(4) + rack
+            answer = connection.ask(header(FETCH, version, 7) + asked)
+        assert answer is not None
+        behind = 4 + 4 + 2 + 4 + 4 + len(name) + 4 + 4  # correlation, throttle, error, session, topics, partitions
+        errors[version] = int.from_bytes(answer[behind : behind + 2], "big", signed=True)
+    assert errors == {10: ErrorCode.NOT_LEADER_OR_FOLLOWER, 11: ErrorCode.NONE}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-b", "nowhere"], "give HOST:PORT"),
+        (["-b", "127.0.0.1:1", "--from-start"], "--digests FILE"),
+    ],
+)
+def test_wrong_usage_is_said(options: list[str], said: str) -> None:
+    result = runner.invoke(app, ["live", *options])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_cluster_that_does_not_answer_ends_it(free_port_of_nobody: str) -> None:
+    """Exit code 1, with the address and why."""
+    result = runner.invoke(app, ["live", "-b", free_port_of_nobody])
+    assert result.exit_code == 1
+    assert f"{free_port_of_nobody} cannot be reached" in result.output
+
+
+@pytest.fixture
+def free_port_of_nobody() -> Iterator[str]:
+    """An address that is taken and where nobody listens."""
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_digests_of_another_cluster_are_refused(kafka_bootstrap: str, odradek_topic: str, tmp_path: Path) -> None:
+    """And a file that is none of ours; neither is overwritten."""
+    file = tmp_path / "digests.json"
+    for text, said in (
+        ('{"version": 1, "cluster_id": "other", "partitions": {}}', "is of cluster other"),
+        ("[]", "is no file of digests"),
+        ('{"version": 9}', "has version 9"),
+    ):
+        file.write_text(text)
+        result = runner.invoke(app, ["live", "-b", kafka_bootstrap, "--topics", odradek_topic, "--digests", str(file)])
+        assert (result.exit_code, file.read_text()) == (2, text), result.output
+        assert said in result.output
+
+
+# --- Two logs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Copy:
+    """A replica as its broker serves it: whole batches from the one that holds an offset on, some at a time."""
+
+    batches: list[SampleBatch]
+    high_watermark: int
+    start: int = 0
+    ends: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+
+    def fetch(self, offset: int, max_bytes: int) -> tuple[int, int, int, bytes]:
+        if offset < self.start:
+            return ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, b""
+        held = [each.data for each in self.batches if each.last_offset >= offset and each.base_offset >= self.start]
+        return ErrorCode.NONE, self.high_watermark, self.start, b"".join(held[:3])
+
+    def earliest(self) -> tuple[int, int]:
+        return ErrorCode.NONE, self.start
+
+    def epoch_end(self, epoch: int) -> tuple[int, int, int]:
+        known = [self.batches[0].epoch]
+        for batch in self.batches:
+            if batch.epoch > epoch:
+                return self.ends.get(epoch, (ErrorCode.NONE, known[-1], batch.base_offset))
+            known.append(batch.epoch)
+        return self.ends.get(epoch, (ErrorCode.NONE, known[-1], self.high_watermark))
+
+
+def copy(log: SampleLog, **changes: Any) -> Copy:
+    return Copy(list(log.batches), **{"high_watermark": log.next_offset, **changes})
+
+
+def compared(leader: Copy, *others: Copy, compacted: bool = False) -> tuple[Compared, FindingSink]:
+    sink = FindingSink("t", 0)
+    streams = [Stream(str(number), each) for number, each in enumerate((leader, *others), start=1)]
+    result = compare(streams[0], streams[1:], leader.start, sink, compacted=compacted)
+    judge_epochs(streams[0], result, sink)
+    return result, sink
+
+
+def told(sink: FindingSink) -> list[tuple[str, str, int]]:
+    return [(finding.check, finding.replica, finding.offset) for finding in sink.findings]
+
+
+def changed(copied: Copy, row: int, position: int) -> Copy:
+    """With one bit of one batch turned."""
+    batch = copied.batches[row]
+    data = bytearray(batch.data)
+    data[position] ^= 1
+    copied.batches[row] = SampleBatch(
+        batch.base_offset, batch.last_offset, batch.epoch, batch.max_timestamp, bytes(data)
+    )
+    return copied
+
+
+def test_equal_logs_are_silent_below_the_smallest_high_watermark(log: SampleLog) -> None:
+    """A follower that lags, one whose log begins later, and tails that differ above the bound."""
+    other = SampleLog(list(log.up_to(200).batches), 200).fill(10, epoch=9)
+    result, sink = compared(copy(log), copy(log, start=40), copy(other, high_watermark=200))
+    assert told(sink) == []
+    assert (result.start, result.end, result.records) == (40, 200, 2 * 160)
+
+
+def test_each_difference_is_told_at_its_batch(log: SampleLog) -> None:
+    """A batch that is missing, a bit of a value, of the epoch and of the base offset; nothing behind it."""
+    lacking = copy(log)
+    del lacking.batches[20]
+    assert told(compared(copy(log), lacking)[1]) == [("log-matching", "2", 80)]
+    assert told(compared(copy(log), changed(copy(log), 20, 90))[1]) == [("crc-mismatch", "2", 80)]
+    assert told(compared(changed(copy(log), 20, 90), copy(log))[1]) == [("crc-mismatch", "1", 80)]
+    assert told(compared(copy(log), changed(copy(log), 20, 15))[1]) == [("log-matching", "2", 80)]
+    assert told(compared(copy(log), changed(copy(log), 20, 7))[1])[0] == ("log-matching", "2", 80)
+
+
+def test_what_all_replicas_lack_is_told_of_the_leader(log: SampleLog) -> None:
+    """A gap, and an epoch that falls; of a compacted log only CRCs are judged."""
+    gap = copy(log)
+    del gap.batches[20]
+    assert told(compared(gap, Copy(gap.batches, gap.high_watermark))[1]) == [("offset-gap", "1", 80)]
+    assert told(compared(gap, copy(log), compacted=True)[1]) == []
+    assert told(compared(gap, changed(copy(log), 30, 90), compacted=True)[1]) == [("crc-mismatch", "2", 120)]
+    high = copy(log)
+    changed(high, 5, 15)
+    assert ("epoch-not-monotonic", "1", 24) in told(compared(high, Copy(high.batches, high.high_watermark))[1])
+
+
+def test_a_leader_that_ends_an_epoch_elsewhere_is_told(log: SampleLog) -> None:
+    """Its batches say where epoch 1 begins; a follower would cut by what it says."""
+    assert told(compared(copy(log, ends={0: (0, 0, 60)}), copy(log))[1]) == []
+    assert told(compared(copy(log, ends={0: (0, 0, 56)}), copy(log))[1]) == [("epoch-cache-mismatch", "1", 60)]
+
+
+def test_what_was_there_before_is_missed(log: SampleLog) -> None:
+    """The leader's log ends below what was compared, or a block of it is another one now."""
+    long = SampleLog().fill(1100, epoch=2)
+    before, _ = compared(copy(long), copy(long))
+    assert sorted(before.blocks) == [0, 1, 2, 3]
+    leader = Stream("1", copy(long, ends={2: (0, 2, 4000)}))
+    sink = FindingSink("t", 0)
+    judge_memory(leader, 2, 4000, before.blocks, before, sink)
+    assert told(sink) == []
+    judge_memory(leader, 2, 4400, before.blocks, before, sink)
+    assert told(sink) == [("delivered-lost", "1", 4000)]
+    other = SampleLog().fill(1100, epoch=2, name="other")
+    now, _ = compared(copy(other), copy(other))
+    sink = FindingSink("t", 0)
+    judge_memory(leader, 2, 4000, {2: before.blocks[2]}, now, sink)
+    assert told(sink) == [("log-matching", "1", 2048)]
+
+
+def test_a_difference_that_is_gone_when_it_is_read_again_is_none(log: SampleLog) -> None:
+    """A truncation was under way."""
+
+    class Healing(Copy):
+        def fetch(self, offset: int, max_bytes: int) -> tuple[int, int, int, bytes]:
+            answer = super().fetch(offset, max_bytes)
+            self.batches = list(log.batches)
+            return answer
+
+    healing = Healing([*log.batches[:1], *SampleLog(next_offset=4).fill(2, epoch=0, name="x").batches], 260)
+    assert told(compared(copy(log), healing)[1]) == []
+
+
+def test_any_bytes_are_an_answer_or_an_error() -> None:
+    """A stranger's lengths are never believed."""
+    chance = random.Random(3)
+    for _ in range(500):
+        answer = Answer(chance.randbytes(chance.randrange(40)))
+        try:
+            answer.array(lambda answer=answer: (answer.string(), answer.blob(), answer.number(8)))  # type: ignore[misc]
+        except WireError:
+            continue
+    with pytest.raises(WireError, match="claims 2147483647 entries"):
+        Answer(b"\x7f\xff\xff\xff" + bytes(8)).array(lambda: None)

@@ -1,0 +1,102 @@
+"""`odradek audit live` on Apache Kafka 4.1.1: no false alarm while leaders are killed, and damage named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek_audit.cli.commands import app
+from odradek_proto.topics import TopicPartition
+from typer.testing import CliRunner
+
+from tests.audit.corruption import plant
+from tests.interop.kafka.cluster import KafkaCluster
+from tests.interop.kafka.writing import Writing, create_topic, leaders, whole
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kafka")]
+
+TOPIC, CHANGED, FLIPPED, COMPACTED = "many", "changed", "flipped", "compacted"
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def kafka(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    cluster = KafkaCluster(classpath, tmp_path_factory.mktemp("kafka") / "cluster")
+    cluster.format()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def live(cluster: KafkaCluster, *options: str) -> tuple[int, dict[str, Any]]:
+    result = runner.invoke(app, ["live", "-b", ",".join(cluster.bootstrap), "--quota", "0", "--json", *options])
+    assert result.exit_code in (0, 1, 3), result.output
+    return result.exit_code, json.loads(result.stdout)
+
+
+async def written(cluster: KafkaCluster, topic: str, partitions: int, *, kill: bool) -> list[dict[str, Any]]:
+    """Write in all codecs; with `kill` a leader dies meanwhile and comes back. What audits said all the while."""
+    said = []
+    writing = Writing(cluster.bootstrap, topic, partitions, random.Random(1), int(time.time() * 1000) - 3_600_000)
+    async with writing.producers() as producers:
+        await writing.write(producers, 1500)
+        await whole(cluster.bootstrap, topic)
+        if kill:
+            victim = (await leaders(cluster.bootstrap, topic))[0][0]
+            under_way = asyncio.create_task(writing.write(producers, 1500))
+            await asyncio.sleep(0)
+            cluster.kill(victim)
+            said.append((await asyncio.to_thread(live, cluster, "--topics", topic))[1])
+            await under_way
+            cluster.start(victim)
+            said.append((await asyncio.to_thread(live, cluster, "--topics", topic))[1])
+            await whole(cluster.bootstrap, topic)
+    return said
+
+
+def test_a_cluster_with_a_killed_leader_gives_no_false_alarm(kafka: KafkaCluster, tmp_path: Path) -> None:
+    """While it is written to and a broker is down nothing is found; then all is compared, by followers' own logs, and
+    the next audit reads what is new."""
+    asyncio.run(create_topic(kafka.bootstrap, TOPIC, 2, {"internal.segment.bytes": "32768"}))
+    asyncio.run(create_topic(kafka.bootstrap, COMPACTED, 1, {"cleanup.policy": "compact"}))
+    for document in asyncio.run(written(kafka, TOPIC, 2, kill=True)):
+        assert document["finding_list"] == []
+    digests = ("--topics", f"{TOPIC},{COMPACTED}", "--digests", str(tmp_path / "digests.json"))
+    code, document = live(kafka, *digests)
+    assert (code, document["finding_list"], document["inconclusive"]) == (0, [], [])
+    assert document["compared_records"] >= 2 * 2900  # what the followers have heard to be committed
+    code, second = live(kafka, *digests)
+    assert code == 0
+    assert second["compared_records"] < document["compared_records"]
+    code, again = live(kafka, *digests, "--from-start")
+    assert (code, again["finding_list"]) == (0, [])
+
+
+def test_damage_in_a_replica_is_named(kafka: KafkaCluster) -> None:
+    """A value that was changed with its CRC, and a flipped bit, which brokers send as it is; the offsets are right."""
+    for topic in (CHANGED, FLIPPED):
+        asyncio.run(create_topic(kafka.bootstrap, topic, 1, {"segment.bytes": "1048576"}))
+        asyncio.run(written(kafka, topic, 1, kill=False))
+    kafka.stop()
+    changed = plant("change-record", kafka.directory(2), TopicPartition(CHANGED, 0), random.Random(4))
+    flipped = plant("flip-byte", kafka.directory(3), TopicPartition(FLIPPED, 0), random.Random(4))
+    kafka.start()
+    for topic in (CHANGED, FLIPPED):
+        asyncio.run(whole(kafka.bootstrap, topic))
+    code, document = live(kafka, "--topics", f"{CHANGED},{FLIPPED}")
+    assert code == 3
+    other = [each for each in document["finding_list"] if each["topic"] == CHANGED]
+    assert {each["check"] for each in other} == {"log-matching"}
+    assert all("2" in (each["replica"], each["other_replica"]) for each in other)
+    assert all(each["offset"] <= changed.offset < each["end_offset"] for each in other)
+    (bits,) = [each for each in document["finding_list"] if each["topic"] == FLIPPED]
+    assert (bits["check"], bits["replica"]) == ("crc-mismatch", "3")
+    assert bits["offset"] <= flipped.offset < bits["end_offset"]
