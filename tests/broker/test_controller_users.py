@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from odradek_broker.core.controller.users import alter_users, describe_users
+from odradek_broker.core.controller.security import alter_users, describe_users
 from odradek_broker.core.metadata.image import MetadataImage
 from odradek_broker.core.metadata.records import apply
 from odradek_proto.errors import ErrorCode

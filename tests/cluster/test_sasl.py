@@ -90,7 +90,9 @@ def librdkafka(cluster: LocalCluster, user: str, password: str, mechanism: str =
 
 
 def read_back(cluster: LocalCluster) -> list[bytes | None]:
-    consumer = KafkaConsumer({**librdkafka(cluster, "admin", "secret"), "group.id": "none"})
+    consumer = KafkaConsumer(
+        {**librdkafka(cluster, "admin", "secret"), "group.id": "none", "enable.auto.commit": False}
+    )
     end = consumer.get_watermark_offsets(KafkaPartition("orders", 0), timeout=START_S)[1]
     consumer.assign([KafkaPartition("orders", 0, 0)])
     found = [message.value() for message in consumer.consume(end, START_S)]

@@ -146,6 +146,11 @@ class BrokerSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2_147_483_647
 
+    # --- ACLs: see docs/security.md
+    authorizer_class_name: str = ""  # org.apache.kafka.metadata.authorizer.StandardAuthorizer; empty: none
+    super_users: str = ""  # User:admin;User:CN=alice
+    allow_everyone_if_no_acl_found: bool = False
+
     # --- odradek's own
     odradek_truncation_mode: str = "fetch"  # epoch-request | epoch-single-round | high-watermark
     odradek_fsync: str = "never"  # before-ack: nothing counts until it is on the disk

@@ -21,7 +21,7 @@ from odradek_broker.config.ranges import check_ranges
 from odradek_broker.config.settings import FIELD_BY_KEY, OWN_PREFIX, BrokerSettings, shown
 from odradek_broker.config.settings import ConfigError as ConfigError
 from odradek_broker.config.startup_topics import parse_topics
-from odradek_broker.config.startup_users import enabled_mechanisms, parse_users
+from odradek_broker.config.startup_users import authorizer, enabled_mechanisms, parse_users
 from odradek_broker.config.topic_settings import topic_defaults
 from odradek_broker.config.unsupported import known_to_kafka
 from odradek_broker.core.metadata.topic_configs import ALL_TOPIC_CONFIGS, LARGEST_MESSAGE_BYTES, validate_topic_config
@@ -285,6 +285,7 @@ def check(settings: BrokerSettings, written: Mapping[str, str] | None = None) ->
     parse_topics(settings.odradek_create_topics)
     parse_users(settings.odradek_create_users)
     enabled_mechanisms(settings)
+    authorizer(settings)
 
 
 def roles(settings: BrokerSettings) -> list[str]:

@@ -1,4 +1,4 @@
-"""Users that a cluster is to have from the start, and how users authenticate.
+"""Users that a cluster is to have from the start, how users authenticate, and what asks whether they may.
 
 `odradek.create.users=admin=secret,alice=other`: whoever is there already is left as it is. The first user has to come
 from somewhere: with Kafka it is `kafka-storage format --add-scram`.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from odradek_proto.security.scram import MECHANISMS
 
 from odradek_broker.config.settings import BrokerSettings, ConfigError
+from odradek_broker.core.context import Principal
+from odradek_broker.core.security.authorizer import Authorizer
 
 KEY = "odradek.create.users"
 
@@ -35,3 +37,23 @@ def enabled_mechanisms(settings: BrokerSettings) -> tuple[str, ...]:
     if not found:
         raise ConfigError(f"sasl.enabled.mechanisms is empty: name some of {', '.join(MECHANISMS)}")
     return found
+
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def authorizer(settings: BrokerSettings) -> Authorizer | None:
+    """Kafka's way to turn ACLs on. Raises `ConfigError`."""
+    super_users = [part.strip() for part in settings.super_users.split(";") if part.strip()]
+    for text in super_users:
+        try:
+            Principal.parse(text)
+        except ValueError as error:
+            raise ConfigError(f"super.users looks like User:admin;User:CN=alice: {error}") from None
+    if settings.authorizer_class_name not in ("", AUTHORIZER):
+        raise ConfigError(
+            f"authorizer.class.name: there is {AUTHORIZER}, not {settings.authorizer_class_name!r}; empty: none"
+        )
+    if not settings.authorizer_class_name:
+        return None
+    return Authorizer(super_users=super_users, allow_if_no_acl=settings.allow_everyone_if_no_acl_found)

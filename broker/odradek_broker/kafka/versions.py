@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from odradek_proto.transport.ports import Clock
 
 from odradek_broker.kafka.apis import api_versions
+from odradek_broker.kafka.apis.acls import AclsApi
 from odradek_broker.kafka.apis.admin import Admin
 from odradek_broker.kafka.apis.cluster import ClusterApi
 from odradek_broker.kafka.apis.configs import ConfigsApi
@@ -56,6 +57,7 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
     cluster, records = ClusterApi(admin, metadata, clock), RecordsApi(requests.records, log_directory)
     sasl, users = SaslApi(requests.authentication if needs_sasl else None), UsersApi(admin)
     groups, group_offsets = GroupsApi(requests.groups), GroupOffsetsApi(requests.groups)
+    acls = AclsApi(admin)
     apis: dict[int, Api] = {}
     rows = [
         Api(PRODUCE, "Produce", 0, 13, produce_codec.FLEXIBLE_FROM, start=produce.start, measures_itself=True),
@@ -79,6 +81,9 @@ def served(requests: Requests, *, clock: Clock, log_directory: str, needs_sasl: 
         _row(21, records.delete),
         _row(22, ProducerIdsApi(requests.producer_ids).answer),
         _row(23, offsets.offsets_for_leader_epoch),
+        _row(29, acls.describe),
+        _row(30, acls.create),
+        _row(31, acls.delete),
         _row(32, configs.describe),
         _row(33, configs.alter),
         _row(35, records.describe_log_dirs),

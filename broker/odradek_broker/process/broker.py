@@ -18,7 +18,7 @@ from odradek_broker.config.log_levels import SESSION
 from odradek_broker.config.own_configs import OwnConfigs
 from odradek_broker.config.settings import BrokerSettings
 from odradek_broker.config.startup_topics import parse_topics
-from odradek_broker.config.startup_users import parse_users
+from odradek_broker.config.startup_users import authorizer, parse_users
 from odradek_broker.config.topic_settings import log_settings
 from odradek_broker.core.metadata.delta import MetadataDelta
 from odradek_broker.core.metadata.image import MetadataImage
@@ -30,6 +30,7 @@ from odradek_broker.process.wiring import (
     new_salt,
     session_settings,
 )
+from odradek_broker.requests.access import Access
 from odradek_broker.requests.admin import AdminRequests
 from odradek_broker.requests.context import ANONYMOUS, RequestContext
 from odradek_broker.requests.fetch import FetchRequests
@@ -165,7 +166,7 @@ class Broker:
             say=self._say,
         )
 
-    def _make_groups(self) -> GroupRequests:
+    def _make_groups(self, access: Access) -> GroupRequests:
         settings, feed = self.settings, self._feed
         services = ShardServices(
             settings=group_settings(settings),
@@ -183,14 +184,19 @@ class Broker:
             feed=feed,
             create=lambda request, timeout_ms: self._ask_as_broker("CreateTopics", request, timeout_ms),
         )
-        return GroupRequests(coordinator=coordinator, image=lambda: feed.image, offsets_topic=topic)
+        return GroupRequests(coordinator=coordinator, image=lambda: feed.image, offsets_topic=topic, access=access)
 
     def _make_requests(self) -> Requests:
         """What this broker may be asked, for every protocol that clients speak with it."""
         settings, replicas, feed = self.settings, self.replicas, self._feed
         own = OwnConfigs(settings, lambda: feed.image)
+        access = Access(authorizer(settings), lambda: feed.image.acls, trusted=inter_broker_listener(settings))
         admin = AdminRequests(
-            forward=self._channel.forward_admin, feed=feed, describe_own=own.describe, alter_own=own.alter
+            forward=self._channel.forward_admin,
+            feed=feed,
+            describe_own=own.describe,
+            alter_own=own.alter,
+            access=access,
         )
         blocks = ProducerIdBlocks(channel=self._channel, broker_id=settings.node_id, broker_epoch=self._broker_epoch)
         return Requests(
@@ -198,6 +204,7 @@ class Broker:
                 lookup=replicas.lookup,
                 counters=self._counters,
                 keyed=KeyedProduces(files=self._files, spawn=self._spawn),
+                access=access,
             ),
             fetch=FetchRequests(
                 clock=self._clock,
@@ -206,6 +213,7 @@ class Broker:
                 purgatory=replicas.purgatory,
                 counters=self._counters,
                 max_bytes=settings.fetch_max_bytes,
+                access=access,
             ),
             metadata=MetadataRequests(
                 image=lambda: feed.image,
@@ -214,11 +222,12 @@ class Broker:
                 create_topics=admin.create_with_defaults,
                 caught_up=self.caught_up,
                 inter_broker_listener=inter_broker_listener(settings),
+                access=access,
             ),
-            offsets=OffsetRequests(lookup=replicas.lookup, files=self._files),
-            producer_ids=ProducerIdRequests(blocks.allocate),
-            records=RecordRequests(replicas=replicas, broker_id=settings.node_id),
-            groups=self._make_groups(),
+            offsets=OffsetRequests(lookup=replicas.lookup, files=self._files, access=access),
+            producer_ids=ProducerIdRequests(blocks.allocate, access),
+            records=RecordRequests(replicas=replicas, broker_id=settings.node_id, access=access),
+            groups=self._make_groups(access),
             admin=admin,
             authentication=authentication(settings, lambda: feed.image, self._clock, self._files),
         )

@@ -15,9 +15,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
+from odradek_proto.errors import ErrorCode
+
 from odradek_broker.core.controller.admin import ADMIN_REQUESTS, Change, topics_with_defaults
+from odradek_broker.core.security.admin_access import OF_ACLS, answer_all, judge, merge
+from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.runtime.membership.controller_channel import ControllerUnavailable
 from odradek_broker.runtime.membership.metadata_feed import MetadataFeed
@@ -38,13 +43,28 @@ class AdminRequests:
         feed: MetadataFeed,
         describe_own: Callable[[Any], Any | None],
         alter_own: Callable[[Any], Any | None] = lambda _: None,
+        access: Access = OPEN,
     ) -> None:
+        self._access = access
         self._forward = forward
         self._feed = feed
         self._own = {"DescribeConfigs": describe_own, "AlterConfigs": alter_own}
 
     async def call(self, context: RequestContext, method: str, request: Any, timeout_ms: float) -> Any:
         """The answer to a request of `ADMIN_REQUESTS[method]`. Raises `ControllerUnavailable`."""
+        left, refused = request, None
+        if self._access.is_on:
+            left, refused = judge(method, request, partial(self._refusal, context))
+        elif method in OF_ACLS:
+            return answer_all(method, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
+        return refused if left is None else merge(await self._call(context, method, left, timeout_ms), refused)
+
+    def _refusal(self, context: RequestContext, api: str, name: str) -> ErrorCode:
+        if api == "CreateTopics":
+            return self._access.refusal_to_create(context, name)
+        return self._access.refusal(context, api, name)
+
+    async def _call(self, context: RequestContext, method: str, request: Any, timeout_ms: float) -> Any:
         if method in self._own and (own := self._own[method](request)) is not None:
             return own
         kind = ADMIN_REQUESTS[method]

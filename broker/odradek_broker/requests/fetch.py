@@ -18,6 +18,7 @@ from odradek_proto.values import Value
 from odradek_broker.core.delayed import DelayedOperation
 from odradek_broker.core.fetching import FetchMinimum, is_refusal
 from odradek_broker.core.partition.messages import FetchDecision
+from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.cold_reads import read_away_from_loop
 from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.requests.fetch_answers import corrupted, count_below, named_leader
@@ -72,7 +73,9 @@ class FetchRequests:
         purgatory: Purgatory,
         counters: Counters,
         max_bytes: int,
+        access: Access = OPEN,
     ) -> None:
+        self.access = access
         self.clock = clock
         self.files = files
         self.lookup = lookup
@@ -85,7 +88,7 @@ class FetchRequests:
         """One answer for each partition, in the order of the request. A call that is cancelled leaves nothing."""
         timer = self.counters.timer
         arrived = 0.0 if timer is None else timer()
-        fetch = _Fetch(self, request)
+        fetch = _Fetch(self, request, self.access.lookup(self.lookup, context, "Fetch"))
         await fetch.until_complete()
         fetched = await fetch.read()
         if timer is not None:
@@ -110,8 +113,9 @@ class _DelayedFetch(DelayedOperation, eq=False):
 class _Fetch:
     """One fetch, from its arrival to its answer."""
 
-    def __init__(self, requests: FetchRequests, request: FetchRequest) -> None:
+    def __init__(self, requests: FetchRequests, request: FetchRequest, lookup: Lookup) -> None:
         self._requests = requests
+        self._lookup = lookup
         self._request = request
         self._reader = Reader(follower=False, at_followers=request.at_followers)
         self._reader.describes_itself(-1, -1, read_committed=request.read_committed)
@@ -127,7 +131,7 @@ class _Fetch:
             partition.log_start_offset,
             partition.max_bytes,
         )
-        replica = self._requests.lookup(partition.topic_partition, partition.topic_id)
+        replica = self._lookup(partition.topic_partition, partition.topic_id)
         if isinstance(replica, ErrorCode):
             self._requests.counters.gone.fetches += 1
             wanted.decision = FetchDecision(replica, -1, -1, -1)

@@ -56,6 +56,7 @@ class FetchGatherer:
         self.context = context
         self.reader = Reader(follower=follower)
         self._requests = requests
+        self._lookup = requests.lookup if follower else requests.access.lookup(requests.lookup, context, "Fetch")
         self._counters = requests.counters
         self._clock = requests.clock
         self._follower = follower
@@ -103,7 +104,7 @@ class FetchGatherer:
         if self._counters.timer is not None:
             wanted.named_at = self._counters.timer()
         self._wanted[tp] = wanted
-        replica = self._requests.lookup(tp, partition.topic_id)
+        replica = self._lookup(tp, partition.topic_id)
         if isinstance(replica, ErrorCode):
             self._counters.gone.fetches += 1
             wanted.decision = FetchDecision(replica, -1, -1, -1)

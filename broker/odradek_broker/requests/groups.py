@@ -11,12 +11,26 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek_proto.topics import OFFSETS_TOPIC, TopicPartition
 from odradek_proto.values import Value, replace
 
 from odradek_broker.core.groups.hashing import partition_for
-from odradek_broker.core.groups.messages import Answer, OffsetCommit, OffsetToCommit, Request
+from odradek_broker.core.groups.messages import (
+    Answer,
+    FetchedOffset,
+    ListGroups,
+    ListGroupsAnswer,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetDeleteAnswer,
+    OffsetFetch,
+    OffsetFetchAnswer,
+    OffsetToCommit,
+    Request,
+)
 from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.runtime.groups.coordinator import GroupCoordinator
 from odradek_broker.runtime.groups.offsets_topic import OffsetsTopic
@@ -43,8 +57,14 @@ class GroupRequests:
     """What both doors call."""
 
     def __init__(
-        self, *, coordinator: GroupCoordinator, image: Callable[[], MetadataImage], offsets_topic: OffsetsTopic
+        self,
+        *,
+        coordinator: GroupCoordinator,
+        image: Callable[[], MetadataImage],
+        offsets_topic: OffsetsTopic,
+        access: Access = OPEN,
     ) -> None:
+        self._access = access
         self.coordinator = coordinator
         self._image = image
         self._offsets_topic = offsets_topic
@@ -63,7 +83,12 @@ class GroupRequests:
             return [FoundCoordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, text) for key in keys]
         return [self._find(context, key) for key in keys]
 
+    def _refused(self, context: RequestContext, api: str, name: str) -> ErrorCode:
+        return self._access.refusal(context, api, name) if self._access.is_on else ErrorCode.NONE
+
     def _find(self, context: RequestContext, key: str) -> FoundCoordinator:
+        if refused := self._refused(context, "FindCoordinator", key):
+            return FoundCoordinator(key, refused, refused.message)
         image = self._image()
         partitions = image.topics[OFFSETS_TOPIC].partitions
         number = partition_for(key, len(partitions))
@@ -84,13 +109,53 @@ class GroupRequests:
 
     async def call(self, context: RequestContext, request: Request, kind: type[A]) -> A:
         """The answer, of the kind that belongs to the request; a refusal of all of it has nothing but its error."""
+        api = type(request).__name__
+        if not isinstance(request, ListGroups) and (refused := self._refused(context, api, request.group_id)):
+            return kind(refused)
+        unasked: list[tuple[TopicPartition, ErrorCode]] = []
         if isinstance(request, OffsetCommit):
-            request = replace(request, offsets=tuple(map(self._checked, request.offsets)))
+            request = replace(request, offsets=tuple(self._checked(context, each) for each in request.offsets))
+        elif isinstance(request, OffsetDelete):
+            told = [(tp, self._refused(context, "OffsetDelete of topic", tp.topic)) for tp in request.topic_partitions]
+            unasked = [(tp, error) for tp, error in told if error]
+            request = replace(request, topic_partitions=tuple(tp for tp, error in told if not error))
         answer = await self.coordinator.call(request)
-        return answer if isinstance(answer, kind) else kind(answer.error)
+        if not isinstance(answer, kind):
+            return kind(answer.error)
+        return self._seen(context, request, answer, unasked)
 
-    def _checked(self, offset: OffsetToCommit) -> OffsetToCommit:
+    def _seen(
+        self, context: RequestContext, request: Request, answer: A, unasked: list[tuple[TopicPartition, ErrorCode]]
+    ) -> A:
+        """What the caller may see of an answer, with what was not asked at all."""
+        if not self._access.is_on:
+            return answer
+        if isinstance(answer, OffsetDeleteAnswer):
+            return replace(answer, partitions=(*answer.partitions, *unasked))
+        if isinstance(answer, ListGroupsAnswer):
+            if self._access.allows(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+                return answer
+            seen = [
+                each
+                for each in answer.groups
+                if not self._access.refusal(context, "ListGroups", each.group_id, told=False)
+            ]
+            return replace(answer, groups=tuple(seen))
+        if isinstance(request, OffsetFetch) and isinstance(answer, OffsetFetchAnswer):
+            found = [
+                (each, self._refused(context, "OffsetFetch of topic", each.topic_partition.topic))
+                for each in answer.offsets
+            ]
+            if request.topic_partitions is None:
+                return replace(answer, offsets=tuple(each for each, error in found if not error))
+            hidden = [FetchedOffset(each.topic_partition, error=error) if error else each for each, error in found]
+            return replace(answer, offsets=tuple(hidden))
+        return answer
+
+    def _checked(self, context: RequestContext, offset: OffsetToCommit) -> OffsetToCommit:
         tp: TopicPartition = offset.topic_partition
+        if refused := self._refused(context, "OffsetCommit of topic", tp.topic):
+            return replace(offset, error=refused)
         known = self._image().partition(tp) is not None
         return offset if known else replace(offset, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

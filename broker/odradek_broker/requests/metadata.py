@@ -19,6 +19,7 @@ from odradek_proto.topics import INTERNAL_TOPICS, validate_topic_name
 from odradek_proto.values import Value
 
 from odradek_broker.core.metadata.image import MetadataImage, TopicImage
+from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import RequestContext
 
 CreateTopics = Callable[[RequestContext, Sequence[str]], Awaitable[None]]
@@ -75,7 +76,9 @@ class MetadataRequests:
         create_topics: CreateTopics,
         caught_up: asyncio.Event,
         inter_broker_listener: str = "REPLICATION",  # the setting's default
+        access: Access = OPEN,
     ) -> None:
+        self._access = access
         self._inter_broker_listener = inter_broker_listener
         self._image = image
         self._controller_id = controller_id
@@ -91,6 +94,16 @@ class MetadataRequests:
         """Those that have this listener, fenced ones too."""
         return _brokers(self._image(), lambda name: name == listener)
 
+    def _hidden(self, context: RequestContext, topics: Sequence[str] | None, topic_ids: Sequence[bytes]) -> set[str]:
+        """The topics that the caller may not see; those that it has not named are left out in silence."""
+        if not self._access.is_on:
+            return set()
+        image = self._image()
+        if topics is None:
+            return {name for name in image.topics if self._access.refusal(context, "Metadata", name, told=False)}
+        named = [*topics, *(image.topic_names.get(topic_id, "") for topic_id in topic_ids)]
+        return {name for name in named if name and self._access.refusal(context, "Metadata", name)}
+
     async def metadata(
         self,
         context: RequestContext,
@@ -101,16 +114,35 @@ class MetadataRequests:
     ) -> ClusterDescription:
         """The brokers, and these topics in the order of the request; `topics` None: all, () and no id: none."""
         await self._caught_up.wait()
-        missing = [name for name in topics or () if name not in self._image().topics and name not in INTERNAL_TOPICS]
+        hidden_topics = self._hidden(context, topics, topic_ids)
+        image = self._image()
+        missing = [
+            name
+            for name in topics or ()
+            if name not in image.topics and name not in INTERNAL_TOPICS and name not in hidden_topics
+        ]
         if missing and allow_auto_topic_creation and self._auto_create:
-            await self._create_topics(context, missing)
+            creatable = [name for name in missing if not self._access.refusal_to_create(context, name)]
+            await self._create_topics(context, creatable)
+            hidden_topics |= {*missing} - {*creatable}
         image, listener = self._image(), context.listener
-        names = list(image.topics) if topics is None else topics
-        described = [_topic(image, name, listener) for name in names]
-        described += [_topic_by_id(image, topic_id, listener) for topic_id in topic_ids]
+        names = [name for name in image.topics if name not in hidden_topics] if topics is None else topics
+        described = [_refused(name) if name in hidden_topics else _topic(image, name, listener) for name in names]
+        described += [
+            _refused("", topic_id)
+            if image.topic_names.get(topic_id) in hidden_topics
+            else _topic_by_id(image, topic_id, listener)
+            for topic_id in topic_ids
+        ]
         hidden = self._inter_broker_listener
         brokers = _brokers(image, lambda name: name == listener or (all_listeners and name != hidden))
         return ClusterDescription(image.cluster_id, self._controller_id(), brokers, described)
+
+
+def _refused(name: str, topic_id: bytes = b"") -> TopicDescription:
+    """Nothing is said of it, not even whether there is such a topic."""
+    error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return TopicDescription(name, topic_id, error, error.message)
 
 
 def _brokers(image: MetadataImage, told: Callable[[str], bool]) -> list[BrokerDescription]:

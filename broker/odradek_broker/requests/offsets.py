@@ -19,6 +19,7 @@ from odradek_proto.transport.ports import Files
 from odradek_proto.values import Value
 
 from odradek_broker.core.partition.leader import LeaderPartition
+from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.errors import CannotDecompress, LogCorrupted, StorageError
@@ -64,8 +65,9 @@ class EpochEndOffset(Value, frozen=True):
 class OffsetRequests:
     """Both requests, for clients and for followers."""
 
-    def __init__(self, *, lookup: Lookup, files: Files) -> None:
+    def __init__(self, *, lookup: Lookup, files: Files, access: Access = OPEN) -> None:
         self._lookup = lookup
+        self._access = access
         self._files = files
 
     async def list_offsets(
@@ -76,17 +78,21 @@ class OffsetRequests:
         read_committed: bool = False,
     ) -> list[ListedOffset]:
         """One answer for each query, in their order. Look-ups by time read the disk away from the loop."""
-        return [await self._list_one(query, replica_id >= 0, read_committed) for query in queries]
+        lookup = self._lookup if replica_id >= 0 else self._access.lookup(self._lookup, context, "ListOffsets")
+        return [await self._list_one(lookup, query, replica_id >= 0, read_committed) for query in queries]
 
     async def offsets_for_leader_epoch(
         self, context: RequestContext, queries: Sequence[EpochQuery], replica_id: int = CONSUMER
     ) -> list[EpochEndOffset]:
         """One answer for each query, in their order."""
-        return [self._end_of_epoch(query) for query in queries]
+        lookup = self._lookup if replica_id >= 0 else self._access.lookup(self._lookup, context, "OffsetForLeaderEpoch")
+        return [self._end_of_epoch(lookup, query) for query in queries]
 
-    async def _list_one(self, query: OffsetQuery, from_replica: bool, read_committed: bool) -> ListedOffset:
+    async def _list_one(
+        self, lookup: Lookup, query: OffsetQuery, from_replica: bool, read_committed: bool
+    ) -> ListedOffset:
         tp = query.topic_partition
-        replica = self._leading(query)
+        replica = self._leading(lookup, query)
         if isinstance(replica, ErrorCode):
             return ListedOffset(tp, replica)
         leader = replica.leader
@@ -136,9 +142,9 @@ class OffsetRequests:
             return ListedOffset(tp, bound_error)
         return ListedOffset(tp, bound_error, found.offset, found.timestamp, _epoch_at(replica, found.offset))
 
-    def _end_of_epoch(self, query: EpochQuery) -> EpochEndOffset:
+    def _end_of_epoch(self, lookup: Lookup, query: EpochQuery) -> EpochEndOffset:
         tp = query.topic_partition
-        replica = self._leading(query)
+        replica = self._leading(lookup, query)
         if isinstance(replica, ErrorCode):
             return EpochEndOffset(tp, replica)
         leader = replica.leader
@@ -146,9 +152,9 @@ class OffsetRequests:
         error, end = leader.end_offset_for_epoch(query.current_leader_epoch, query.leader_epoch)
         return EpochEndOffset(tp, error) if error is not ErrorCode.NONE else EpochEndOffset(tp, error, *end)
 
-    def _leading(self, query: OffsetQuery | EpochQuery) -> Replica | ErrorCode:
+    def _leading(self, lookup: Lookup, query: OffsetQuery | EpochQuery) -> Replica | ErrorCode:
         """The replica, when it leads and its disk is sound; else why it may not answer."""
-        replica = self._lookup(query.topic_partition, b"")
+        replica = lookup(query.topic_partition, b"")
         if isinstance(replica, ErrorCode) or (replica.leader is not None and replica.offline is None):
             return replica
         return replica.refusal(query.current_leader_epoch).error

@@ -7,6 +7,7 @@ from functools import partial
 from odradek_proto.errors import ErrorCode
 from odradek_proto.topics import INTERNAL_TOPICS, LONGEST_TOPIC_NAME, TopicPartition
 
+from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.requests.keyed import KeyedProduces
 from odradek_broker.runtime.counters import Counters, Timer
@@ -21,9 +22,10 @@ MAX_TIMEOUT_MS = 300_000  # five minutes bound what a caller may ask us to hold
 class ProduceRequests:
     """Appends batches as leader. acks must be 0, 1 or -1 (INVALID_REQUIRED_ACKS); batches fail one by one."""
 
-    def __init__(self, *, lookup: Lookup, counters: Counters, keyed: KeyedProduces) -> None:
+    def __init__(self, *, lookup: Lookup, counters: Counters, keyed: KeyedProduces, access: Access = OPEN) -> None:
         self._keyed = keyed
         self._lookup = lookup
+        self._access = access
         self._counters = counters
         self._times = counters.request("Produce")  # there from the beginning: a rate needs a zero to start from
 
@@ -45,12 +47,8 @@ class ProduceRequests:
         counters = self._counters
         if counters.timer is not None:
             answer = self._timed(answer, counters.timer)
-        refused = ""
-        if len(tp.topic) > LONGEST_TOPIC_NAME:
-            refused = f"a topic name of {len(tp.topic)} characters"
-        elif tp.topic in INTERNAL_TOPICS:
-            refused = f"{tp.topic} is an internal topic: only brokers write into it"
-        replica = ErrorCode.INVALID_TOPIC_EXCEPTION if refused else self._lookup(tp, topic_id)
+        refused, error = self._refusal(context, tp)
+        replica = error or self._lookup(tp, topic_id)
         if not isinstance(replica, ErrorCode):
             replica.traffic.produces += 1
             timeout_ms = min(timeout_ms, MAX_TIMEOUT_MS) or DEFAULT_TIMEOUT_MS
@@ -68,6 +66,15 @@ class ProduceRequests:
             if replica is ErrorCode.INCONSISTENT_TOPIC_ID:
                 replica = ErrorCode.UNKNOWN_TOPIC_ID
             answer(ProduceAnswer(replica, f"{tp}: {replica.message}"))
+
+    def _refusal(self, context: RequestContext, tp: TopicPartition) -> tuple[str, ErrorCode]:
+        """Why nobody, or this caller, may write there; NONE if there is no reason."""
+        if len(tp.topic) > LONGEST_TOPIC_NAME:
+            return f"a topic name of {len(tp.topic)} characters", ErrorCode.INVALID_TOPIC_EXCEPTION
+        if tp.topic in INTERNAL_TOPICS:
+            return f"{tp.topic} is an internal topic: only brokers write into it", ErrorCode.INVALID_TOPIC_EXCEPTION
+        refused = self._access.refusal(context, "Produce", tp.topic) if self._access.is_on else ErrorCode.NONE
+        return f"{tp}: {refused.message}" if refused else "", refused
 
     def _timed(self, answer: AnswerCallback, timer: Timer) -> AnswerCallback:
         arrived = timer()

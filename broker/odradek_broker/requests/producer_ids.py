@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acls import Operation, ResourceType
 from odradek_proto.values import Value
 
+from odradek_broker.requests.access import OPEN, Access
 from odradek_broker.requests.context import RequestContext
 from odradek_broker.runtime.membership.producer_id_blocks import ProducerIdBlock
 
@@ -33,7 +35,8 @@ class ProducerIdAnswer(Value, frozen=True):
 class ProducerIdRequests:
     """`allocate` asks the controller for the next block; it never raises."""
 
-    def __init__(self, allocate: AllocateBlock) -> None:
+    def __init__(self, allocate: AllocateBlock, access: Access = OPEN) -> None:
+        self._access = access
         self._allocate = allocate
         self._next = 0
         self._left = 0
@@ -48,6 +51,10 @@ class ProducerIdRequests:
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "transactions are not there yet: leave transactional.id unset",
             )
+        if not self._access.allows_on_any(context, Operation.WRITE, ResourceType.TOPIC):
+            refused = self._access.refusal(context, "InitProducerId")
+            if refused:
+                return ProducerIdAnswer(refused, "no topic may be written, and IDEMPOTENT_WRITE is not allowed")
         if producer_id > 0 and 0 <= producer_epoch < LAST_EPOCH - 1:
             return ProducerIdAnswer(ErrorCode.NONE, "", producer_id, producer_epoch + 1)
         return await self._give()

@@ -17,7 +17,8 @@ from odradek_proto.values import Value
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.leader import LeaderPartition
 from odradek_broker.core.partition.remote_replica import RemoteReplicaStatus
-from odradek_broker.requests.context import RequestContext
+from odradek_broker.requests.access import OPEN, Access
+from odradek_broker.requests.context import Lookup, RequestContext
 from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.purgatory import DelayedDelete
 from odradek_broker.runtime.replicas.replica import Replica
@@ -54,17 +55,22 @@ class BrokerReplicas(Value, frozen=True):
     broker_id: int
     broker_epoch: int  # -1: not registered
     replicas: Sequence[ReplicaDescription]
+    error: ErrorCode = ErrorCode.NONE
 
 
 class RecordRequests:
     """What `odradek cluster status` and administrators ask of one broker."""
 
-    def __init__(self, *, replicas: ReplicaManager, broker_id: int) -> None:
+    def __init__(self, *, replicas: ReplicaManager, broker_id: int, access: Access = OPEN) -> None:
+        self._access = access
         self._replicas = replicas
         self._broker_id = broker_id
 
     def describe_replicas(self, context: RequestContext, topics: Collection[str] = ()) -> BrokerReplicas:
         """The replicas here of these topics, by partition; no topic: of all."""
+        refused = self._access.refusal(context, "DescribeLogDirs")
+        if refused:
+            return BrokerReplicas(self._broker_id, -1, (), refused)
         registration = self._replicas.image.brokers.get(self._broker_id)
         now_ms = self._replicas.clock.now_ms()
         found = [
@@ -78,12 +84,13 @@ class RecordRequests:
         self, context: RequestContext, partitions: Sequence[DeleteRecords], timeout_ms: int
     ) -> list[DeletedRecords]:
         """One answer for each partition, in their order, together when the last one is done."""
-        deletions = [self._delete(each, timeout_ms) for each in partitions]  # none waits before all have cut
+        lookup = self._access.lookup(self._replicas.lookup, context, "DeleteRecords")
+        deletions = [self._delete(lookup, each, timeout_ms) for each in partitions]  # none waits before all have cut
         return list(await asyncio.gather(*deletions))
 
-    def _delete(self, wanted: DeleteRecords, timeout_ms: int) -> Awaitable[DeletedRecords]:
+    def _delete(self, lookup: Lookup, wanted: DeleteRecords, timeout_ms: int) -> Awaitable[DeletedRecords]:
         """Cut the leader's own log; what is awaited is the others' part."""
-        replica = self._replicas.lookup(wanted.topic_partition)
+        replica = lookup(wanted.topic_partition, b"")
         if isinstance(replica, ErrorCode):
             return _answered(DeletedRecords(wanted.topic_partition, replica))
         moved: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

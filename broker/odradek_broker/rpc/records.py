@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_proto.topics import TopicPartition
+from odradek_proto.transport.ports import CallRejected
 from odradek_proto.v1 import broker_pb2 as pb
 
 from odradek_broker.requests.context import RequestContext
@@ -18,6 +19,8 @@ class RecordService:
     async def describe_replicas(self, request: bytes, context: RequestContext) -> bytes:
         message = pb.DescribeReplicasRequest.FromString(request)
         broker = self._requests.describe_replicas(context, frozenset(message.topics))
+        if broker.error:
+            raise CallRejected(f"DESCRIBE on the cluster: {broker.error.message}", status="PERMISSION_DENIED")
         response = pb.DescribeReplicasResponse(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch)
         for replica in broker.replicas:
             _describe(response.replicas.add(), replica)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from odradek.cli.clusters import commands as looking
-from odradek.cli.security import users
+from odradek.cli.security import acls, users
 from odradek.cli.terminal.failures import did_you_mean
 from odradek.cli.terminal.options import DataDirectory, Json, Output, Quiet, Settings, Yes, seconds
 from odradek.cli.terminal.screen import Screen, first_of
@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(certs.app, name="certs")
 app.add_typer(users.app, name="user")
+app.add_typer(acls.app, name="acl")
 MOST_BROKERS = 9
 SETTINGS_HINT = "docs/configuration.md lists all settings"
 NODES_OF_ONES_OWN = "leave it out; `odradek server run` starts a broker for which you say all of that yourself"

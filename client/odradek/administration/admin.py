@@ -14,11 +14,13 @@ from typing import Any, Literal, Self, TypeVar, Unpack
 
 from odradek_proto.errors import ErrorCode
 from odradek_proto.messages import Request, Response
+from odradek_proto.security.acls import Acl
 from odradek_proto.security.upsertions import scram_upsertions
 from odradek_proto.topics import TopicPartition, topic_id_to_text
 from odradek_proto.transport.ports import Clock, Network
 from odradek_proto.v1 import admin_messages, broker_pb2
 
+from odradek.administration.acls import ANY_ACL, AclFilter, acl_from, binding_message, filter_message
 from odradek.administration.descriptions import (
     ClusterDescription,
     ConfigEntry,
@@ -421,6 +423,36 @@ class Admin(Client):
             "AlterUserScramCredentials", request, admin_messages.AlterUserScramCredentialsResponse, None
         )
         _raise_first([(user.name, user.error_code, user.error_message) for user in answer.users])
+
+    # --- ACLs -------------------------------------------------------------------------------------------------------
+
+    async def describe_acls(self, acl_filter: AclFilter = ANY_ACL) -> list[Acl]:
+        """The ACLs that a filter finds. Raises SECURITY_DISABLED where brokers have no authorizer."""
+        request = admin_messages.DescribeAclsRequest(filter=filter_message(acl_filter))
+        answer = await self._ask("DescribeAcls", request, admin_messages.DescribeAclsResponse)
+        raise_for(answer.error_code, answer.error_message)
+        return [acl_from(binding) for binding in answer.acls]
+
+    async def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Make ACLs; one that is there already stays. Raises the first one's error."""
+        named = list(acls)
+        request = admin_messages.CreateAclsRequest(acls=[binding_message(acl) for acl in named])
+        answer = await self._change("CreateAcls", request, admin_messages.CreateAclsResponse, None)
+        raise_for(answer.error_code, answer.error_message)
+        _raise_first(
+            [
+                (acl.resource_name, each.error_code, each.error_message)
+                for acl, each in zip(named, answer.results, strict=True)
+            ]
+        )
+
+    async def delete_acls(self, acl_filter: AclFilter) -> list[Acl]:
+        """Remove the ACLs that a filter finds; returns them."""
+        request = admin_messages.DeleteAclsRequest(filters=[filter_message(acl_filter)])
+        answer = await self._change("DeleteAcls", request, admin_messages.DeleteAclsResponse, None)
+        raise_for(answer.error_code, answer.error_message)
+        _raise_first([("", each.error_code, each.error_message) for each in answer.results])
+        return [acl_from(binding) for each in answer.results for binding in each.acls]
 
     # --- how it asks and orders ---------------------------------------------------------------------------------------
 

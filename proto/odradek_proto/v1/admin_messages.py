@@ -248,3 +248,66 @@ class AlteredUser(Message, frozen=True):
     name: str = ""
     error_code: int = 0
     error_message: str = ""
+
+
+class AclBinding(Message, frozen=True):
+    """The numbers are those of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
+
+    resource_type: int = 0
+    resource_name: str = ""
+    pattern_type: int = 0
+    principal: str = ""
+    host: str = ""
+    operation: int = 0
+    permission_type: int = 0
+
+
+class AclFilter(Message, frozen=True):
+    resource_type: int = 0
+    resource_name: str | None = None  # absent: any
+    pattern_type: int = 0
+    principal: str | None = None
+    host: str | None = None
+    operation: int = 0
+    permission_type: int = 0
+
+
+class DescribeAclsRequest(Message, frozen=True):
+    filter: AclFilter | None = None
+
+
+class DescribeAclsResponse(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+    acls: Sequence[AclBinding] = ()
+
+
+class CreateAclsRequest(Message, frozen=True):
+    acls: Sequence[AclBinding] = ()
+
+
+class CreateAclsResponse(Message, frozen=True):
+    results: Sequence[AclResult] = ()  # in the order of the request
+    error_code: int = 0  # of the whole request: there are no results then
+    error_message: str = ""
+
+
+class AclResult(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+
+
+class DeleteAclsRequest(Message, frozen=True):
+    filters: Sequence[AclFilter] = ()
+
+
+class DeleteAclsResponse(Message, frozen=True):
+    results: Sequence[DeletedAcls] = ()  # in the order of the request
+    error_code: int = 0  # of the whole request: there are no results then
+    error_message: str = ""
+
+
+class DeletedAcls(Message, frozen=True):
+    error_code: int = 0
+    error_message: str = ""
+    acls: Sequence[AclBinding] = ()

@@ -19,9 +19,15 @@ from odradek_broker.core.controller.balance import elect_leaders
 from odradek_broker.core.controller.configs import alter_configs, describe_configs
 from odradek_broker.core.controller.decision import Decision
 from odradek_broker.core.controller.reassignment import alter_partition_reassignments, list_partition_reassignments
+from odradek_broker.core.controller.security import (
+    alter_users,
+    create_acls,
+    delete_acls,
+    describe_acls,
+    describe_users,
+)
 from odradek_broker.core.controller.settings import ControllerSettings
 from odradek_broker.core.controller.topics import create_partitions, create_topics, delete_topics
-from odradek_broker.core.controller.users import alter_users, describe_users
 from odradek_broker.core.metadata.image import MetadataImage
 
 
@@ -105,6 +111,21 @@ ADMIN_REQUESTS: Final[Mapping[str, Change | Reading]] = {
         admin_messages.DescribeUserScramCredentialsRequest,
         admin_messages.DescribeUserScramCredentialsResponse,
         lambda call: describe_users(call.image, call.request),
+    ),
+    "CreateAcls": Change(
+        admin_messages.CreateAclsRequest,
+        admin_messages.CreateAclsResponse,
+        lambda call: create_acls(call.image, call.request, call.rng),
+    ),
+    "DeleteAcls": Change(
+        admin_messages.DeleteAclsRequest,
+        admin_messages.DeleteAclsResponse,
+        lambda call: delete_acls(call.image, call.request),
+    ),
+    "DescribeAcls": Reading(
+        admin_messages.DescribeAclsRequest,
+        admin_messages.DescribeAclsResponse,
+        lambda call: describe_acls(call.image, call.request),
     ),
     "DescribeQuorum": Reading(
         admin_messages.DescribeQuorumRequest,

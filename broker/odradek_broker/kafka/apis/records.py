@@ -51,7 +51,10 @@ class RecordsApi:
         if asked["topics"] is not None:
             wanted = {(topic["topic"], index) for topic in asked["topics"] for index in topic["partitions"]}
         topics: dict[str, list[dict[str, Any]]] = {}
-        for replica in self._requests.describe_replicas(request.context).replicas:
+        described = self._requests.describe_replicas(request.context)
+        if described.error:
+            return request.answered({"error_code": described.error, "results": []})
+        for replica in described.replicas:
             tp = replica.topic_partition
             if wanted is None or (tp.topic, tp.partition) in wanted:
                 lag = 0 if replica.role == "leader" else max(0, replica.high_watermark - replica.log_end_offset)

@@ -1,0 +1,285 @@
+"""Users and ACLs at the controller: SCRAM credentials (KIP-554), and who may do what (KIP-140).
+
+Of each user all is done or nothing; of each ACL by itself. What is kept of a password is computed here from the salted
+password, which a client has computed from the password; the password itself is never sent. ACLs are found by filters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acls import (
+    ANY_NAME,
+    CLUSTER_NAME,
+    OPERATIONS,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from odradek_proto.security.scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS, credential_of
+from odradek_proto.topics import validate_topic_name
+from odradek_proto.v1.admin_messages import (
+    AclBinding,
+    AclFilter,
+    AclResult,
+    AlteredUser,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DeletedAcls,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribedUser,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialInfo,
+    ScramCredentialUpsertion,
+)
+from odradek_proto.v1.metadata_messages import (
+    RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+
+from odradek_broker.core.controller.decision import Decision
+from odradek_broker.core.controller.refusal import Refusal
+from odradek_broker.core.metadata.image import MetadataImage
+from odradek_broker.core.metadata.records import MetadataRecord
+from odradek_broker.core.metadata.snapshot import acl_record
+
+Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
+
+LONGEST_NAME = 249
+LONGEST_SALT = 1_024
+MOST_CHANGES = 1_000  # of one request
+MOST_ACLS = 10_000
+LONGEST_TEXT = 1_024
+ID_BYTES = 16
+
+
+def alter_users(
+    image: MetadataImage, request: AlterUserScramCredentialsRequest
+) -> Decision[AlterUserScramCredentialsResponse]:
+    """Make, change and remove credentials."""
+    changes: list[Change] = [*request.deletions, *request.upsertions]
+    times = Counter((change.name, change.mechanism) for change in changes)
+    records: list[MetadataRecord] = []
+    results = []
+    for name in dict.fromkeys(change.name for change in changes):
+        mine = [change for change in changes if change.name == name]
+        try:
+            if len(changes) > MOST_CHANGES:
+                raise Refusal(ErrorCode.INVALID_REQUEST, f"{len(changes)} changes at once; {MOST_CHANGES} are the most")
+            if any(times[name, change.mechanism] > 1 for change in mine):
+                raise Refusal(ErrorCode.DUPLICATE_RESOURCE, f"the credential of {name!r} is named more than once")
+            records += _records(image, mine)
+        except Refusal as refusal:
+            results.append(AlteredUser(name=name, error_code=refusal.error, error_message=refusal.message))
+        else:
+            results.append(AlteredUser(name=name))
+    return Decision(records, AlterUserScramCredentialsResponse(users=results))
+
+
+def _records(image: MetadataImage, changes: Iterable[Change]) -> list[MetadataRecord]:
+    records: list[MetadataRecord] = []
+    for change in changes:
+        _check_name(change.name)
+        if change.mechanism not in HASHES:
+            raise Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"a mechanism is one of {', '.join(HASHES)}")
+        if isinstance(change, ScramCredentialUpsertion):
+            records.append(_credential(change))
+        elif change.mechanism in image.scram.get(change.name, {}):
+            records.append(RemoveUserScramCredentialRecord(name=change.name, mechanism=change.mechanism))
+        else:
+            message = f"the user {change.name!r} has no credential of {change.mechanism}"
+            raise Refusal(ErrorCode.RESOURCE_NOT_FOUND, message)
+    return records
+
+
+def _check_name(name: str) -> None:
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        message = f"the name of a user has 1 to {LONGEST_NAME} printable characters"
+        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+
+
+def _credential(change: ScramCredentialUpsertion) -> MetadataRecord:
+    if not LEAST_ITERATIONS <= change.iterations <= MOST_ITERATIONS:
+        message = f"{change.iterations} iterations: {LEAST_ITERATIONS} to {MOST_ITERATIONS} can be"
+        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+    if not change.salt or len(change.salt) > LONGEST_SALT or not 0 < len(change.salted_password) <= LONGEST_SALT:
+        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the salt or the salted password is empty, or too long")
+    kept = credential_of(change.mechanism, change.salted_password, change.salt, change.iterations)
+    return UserScramCredentialRecord(
+        name=change.name,
+        mechanism=change.mechanism,
+        salt=kept.salt,
+        stored_key=kept.stored_key,
+        server_key=kept.server_key,
+        iterations=kept.iterations,
+    )
+
+
+def describe_users(
+    image: MetadataImage, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """Mechanisms and iterations; of all users when none is named."""
+    times = Counter(request.users)
+    described = []
+    for name in times or sorted(image.scram):
+        known = image.scram.get(name, {})
+        if times[name] > 1:
+            error, message = ErrorCode.DUPLICATE_RESOURCE, f"the user {name!r} is named more than once"
+        elif not known:
+            error, message = ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {name!r} with credentials"
+        else:
+            error, message = ErrorCode.NONE, ""
+        infos = [
+            ScramCredentialInfo(mechanism=mechanism, iterations=kept.iterations)
+            for mechanism, kept in sorted(known.items())
+            if not error
+        ]
+        described.append(DescribedUser(name=name, error_code=error, error_message=message, credentials=infos))
+    return DescribeUserScramCredentialsResponse(users=described)
+
+
+# --- ACLs -------------------------------------------------------------------------------------------------------------
+
+
+def create_acls(image: MetadataImage, request: CreateAclsRequest, rng: random.Random) -> Decision[CreateAclsResponse]:
+    """Each by itself; one that is there already is done."""
+    known = set(image.acls.values())
+    records: list[MetadataRecord] = []
+    results = []
+    for binding in request.acls:
+        try:
+            acl = _acl(binding)
+            if len(known) >= MOST_ACLS and acl not in known:
+                raise Refusal(ErrorCode.INVALID_REQUEST, f"there are {len(known)} ACLs, and {MOST_ACLS} are the most")
+        except Refusal as refusal:
+            results.append(AclResult(error_code=refusal.error, error_message=refusal.message))
+            continue
+        if acl not in known:
+            known.add(acl)
+            records.append(acl_record(rng.randbytes(ID_BYTES), acl))
+        results.append(AclResult())
+    return Decision(records, CreateAclsResponse(results=results))
+
+
+def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision[DeleteAclsResponse]:
+    """What each filter finds; an ACL that several find is removed once."""
+    gone: dict[bytes, None] = {}
+    results = []
+    for each in request.filters:
+        try:
+            found = _found(image.acls, each)
+        except Refusal as refusal:
+            results.append(DeletedAcls(error_code=refusal.error, error_message=refusal.message))
+            continue
+        gone |= dict.fromkeys(found)
+        results.append(DeletedAcls(acls=[binding_of(acl) for acl in found.values()]))
+    records = [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in gone]
+    return Decision(records, DeleteAclsResponse(results=results))
+
+
+def describe_acls(image: MetadataImage, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    try:
+        found = _found(image.acls, request.filter or AclFilter())
+    except Refusal as refusal:
+        return DescribeAclsResponse(error_code=refusal.error, error_message=refusal.message)
+    return DescribeAclsResponse(acls=[binding_of(acl) for acl in found.values()])
+
+
+def binding_of(acl: Acl) -> AclBinding:
+    return AclBinding(
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+
+
+def _acl(binding: AclBinding) -> Acl:
+    """Raises `Refusal` for what could never match, or is no ACL of this version."""
+    try:
+        acl = Acl(
+            ResourceType(binding.resource_type),
+            binding.resource_name,
+            PatternType(binding.pattern_type),
+            binding.principal,
+            binding.host,
+            Operation(binding.operation),
+            Permission(binding.permission_type),
+        )
+    except ValueError as error:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"no ACL: {error}") from None
+    operations = OPERATIONS.get(acl.resource_type, ())
+    wrong = (
+        "an ACL is of a topic, a group, the cluster or a transactional id" if not operations
+        else "a pattern is literal or prefixed" if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED)
+        else "an ACL allows or denies" if acl.permission is Permission.ANY
+        else f"{acl.operation.name} is no operation of {acl.resource_type.name}"
+        if acl.operation not in (*operations, Operation.ALL)
+        else "a principal looks like User:alice" if not acl.principal.partition(":")[2] or ":" not in acl.principal
+        else f"the cluster's name is {CLUSTER_NAME}"
+        if acl.resource_type is ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME
+        else f"names have 1 to {LONGEST_TEXT} characters"
+        if not all(0 < len(text) <= LONGEST_TEXT for text in (acl.resource_name, acl.principal, acl.host))
+        else _wrong_topic(acl)
+    )  # fmt: skip
+    if wrong:
+        raise Refusal(ErrorCode.INVALID_REQUEST, wrong)
+    return acl
+
+
+def _wrong_topic(acl: Acl) -> str:
+    if acl.resource_type is not ResourceType.TOPIC or acl.resource_name == ANY_NAME:
+        return ""
+    try:
+        validate_topic_name(acl.resource_name)
+    except ValueError as error:
+        return "" if acl.pattern_type is PatternType.PREFIXED and acl.resource_name in (".", "..") else str(error)
+    return ""
+
+
+def _found(acls: Mapping[bytes, Acl], wanted: AclFilter) -> dict[bytes, Acl]:
+    """Raises `Refusal` for a filter that is none."""
+    try:
+        kind, pattern = ResourceType(wanted.resource_type), PatternType(wanted.pattern_type)
+        operation, permission = Operation(wanted.operation), Permission(wanted.permission_type)
+    except ValueError as error:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"no filter of ACLs: {error}") from None
+    return {
+        acl_id: acl
+        for acl_id, acl in acls.items()
+        if kind in (ResourceType.ANY, acl.resource_type)
+        and _fits(acl, wanted.resource_name, pattern)
+        and wanted.principal in (None, acl.principal)
+        and wanted.host in (None, acl.host)
+        and operation in (Operation.ANY, acl.operation)
+        and permission in (Permission.ANY, acl.permission)
+    }
+
+
+def _fits(acl: Acl, name: str | None, pattern: PatternType) -> bool:
+    if pattern not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
+        return False
+    if name is None or name == acl.resource_name:
+        return True
+    if pattern is not PatternType.MATCH:
+        return False
+    if acl.pattern_type is PatternType.LITERAL:
+        return acl.resource_name == ANY_NAME
+    return name.startswith(acl.resource_name)

@@ -1,0 +1,70 @@
+"""What each request needs: one row for an API, by Kafka's name, for every protocol that it comes in by.
+
+A row says the operation and the type of the resource; which resource it is, the request says. A request of a type that
+has one resource, the cluster, names none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from odradek_proto.errors import ErrorCode
+from odradek_proto.security.acls import Operation, ResourceType
+from odradek_proto.values import Value
+
+
+class Need(Value, frozen=True):
+    operation: Operation
+    kind: ResourceType
+
+
+NEEDS: Final[Mapping[str, Need]] = {
+    "Produce": Need(Operation.WRITE, ResourceType.TOPIC),
+    "Fetch": Need(Operation.READ, ResourceType.TOPIC),
+    "ListOffsets": Need(Operation.DESCRIBE, ResourceType.TOPIC),
+    "OffsetForLeaderEpoch": Need(Operation.DESCRIBE, ResourceType.TOPIC),
+    "Metadata": Need(Operation.DESCRIBE, ResourceType.TOPIC),
+    "InitProducerId": Need(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),  # or WRITE on any topic (KIP-679)
+    "DeleteRecords": Need(Operation.DELETE, ResourceType.TOPIC),
+    "DescribeLogDirs": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
+    "FindCoordinator": Need(Operation.DESCRIBE, ResourceType.GROUP),
+    "JoinGroup": Need(Operation.READ, ResourceType.GROUP),
+    "SyncGroup": Need(Operation.READ, ResourceType.GROUP),
+    "Heartbeat": Need(Operation.READ, ResourceType.GROUP),
+    "LeaveGroup": Need(Operation.READ, ResourceType.GROUP),
+    "ConsumerGroupHeartbeat": Need(Operation.READ, ResourceType.GROUP),
+    "OffsetCommit": Need(Operation.READ, ResourceType.GROUP),
+    "OffsetCommit of topic": Need(Operation.READ, ResourceType.TOPIC),
+    "OffsetFetch": Need(Operation.DESCRIBE, ResourceType.GROUP),
+    "OffsetFetch of topic": Need(Operation.DESCRIBE, ResourceType.TOPIC),
+    "OffsetDelete": Need(Operation.DELETE, ResourceType.GROUP),
+    "OffsetDelete of topic": Need(Operation.READ, ResourceType.TOPIC),
+    "DeleteGroup": Need(Operation.DELETE, ResourceType.GROUP),
+    "DescribeGroup": Need(Operation.DESCRIBE, ResourceType.GROUP),
+    "DescribeConsumerGroup": Need(Operation.DESCRIBE, ResourceType.GROUP),
+    "ListGroups": Need(Operation.DESCRIBE, ResourceType.GROUP),  # each that is listed, or DESCRIBE on the cluster
+    "CreateTopics": Need(Operation.CREATE, ResourceType.TOPIC),  # or CREATE on the cluster
+    "DeleteTopics": Need(Operation.DELETE, ResourceType.TOPIC),
+    "CreatePartitions": Need(Operation.ALTER, ResourceType.TOPIC),
+    "AlterConfigs of topic": Need(Operation.ALTER_CONFIGS, ResourceType.TOPIC),
+    "AlterConfigs of broker": Need(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
+    "DescribeConfigs of topic": Need(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+    "DescribeConfigs of broker": Need(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+    "ElectLeaders": Need(Operation.ALTER, ResourceType.CLUSTER),
+    "AlterPartitionReassignments": Need(Operation.ALTER, ResourceType.CLUSTER),
+    "ListPartitionReassignments": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
+    "DescribeQuorum": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
+    "AlterUserScramCredentials": Need(Operation.ALTER, ResourceType.CLUSTER),
+    "DescribeUserScramCredentials": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
+    "CreateAcls": Need(Operation.ALTER, ResourceType.CLUSTER),
+    "DeleteAcls": Need(Operation.ALTER, ResourceType.CLUSTER),
+    "DescribeAcls": Need(Operation.DESCRIBE, ResourceType.CLUSTER),
+}
+
+REFUSED: Final[Mapping[ResourceType, ErrorCode]] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
