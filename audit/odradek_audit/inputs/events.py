@@ -19,6 +19,8 @@ OLDER_EVENTS_FILE = EVENTS_FILE + ".1"
 LARGEST_READ = 16 * 1024 * 1024
 """The end of a longer file is read; what comes before it, and before an older file, counts as not read."""
 KEPT = 1000
+LISTED = 20  # brokers of an ISR
+_OF_INTEREST = (b"truncated", b"leader_chosen", b"leader_elected", b"isr_changed", b"fenced", b"events_missing_before")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,25 @@ class Election:
 
 
 @dataclass(frozen=True)
+class IsrChange:
+    """A leader took over another ISR."""
+
+    partition: str
+    before: tuple[int, ...]
+    to: tuple[int, ...]
+    wall_ms: int = -1
+
+
+@dataclass(frozen=True)
+class Fencing:
+    """A broker takes part in the cluster from now on, or does not any more (`fenced`)."""
+
+    broker: int
+    fenced: bool
+    wall_ms: int = -1
+
+
+@dataclass(frozen=True)
 class BrokerEvents:
     """The events of one broker. `missing` counts those that it could not write; `cut` says that the file is longer."""
 
@@ -58,6 +79,8 @@ class BrokerEvents:
     elections: tuple[Election, ...] = ()
     leaderships: tuple[Election, ...] = ()
     """Leader epochs in which this broker itself led; whether an election was unclean they do not say."""
+    isr_changes: tuple[IsrChange, ...] = ()
+    fencings: tuple[Fencing, ...] = ()
 
 
 def read_broker_events(disk: Disk, directory: str) -> BrokerEvents | None:
@@ -84,17 +107,11 @@ def _end_of(disk: Disk, path: str, length: int) -> tuple[bytes, bool]:
 
 def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
     count = missing = 0
-    truncations: list[Truncation] = []
-    elections: list[Election] = []
+    kept: dict[type, list[Truncation | Election | IsrChange | Fencing]] = {}
     leaderships: list[Election] = []
     for line in lines:
         count += bool(line)
-        if (
-            b"truncated" not in line
-            and b"leader_chosen" not in line
-            and b"leader_elected" not in line
-            and b"events_missing_before" not in line
-        ):
+        if not any(name in line for name in _OF_INTEREST):
             continue
         try:
             event = json.loads(line)
@@ -103,21 +120,45 @@ def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
         if not isinstance(event, dict):
             continue
         missing += max(0, _number(event, "events_missing_before", 0))
-        if event.get("event") == "truncated":
-            partition, rule = str(event.get("partition", ""))[:300], str(event.get("rule", ""))[:20]
-            start, end, epoch = (_number(event, key) for key in ("to", "from", "leader_epoch"))
-            more = (_number(event, key) for key in ("leader", "last_epoch", "wall_ms"))
-            truncations.append(Truncation(partition, start, end, epoch, rule, *more))
-        elif event.get("event") == "leader_chosen":
-            partition = f"{str(event.get('topic', ''))[:300]}-{_number(event, 'partition')}"
-            leader, epoch, wall_ms = (_number(event, key) for key in ("leader", "leader_epoch", "wall_ms"))
-            elections.append(Election(partition, leader, epoch, event.get("unclean") is True, wall_ms))
-        elif event.get("event") == "leader_elected" and "partition" in event:
+        if event.get("event") == "leader_elected" and "partition" in event:
             broker, epoch, wall_ms = (_number(event, key) for key in ("broker", "leader_epoch", "wall_ms"))
-            leaderships.append(Election(str(event["partition"])[:300], broker, epoch, wall_ms=wall_ms))
-    return BrokerEvents(
-        count, missing, cut, tuple(truncations[-KEPT:]), tuple(elections[-KEPT:]), tuple(leaderships[-KEPT:])
+            leaderships.append(Election(_partition(event), broker, epoch, wall_ms=wall_ms))
+        elif (read := _read(event)) is not None:
+            kept.setdefault(type(read), []).append(read)
+    truncations, elections, isr_changes, fencings = (
+        tuple(kept.get(kind, ())[-KEPT:]) for kind in (Truncation, Election, IsrChange, Fencing)
     )
+    told: Any = (truncations, elections, tuple(leaderships[-KEPT:]), isr_changes, fencings)
+    return BrokerEvents(count, missing, cut, *told)
+
+
+def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | Fencing | None:
+    """One event, if it is of a kind that is kept."""
+    wall_ms = _number(event, "wall_ms")
+    match event.get("event"):
+        case "truncated":
+            start, end, epoch = (_number(event, key) for key in ("to", "from", "leader_epoch"))
+            leader, last_epoch = (_number(event, key) for key in ("leader", "last_epoch"))
+            rule = str(event.get("rule", ""))[:20]
+            return Truncation(_partition(event), start, end, epoch, rule, leader, last_epoch, wall_ms)
+        case "leader_chosen":
+            partition = f"{str(event.get('topic', ''))[:300]}-{_number(event, 'partition')}"
+            leader, epoch = (_number(event, key) for key in ("leader", "leader_epoch"))
+            return Election(partition, leader, epoch, event.get("unclean") is True, wall_ms)
+        case "isr_changed" if "partition" in event:
+            return IsrChange(_partition(event), _brokers(event, "from"), _brokers(event, "to"), wall_ms)
+        case "fenced" | "unfenced" as name if "broker_id" in event and "partition" not in event:
+            return Fencing(_number(event, "broker_id"), name == "fenced", wall_ms)
+    return None
+
+
+def _partition(event: Mapping[str, Any]) -> str:
+    return str(event.get("partition", ""))[:300]
+
+
+def _brokers(event: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    value = event.get(key)
+    return tuple(each for each in value if type(each) is int)[:LISTED] if isinstance(value, list) else ()
 
 
 def _number(event: Mapping[str, Any], key: str, otherwise: int = -1) -> int:

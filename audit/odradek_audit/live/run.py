@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from odradek_proto.errors import ErrorCode
 
+from odradek_audit.catalogue import DELIVERED_LOST
 from odradek_audit.engine.conclusion import explained
 from odradek_audit.findings import FindingSink
 from odradek_audit.inputs.facts import BLOCK_OFFSETS
@@ -220,7 +221,9 @@ class _Audited:
             return None
         kept = dict(self.before.blocks) if self.before is not None else {}
         epoch = compared.epochs[-1][0] if compared.epochs else self.before.epoch if self.before is not None else -1
-        return Remembered(max(compared.end, 0), epoch, {**kept, **compared.blocks})
+        lost = any(finding.check == DELIVERED_LOST.name for finding in sink.findings)
+        end = compared.end if self.before is None or lost else max(compared.end, self.before.end)
+        return Remembered(end, epoch, {**kept, **compared.blocks})
 
     def _compare(self, sink: FindingSink) -> tuple[Compared, Stream]:
         state = self.state

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
+from odradek_audit.evidence.run import Moment, shown_of
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.results import Loss
 from odradek_audit.words import count, plain, plural
@@ -74,3 +76,34 @@ def losses_html(losses: Sequence[Loss]) -> Safe:
         for loss in told
     ]
     return join([tag("h2", "How records were lost", id="losses"), tag("ul", *rows)])
+
+
+def run_html(moments: Sequence[Moment]) -> Safe:
+    """The run on one timeline: times, places, and the cuts of what is lost among what led to them."""
+    if not moments:
+        return Safe("")
+    rows = [
+        tag(
+            "tr",
+            tag("td", shown(_clock(moment.wall_ms), 40)),
+            tag("td", name(moment.partition)),
+            tag("td", tag("b", "✗ ", shown(moment.what), ": these records are lost") if moment.lost else moment.what),
+            class_="lost" if moment.lost else None,
+        )
+        for moment in shown_of(moments)
+    ]
+    left = len(moments) - len(rows)
+    said = "As the brokers wrote it down, by their own clocks"
+    said += f"; {plural(left, 'other moment')} farther from what was lost, or earlier, left out." if left else "."
+    head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in ("time (UTC)", "partition", "what"))))
+    table = tag("table", head, tag("tbody", *rows))
+    opened = tag("details", tag("summary", plural(len(rows), "moment")), table, open=any(each.lost for each in moments))
+    return join([tag("h2", "The run", id="run"), tag("p", said, class_="quiet"), opened])
+
+
+def _clock(wall_ms: int) -> str:
+    """A broker's wall time; the number itself where a calendar has none."""
+    try:
+        return f"{datetime.fromtimestamp(wall_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{wall_ms % 1000:03}"
+    except (OverflowError, ValueError, OSError):
+        return f"{wall_ms} ms"

@@ -25,6 +25,7 @@ from odradek_audit.checks.directories import (
 from odradek_audit.checks.groups import check_groups
 from odradek_audit.checks.losses import all_acknowledged, summed
 from odradek_audit.checks.unread import NOT_COMPARED, file_not_read
+from odradek_audit.evidence.run import Moment, run_of, shown_of
 from odradek_audit.evidence.story import Story
 from odradek_audit.findings import Finding, Note, sorted_findings
 from odradek_audit.inputs.events import BrokerEvents
@@ -62,6 +63,8 @@ class Report:
     """Lines of the history that the logs were compared with; None: there was no history."""
     events: dict[str, BrokerEvents] = field(default_factory=dict)
     """What brokers wrote down about themselves, by replica; none of Kafka's."""
+    run: list[Moment] = field(default_factory=list)
+    """What brokers wrote down of elections, ISRs, fencing and truncations, in the order of their times."""
     configuration: dict[str, str] = field(default_factory=dict)
     """What the cluster ran with, as far as whoever started the audit said it."""
     made_at: str = ""
@@ -121,6 +124,7 @@ class Report:
                 name: {"lines": each.lines, "missing": each.missing, "cut": each.cut}
                 for name, each in sorted(self.events.items())
             },
+            "run": [moment._asdict() for moment in shown_of(self.run)],
             "configuration": self.configuration,
             "made_at": self.made_at,
             "notes": [asdict(note) for note in self.notes],
@@ -162,6 +166,7 @@ def finish(
         finding if finding.cause else CHECKS[finding.check].explained(finding) for finding in report.findings
     ]
     story = Story(report.events)
+    report.run = run_of(report.events, report.losses)
     report.findings = story.explain(report.findings)
     report.losses = story.of_losses(report.losses)
     report.inconclusive = _reasons(report, layout, history)

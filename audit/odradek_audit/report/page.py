@@ -20,7 +20,7 @@ from odradek_audit.catalogue import gravity
 from odradek_audit.findings import Finding
 from odradek_audit.report.cards import card, first_list
 from odradek_audit.report.headlines import LOST, verdict_sentence, verdict_word
-from odradek_audit.report.losses import losses_html
+from odradek_audit.report.losses import losses_html, run_html
 from odradek_audit.report.markup import Safe, join, name, shown, tag
 from odradek_audit.report.model import FINDINGS_FILE, PARQUET_FILE, SUMMARY_FILE, Report
 from odradek_audit.report.runs import merge_runs
@@ -55,7 +55,7 @@ def page(report: Report) -> str:
         "style_hash": "sha256-" + base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         "verdict": _verdict(report),
         "first": first_list(shown_whole, anchors, sum(finding.weight for finding in ordered)),
-        "losses": losses_html(report.losses),
+        "losses": join([losses_html(report.losses), run_html(report.run)]),
         "compared": compared(report),
         "not_compared": not_compared(report),
         "findings": _findings(report, ordered, shown_whole, anchors),

@@ -1,0 +1,74 @@
+"""The run as the brokers wrote it down: elections, changes of ISRs, brokers that were fenced, and truncations, in the
+order of their wall times, with those marked that cut what is lost.
+
+Brokers' clocks may differ, so the order of neighbours is no proof; epochs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from odradek_audit.inputs.events import BrokerEvents, Truncation
+from odradek_audit.results import Loss
+
+SHOWN_MOMENTS = 60
+
+
+class Moment(NamedTuple):
+    """Something that happened, by the wall clock of the broker that wrote it. `lost` says that it cut lost records."""
+
+    wall_ms: int
+    broker: str
+    what: str
+    partition: str = ""
+    lost: bool = False
+
+
+def run_of(events: Mapping[str, BrokerEvents], losses: Sequence[Loss]) -> list[Moment]:
+    """Everything in its order; what has no time is left out."""
+    found: set[Moment] = set()
+    for broker, each in events.items():
+        for election in each.elections:
+            how = "from outside of the ISR" if election.unclean else "from the ISR"
+            epoch = f"leader epoch {election.epoch}"
+            what = (
+                f"broker {election.leader} is elected {how}, {epoch}" if election.leader >= 0 else f"no leader, {epoch}"
+            )
+            found.add(Moment(election.wall_ms, broker, what, election.partition))
+        for change in each.isr_changes:
+            became = ", ".join(map(str, change.to))
+            was = ", ".join(map(str, change.before))
+            found.add(Moment(change.wall_ms, broker, f"the ISR becomes {became}, it was {was}", change.partition))
+        for fencing in each.fencings:
+            state = "fenced" if fencing.fenced else "unfenced"
+            found.add(Moment(fencing.wall_ms, broker, f"broker {fencing.broker} is {state}"))
+        for cut in each.truncations:
+            what = f"broker {broker} cuts its log from {cut.end} to {cut.start}"
+            leader = f", to follow broker {cut.leader} in leader epoch {cut.epoch}" if cut.leader >= 0 else ""
+            found.add(Moment(cut.wall_ms, broker, what + leader, cut.partition, _is_loss(cut, losses)))
+    return sorted(moment for moment in found if moment.wall_ms > 0)
+
+
+def shown_of(moments: Sequence[Moment]) -> list[Moment]:
+    """Some of many, in their order: what cut lost records, and what is nearest to it; or the last ones."""
+    if len(moments) <= SHOWN_MOMENTS:
+        return list(moments)
+    marks = [moment.wall_ms for moment in moments if moment.lost] or [moments[-1].wall_ms]
+    ranked = sorted(moments, key=lambda each: (not each.lost, _distance(each.wall_ms, marks), each))
+    return sorted(ranked[:SHOWN_MOMENTS])
+
+
+def _distance(wall_ms: int, marks: Iterable[int]) -> int:
+    """What came before tells why, so what came after counts as ten times farther."""
+    return min((mark - wall_ms) if mark >= wall_ms else 10 * (wall_ms - mark) for mark in marks)
+
+
+def _is_loss(cut: Truncation, losses: Iterable[Loss]) -> bool:
+    return any(
+        cut.partition == f"{loss.topic}-{loss.partition}"
+        and cut.start < loss.end_offset
+        and loss.first_offset < cut.end
+        for loss in losses
+        if loss.first_offset >= 0
+    )

@@ -1,0 +1,81 @@
+"""The run on the page: what brokers wrote down of elections, ISRs, fencing and truncations, on one timeline with what
+was lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from odradek_audit.engine.local import audit
+from odradek_audit.evidence.run import SHOWN_MOMENTS, Moment, shown_of
+from odradek_audit.inputs.events import EVENTS_FILE
+from odradek_audit.inputs.history import ACK, SEND, Event, History
+from odradek_audit.report.page import page
+from odradek_broker.testing import Cluster
+
+from tests.audit.sample import SampleLog
+
+WriteCluster = Callable[..., dict[str, Path]]
+NOON = 1_795_262_400_000
+
+
+def test_the_run_is_told_in_its_order_with_the_cut_that_lost(write_cluster: WriteCluster) -> None:
+    """From several brokers' files, by their times; hostile text stays text, and what has no time is left out."""
+    log = SampleLog().append([b"a"], epoch=4)
+    replicas = write_cluster(log, log)
+    election = {"event": "leader_chosen", "topic": "t", "partition": 0, "leader": 2, "leader_epoch": 4}
+    cut = {"event": "truncated", "partition": "t-0", "from": 2, "to": 1, "leader": 2, "leader_epoch": 4}
+    isr = {"event": "isr_changed", "partition": "t-0", "from": [1, 2], "to": [2]}
+    files: dict[str, list[dict[str, Any]]] = {
+        "1": [cut | {"wall_ms": NOON + 400}, cut | {"partition": "<b>-0", "wall_ms": NOON + 500}, isr],
+        "2": [
+            {"event": "fenced", "broker_id": 1, "wall_ms": NOON + 100},
+            election | {"wall_ms": NOON + 200},
+            isr | {"wall_ms": NOON + 300},
+            {"event": "fenced", "partition": "t-0", "wall_ms": NOON + 301},
+        ],
+    }
+    for name, lines in files.items():
+        (replicas[name] / EVENTS_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = [Event(SEND, "t", 0, b"a"), Event(ACK, "t", 0, b"b", 1, acks=1)]
+    report = audit(replicas, history=History(told))
+    assert [(each.what, each.partition, each.lost) for each in report.run] == [
+        ("broker 1 is fenced", "", False),
+        ("broker 2 is elected from the ISR, leader epoch 4", "t-0", False),
+        ("the ISR becomes 2, it was 1, 2", "t-0", False),
+        ("broker 1 cuts its log from 2 to 1, to follow broker 2 in leader epoch 4", "t-0", True),
+        ("broker 1 cuts its log from 2 to 1, to follow broker 2 in leader epoch 4", "<b>-0", False),
+    ]
+    assert [each["what"] for each in report.summary()["run"]] == [each.what for each in report.run]
+    html = page(report)
+    assert "<b>-0" not in html
+    start, end = html.index('id="run"'), html.index(": these records are lost")
+    assert start < html.index("is elected from the ISR, leader epoch 4", start) < end
+
+
+def test_of_many_moments_those_before_the_loss_are_shown() -> None:
+    """The cut itself always; what came before it tells why."""
+    moments = [Moment(NOON + number, "1", f"moment {number}") for number in range(1000)]
+    moments[500] = moments[500]._replace(lost=True)
+    shown = shown_of(moments)
+    assert len(shown) == SHOWN_MOMENTS
+    assert moments[500] in shown
+    assert moments[450] in shown
+    assert moments[520] not in shown
+    assert shown_of([each._replace(lost=False) for each in moments]) == moments[-SHOWN_MOMENTS:]
+
+
+def test_the_files_of_a_real_cluster_tell_its_run(odradek_cluster: Cluster, odradek_topic: str) -> None:
+    """A killed leader: it is fenced, leaves the ISR, another one is elected, and it comes back."""
+    leader = odradek_cluster.leader_of(odradek_topic)
+    odradek_cluster.kill(leader)
+    new = odradek_cluster.leader_of(odradek_topic)
+    odradek_cluster.start(leader)
+    odradek_cluster.wait_until_in_sync(odradek_topic)
+    report = audit(odradek_cluster.replicas(), topics=[odradek_topic])
+    told = [each.what for each in report.run if each.partition == f"{odradek_topic}-0"]
+    elected = next(place for place, what in enumerate(told) if what.startswith(f"broker {new} is elected from the ISR"))
+    assert any(what.startswith("the ISR becomes") for what in told[elected:])
+    assert f"broker {leader} is unfenced" in [each.what for each in report.run]
