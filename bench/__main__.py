@@ -27,6 +27,7 @@ BENCHES = (
     "kafka",
     "replicated",
     "recovery",
+    "compaction",
     "start",
     "metrics",
     "audit",

@@ -223,7 +223,7 @@ def test_a_topics_setting_without_effect_is_a_note() -> None:
     facts = ClusterFacts(topic([1, 2, 3]), quorum(20, 20), {"orders": entries(delete_retention_ms="5")})
     (finding,) = of_cluster.judge(facts)
     assert finding.level is Level.NOTE
-    assert finding.says == "orders: delete.retention.ms has no effect in odradek"
+    assert finding.says == "orders: delete.retention.ms has no effect without compaction"
 
 
 # --- This machine ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
@@ -47,6 +48,7 @@ def opening_of(directory: Path, way: str, copied: Path) -> Opening:
         clean=(directory.parent / CLEAN_SHUTDOWN).exists() and way in ("as it is", "truncated"),
         recovery_point=0 if way == "from the start" else checkpointed(directory, RECOVERY_POINT_CHECKPOINT),
         log_start=checkpointed(directory, LOG_START_OFFSET_CHECKPOINT),
+        gaps=(directory.parent / CLEANER_OFFSET_CHECKPOINT).exists(),
     )
 
 
@@ -63,6 +65,7 @@ def open_log(opening: Opening, settings: LogSettings) -> Log:
         log_start_offset=opening.log_start,
         clean=opening.clean,
         wall_ms=int(time.time() * 1000),
+        gaps=opening.gaps,
     )
 
 

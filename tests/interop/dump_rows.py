@@ -13,10 +13,7 @@ from tests.interop.kafka.dump import READABLE, Dump, check_directories
 
 def as_kafka_says(row: dict[str, Any]) -> dict[str, str]:
     """A row of ours with the words of Kafka's tool."""
-    said = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in row.items()}
-    if "baseOffset" in said:
-        said["deleteHorizonMs"] = "OptionalLong.empty"
-    return said
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in row.items()}
 
 
 def disagreements(found: Dump, suffix: str) -> list[str]:
@@ -25,6 +22,7 @@ def disagreements(found: Dump, suffix: str) -> list[str]:
     for name, theirs in found.rows.items():
         if not name.endswith(suffix):
             continue
+        theirs = [{word: each for word, each in row.items() if word != "deleteHorizonMs"} for row in theirs]
         ours = [as_kafka_says(row) for row in rows_of(Path(name))]
         for row in ours if suffix != ".log" else ():
             row["offset"] = str(int(Path(name).stem) + int(row.pop("relativeOffset")))
@@ -45,10 +43,10 @@ def producer_disagreements(found: Dump) -> list[str]:
     return wrong
 
 
-def check_against_kafka(classpath: str, roots: Iterable[Path]) -> Dump:
-    """Let Kafka's tool read everything: no complaint, and every row is ours, too. Prints how much that was."""
+def check_against_kafka(classpath: str, roots: Iterable[Path], known: Iterable[str] = ()) -> Dump:
+    """Let Kafka's tool read everything: no complaint but `known` ones, and every row is ours, too. Prints how many."""
     found = check_directories(classpath, roots)
-    assert found.complaints == []
+    assert [each for each in found.complaints if not any(words in each for words in known)] == []
     for suffix in (".log", ".index", ".timeindex"):
         assert disagreements(found, suffix) == []
     assert producer_disagreements(found) == []

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from odradek_broker.core.cleaning import CompactionSettings
+from odradek_broker.storage.cleaning.round import CleaningRound, Written
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
 from odradek_proto.records import BatchHeader, Codec, RecordToWrite, encode_batch, iter_batches, read_header
 from odradek_proto.topics import TopicPartition
 from odradek_proto.transport.files import OsFiles
+from odradek_proto.values import replace
 
 SETTINGS = LogSettings(segment_bytes=5000, index_interval_bytes=400)
 KAFKA_SETTINGS = ("internal.segment.bytes=5000", "index.interval.bytes=400")  # the same for Kafka's storage
@@ -148,6 +151,29 @@ class Story:
             self.log.state.log_start_offset = self.log.log_start_offset
             self.log.delete_before_log_start(self.now_ms)
             self.directory.write_log_starts()
+
+    def clean(self) -> None:
+        """What the cleaner does with all that is closed and flushed, tombstones seen for the first time included."""
+        log = self.log
+        log.roll(self.now_ms)
+        log.flush()
+        log.use(replace(SETTINGS, compaction=CompactionSettings()))
+        work = CleaningRound(
+            OsFiles(),
+            log,
+            first_dirty_offset=log.log_start_offset,
+            end_offset=log.segments[-1].base_offset,
+            wall_ms=self.now_ms,
+            map_bytes=1 << 20,
+        )
+        for step in work.steps():
+            if isinstance(step, Written):
+                self.directory.write_cleaned(log, work.end_offset)
+                replacement = log.replace(step.old, step.new)
+                assert replacement.begin()
+                replacement.exchange()
+                replacement.finish()
+        log.purge(1 << 62)
 
     def batches(self) -> Iterator[tuple[int, BatchHeader]]:
         """All batches as the log serves them."""

@@ -68,6 +68,7 @@ class Pages:
                 yield from replicas.replicas(node.broker)
                 yield from replicas.in_sync(node.broker)
         yield from traffic.losses(node.counters)
+        yield from traffic.cleaning(node.counters)
         if node.controller is not None:
             yield from cluster.controller(node.controller, node.feed.image)
         if node.quorum is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from odradek_broker.metrics.families import Labels, counter, counters, sliced
+from odradek_broker.metrics.families import Labels, counter, counters, gauge, sliced
 from odradek_broker.runtime.counters import Counters
 
 NAMES = {  # Kafka's name -> ours, and what it counts
@@ -42,6 +42,21 @@ def topics(counts: Counters, *, each_topic: bool) -> Iterator[Metric]:
             rows += [({"topic": topic}, getattr(each, attribute)) for topic, each in counts.topics.items()]
         for portion in sliced(rows):
             yield counters(f"kafka_server_brokertopicmetrics_{name}_total", text, portion)
+
+
+def cleaning(counts: Counters) -> Iterator[Metric]:
+    """The cleaner of compacted logs."""
+    cleaner = counts.cleaner
+    text = "Compacted logs that were cleaned."
+    yield counter("odradek_log_cleaner_rounds_total", text, cleaner.rounds)
+    text = "Bytes that the cleaner has read, those of keys and those of segments."
+    yield counter("odradek_log_cleaner_read_bytes_total", text, cleaner.bytes_read)
+    text = "Bytes by which cleaned segments are smaller than what they replaced."
+    yield counter("odradek_log_cleaner_freed_bytes_total", text, cleaner.bytes_freed)
+    text = "Records that went since a newer one had their key, and tombstones whose time was over."
+    yield counter("odradek_log_cleaner_dropped_records_total", text, cleaner.records_dropped)
+    text = "Share of bytes that were never cleaned, of the dirtiest compacted log when the cleaner last looked."
+    yield gauge("odradek_log_cleaner_max_dirty_ratio", text, cleaner.dirty_ratio)
 
 
 def losses(counts: Counters) -> Iterator[Metric]:

@@ -31,6 +31,7 @@ class Opening:
     recovery_point: int = 0
     log_start: int = 0
     truncate_to: int = -1  # -1: not
+    gaps: bool = False  # offsets may be missing
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,10 @@ from odradek.cli.terminal.screen import first_of
 SILENT_VOTER_MS = 5_000  # voters fetch twice a second
 MAX_TOPICS_ASKED = 200  # for their settings: a call each
 MIN_ISR = "min.insync.replicas"
-NO_EFFECT = frozenset(
-    {
-        "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "delete.retention.ms",
-        "max.compaction.lag.ms", "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
-    }
-)  # fmt: skip
+NO_EFFECT = frozenset({"compression.gzip.level", "compression.lz4.level", "compression.zstd.level"})
+OF_COMPACTION = frozenset(
+    {"delete.retention.ms", "max.compaction.lag.ms", "min.cleanable.dirty.ratio", "min.compaction.lag.ms"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +197,14 @@ def _judge_topic(
             )
         )  # fmt: skip
     findings += _judge_replicas(topic, _min_isr(entries), unusable)
-    useless = sorted(entry.name for entry in entries if entry.source == "topic" and entry.name in NO_EFFECT)
-    if useless:
-        findings.append(
-            note("topic-setting", topic.topic, f"{topic.topic}: {', '.join(useless)} has no effect in odradek")
-        )
+    ours = sorted(entry.name for entry in entries if entry.source == "topic")
+    compacted = any(entry.name == "cleanup.policy" and "compact" in entry.value for entry in entries)
+    for names, where in (
+        (NO_EFFECT, "in odradek"),
+        (frozenset() if compacted else OF_COMPACTION, "without compaction"),
+    ):
+        if useless := ", ".join(name for name in ours if name in names):
+            findings.append(note("topic-setting", topic.topic, f"{topic.topic}: {useless} has no effect {where}"))
     return findings
 
 
