@@ -9,8 +9,6 @@ import binascii
 import re
 from typing import Final, NamedTuple
 
-from odradek_proto.values import Value
-
 LONGEST_TOPIC_NAME: Final = 249
 TOPIC_ID_SIZE: Final = 16
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -29,16 +27,6 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
-
-
-class OffsetAndEpoch(Value, frozen=True, order=True):
-    """A point in a log: an offset and the leader epoch that goes with it.
-
-    Which of the two comes first decides the order: the offset.
-    """
-
-    offset: int
-    epoch: int
 
 
 def validate_topic_name(name: str) -> None:

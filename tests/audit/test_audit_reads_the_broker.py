@@ -6,8 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from odradek_audit.engine.local import audit, audit_disk
-from odradek_audit.inputs.disk import PortDisk
+from odradek_audit.engine.local import audit
 from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.storage.directory import LogDirectory
 from odradek_broker.storage.log import Log
@@ -69,6 +68,3 @@ def test_logs_of_the_broker_agree(tmp_path: Path, clean: bool) -> None:
     assert [finding.sentence for finding in report.findings] == []
     assert (report.exit_code, report.compared_records) == (0, 450)
     assert report.partitions[0].replicas[0].segments > 3
-    through_port = audit_disk(PortDisk(OsFiles()), {name: str(path) for name, path in replicas.items()})
-    assert through_port.partitions == report.partitions
-    assert through_port.findings == report.findings

@@ -11,8 +11,6 @@ import stat
 from dataclasses import dataclass
 from typing import Protocol
 
-from odradek_proto.transport.ports import Files
-
 
 class Disk(Protocol):
     """What the audit needs of a file system. Paths are strings; failures are `OSError`."""
@@ -76,32 +74,6 @@ def _read_fully(descriptor: int, position: int, length: int) -> bytes:
         pieces.append(piece)
         done += len(piece)
     return b"".join(pieces)
-
-
-@dataclass(frozen=True)
-class PortDisk:
-    """The files port as a disk: the audit of a simulated cluster reads the simulated disks through this."""
-
-    files: Files
-
-    def list(self, path: str) -> list[str]:
-        return sorted(self.files.list(path))
-
-    def is_dir(self, path: str) -> bool:
-        return self.files.is_dir(path)
-
-    def is_file(self, path: str) -> bool:
-        return self.files.exists(path) and not self.files.is_dir(path)
-
-    def size(self, path: str) -> int:
-        return self.files.size(path)
-
-    def read(self, path: str, position: int, length: int) -> bytes:
-        file = self.files.open(path)
-        try:
-            return file.pread(position, length)
-        finally:
-            file.close()
 
 
 def join(directory: str, name: str) -> str:

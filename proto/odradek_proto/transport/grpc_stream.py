@@ -51,10 +51,6 @@ class GrpcStream:
     def peer(self) -> str:
         return self._peer
 
-    @property
-    def closed_here(self) -> bool:
-        return self._closed
-
     async def send(self, message: bytes) -> None:
         if self._closed:
             raise StreamClosed(f"{self._peer}: stream closed here", clean=True)
