@@ -66,7 +66,8 @@ LINES: Mapping[str, Mapping[str, EventLine]] = {
         "fenced": _debug("{partition}: a request was refused for its epoch: {error}"),
         "replica_failed": _debug("{partition}: not replicated: {reason}", _not_just_fenced),
         "replica_offline": _error("{partition}: offline: {reason}"),
-        "disk_full": _error("{partition}: {reason}"),
+        "disk_full": _error("{partition}: {reason}; it is read-only until there is room"),
+        "disk_has_room": _info("{partition}: {reason}"),
         "corruption_found": _error("{partition}: {reason}; `odradek log verify` says more"),
         "log_cut_in_recovery": _info("{partition}: log cut at {log_end_offset}, {bytes} bytes dropped: {reason}"),
         "log_lacks_records": _error(

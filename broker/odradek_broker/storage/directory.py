@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from odradek_proto.formats import (
     CLEAN_SHUTDOWN,
@@ -38,7 +39,7 @@ from odradek_proto.transport.ports import File, Files
 from odradek_broker.storage.atomic import TEMPORARY_SUFFIX, read_file, remove_files, replace_file
 from odradek_broker.storage.cache import RecentBatches
 from odradek_broker.storage.checkpoint_file import CheckpointFile, Draft
-from odradek_broker.storage.errors import LogDirectoryFailed, LogDirectoryLocked, log_ignored
+from odradek_broker.storage.errors import NO_ROOM, DiskFull, LogDirectoryFailed, LogDirectoryLocked, log_ignored, logger
 from odradek_broker.storage.identity import settle_properties
 from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import LogSettings
@@ -236,7 +237,8 @@ class LogDirectory:
             promised = max(promised, log.end_offset + 1)
         if promised > log.end_offset and topic_partition != METADATA_PARTITION:  # checkpoints will say less from now on
             self.promised[topic_partition] = promised
-            self._promised_file.write(self.promised)
+            with suppress(DiskFull):  # a start after the next one may not know it then
+                self._promised_file.write(self.promised)
         self.logs[topic_partition] = log
         for said in (self.high_watermarks, self.recovery_points, self.log_starts, self._gone, self._loading):
             said.pop(topic_partition, None)
@@ -245,7 +247,8 @@ class LogDirectory:
     def promise_kept(self, topic_partition: TopicPartition) -> None:
         """The log has again what it had once, or nobody has it any more. Raises `LogDirectoryFailed`."""
         self.promised.pop(topic_partition, None)
-        self._promised_file.forget(topic_partition)
+        with suppress(DiskFull):  # then it is said once more
+            self._promised_file.forget(topic_partition)
 
     def delete_log(self, log: Log, wall_ms: int) -> None:
         """Give up a partition: renamed to `topic-partition.<id>-delete`, removed after `file.delete.delay.ms`.
@@ -399,6 +402,8 @@ class LogDirectory:
         try:
             function()
         except OSError as error:
+            if error.errno in NO_ROOM:  # what stood there stands there still
+                raise DiskFull(f"{self.path}: no room for {act}: {error}") from error
             self._failed = LogDirectoryFailed(f"{self.path}: {act} failed: {error}")
             raise self._failed from error
 
@@ -426,6 +431,8 @@ class LogDirectory:
                         "writing the clean shutdown file",
                         lambda: replace_file(self._files, self.path, CLEAN_SHUTDOWN, content, durable=True),
                     )
+        except DiskFull as error:
+            logger.error("%s; the next start has to recover the logs", error)
         finally:
             self._lock.close()
 

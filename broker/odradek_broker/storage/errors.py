@@ -6,8 +6,10 @@ opened: the broker then does not start, and says why.
 
 from __future__ import annotations
 
+import errno
 import logging
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 logger = logging.getLogger("odradek.storage")
 
 
@@ -24,7 +26,7 @@ class LogDirectoryFailed(StorageError):
 
 
 class DiskFull(StorageError):
-    """There was no room for an append. The log is as it was before, and a later append may succeed."""
+    """There was no room for an append, or for a checkpoint. All is as it was before, and may succeed later."""
 
 
 class LogCorrupted(StorageError):

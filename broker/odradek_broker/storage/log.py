@@ -11,9 +11,8 @@ nothing is written any more, and no failed fsync is tried again.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from odradek_proto.formats import LEADER_EPOCH_CHECKPOINT, encode_leader_epochs
 from odradek_proto.records import BatchHeader, Buffer, CorruptBatch
@@ -25,7 +24,7 @@ from odradek_broker.core.partition.epochs import EpochEntry
 from odradek_broker.core.partition.producers import ProducerStates
 from odradek_broker.storage.atomic import remove_files, replace_file
 from odradek_broker.storage.cache import RecentBatches, slice_buffers
-from odradek_broker.storage.errors import AppendOutOfOrder, DiskFull, LogCorrupted, LogDirectoryFailed
+from odradek_broker.storage.errors import NO_ROOM, AppendOutOfOrder, DiskFull, LogCorrupted, LogDirectoryFailed
 from odradek_broker.storage.lookup import TimestampAndOffset, largest_timestamp, offset_for_timestamp
 from odradek_broker.storage.opening import Opened, open_files
 from odradek_broker.storage.producer_loading import READ_BACK_BATCHES_ON_LOOP, load_producers, read_back
@@ -34,8 +33,6 @@ from odradek_broker.storage.retention import new_log_start, segments_below
 from odradek_broker.storage.segment import LARGEST_RELATIVE_OFFSET, Segment
 from odradek_broker.storage.segments import Replacement
 from odradek_broker.storage.settings import NEVER, LogSettings
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Log:
@@ -47,6 +44,7 @@ class Log:
     __slots__ = (
         "_end_offset",
         "_epochs_dirty",
+        "_epochs_due",
         "_failed",
         "_files",
         "_floor",
@@ -135,6 +133,7 @@ class Log:
         self._floor = opened.recovery_point  # the recovery point of this generation before its first flush
         self._flushed = (0, opened.recovery_point)  # (generation, offset) of the last flush
         self._epochs_dirty = False
+        self._epochs_due: bytes | None = None
         self._failed: LogDirectoryFailed | None = None
         self.closed = False
         self._unflushed_since_ms: int | None = None
@@ -221,6 +220,7 @@ class Log:
             raise self._failed
         if wall_ms is not None:
             self._wall_ms = wall_ms
+        self._write_due_epochs()
         end = self._end_offset
         size = 0
         for header in headers:
@@ -298,9 +298,11 @@ class Log:
             self._segments.active.drop_garbage()
         if not isinstance(error, OSError):
             raise error
-        if error.errno in NO_ROOM:
-            raise DiskFull(f"{self.topic_partition}: no room for an append: {error}") from error
-        raise self._fail("append", error) from error
+        raise self._refusal("an append", error) from error
+
+    def _refusal(self, act: str, error: OSError) -> DiskFull | LogDirectoryFailed:
+        no_room = DiskFull(f"{self.topic_partition}: no room for {act}: {error}")
+        return no_room if error.errno in NO_ROOM else self._fail(act, error)
 
     def roll(self, wall_ms: int) -> None:
         """Begin a new segment now, unless the active one is empty. Raises `LogDirectoryFailed`."""
@@ -318,7 +320,6 @@ class Log:
 
     def read(self, offset: int, max_bytes: int, limit: int, *, at_least_one: bool = True) -> list[Buffer]:
         """Whole batches from the one that contains `offset` on (or the next, in a gap), all of them below `limit`.
-
         Together at most `max_bytes`; the first one whatever its size with `at_least_one` (R-39). Blocking unless
         `is_hot`. A read from the disk that met a truncation returns nothing. Raises `LogCorrupted`, since damaged
         bytes are never served, and `LogDirectoryFailed`.
@@ -352,9 +353,8 @@ class Log:
         return self._tail.count(offset, limit, enough)
 
     def offset_for_timestamp(self, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
-        """The first record below `limit` that is not older than a timestamp.
-
-        Blocking. Raises `LogCorrupted`, `CannotDecompress`."""
+        """The first record below `limit` not older than a timestamp. Blocking. Raises `LogCorrupted`,
+        `CannotDecompress`."""
         return offset_for_timestamp(self._segments.all, timestamp_ms, self.log_start_offset, limit)
 
     def max_timestamp(self, limit: int) -> TimestampAndOffset | None:
@@ -428,17 +428,21 @@ class Log:
                 self._flush_files()
 
     def write_epochs(self, entries: Iterable[EpochEntry]) -> None:
-        """Replace the leader epoch file (R-60). Raises `LogDirectoryFailed`.
+        """Replace the leader epoch file (R-60), on a full disk before the next append. Raises `LogDirectoryFailed`.
 
-        Flushed at once with `odradek.fsync=before-ack`, otherwise before the next flush lets the recovery point move.
-        """
-        durable = self.settings.flush_before_ack
-        with self.failing("writing the leader epochs"):
-            replace_file(
-                self._files, self.directory, LEADER_EPOCH_CHECKPOINT, encode_leader_epochs(entries), durable=durable
-            )
-        if not durable:
-            self._epochs_dirty = True
+        Flushed at once with `odradek.fsync=before-ack`, else before the next flush lets the recovery point move."""
+        self._epochs_due = encode_leader_epochs(entries)
+        with suppress(DiskFull), self.failing("writing the leader epochs"):
+            self._write_due_epochs()
+
+    def _write_due_epochs(self) -> None:
+        if self._epochs_due is not None:
+            durable = self.settings.flush_before_ack
+            try:
+                replace_file(self._files, self.directory, LEADER_EPOCH_CHECKPOINT, self._epochs_due, durable=durable)
+            except OSError as error:
+                raise self._refusal("the leader epochs", error) from error
+            self._epochs_due, self._epochs_dirty = None, not durable
 
     # --- Log start and retention -------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from odradek_broker.core.partition.producers import (
     ProducerStates,
 )
 from odradek_broker.storage.atomic import read_file
-from odradek_broker.storage.errors import log_ignored
+from odradek_broker.storage.errors import NO_ROOM, log_ignored
 
 _Predicate = Callable[[int], bool]
 
@@ -56,22 +56,33 @@ class Snapshots:
     def write(self, offset: int, producers: ProducerStates, log_start_offset: int = 0) -> None:
         """Write what `producers` holds, which is valid below `offset`; of nobody only above the log start, as Kafka.
 
-        Raises `OSError`.
+        On a full disk there is none: it saves reading the log. Raises `OSError`.
         """
         if offset <= log_start_offset and not len(producers):
             return
         content = encode_producer_snapshot(_to_file(entry) for entry in producers.entries())
-        file = self._files.open(self.path(offset), create=True)
         try:
-            file.truncate(0)
-            file.pwritev([content], 0)
-        finally:
-            file.close()
+            self._write(self.path(offset), content)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            if self._files.exists(self.path(offset)):
+                self._files.remove(self.path(offset))
+            self.drop(lambda known: known == offset)
+            return
         if not self._offsets or offset > self._offsets[-1]:
             self._offsets.append(offset)  # as at every roll: there may be thousands
         elif offset not in self._offsets:
             self._offsets = sorted([*self._offsets, offset])
         self.dirty.add(offset)
+
+    def _write(self, path: str, content: bytes) -> None:
+        file = self._files.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.pwritev([content], 0)
+        finally:
+            file.close()
 
     def restore(self, producers: ProducerStates, start_offset: int, end_offset: int) -> None:
         """Fill `producers` from the newest sound snapshot at or below `end_offset`.

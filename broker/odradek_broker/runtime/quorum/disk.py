@@ -8,7 +8,6 @@ snapshot and nothing else.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 from odradek_proto.transport.chance import chance
@@ -19,9 +18,8 @@ from odradek_broker.runtime.counters import Counters, measured
 from odradek_broker.runtime.quorum.log import METADATA_PARTITION
 from odradek_broker.runtime.quorum.opening import Load, OpenedQuorumLog
 from odradek_broker.runtime.quorum.state_file import write_quorum_state
+from odradek_broker.storage.errors import NO_ROOM
 from odradek_broker.storage.metadata_snapshots import SnapshotWriter
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 Spawn = Callable[[Coroutine[object, object, None]], None]
 

@@ -23,8 +23,8 @@ from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.cleaning.round import CleaningRound, Written, closed_segments, facts_of
 from odradek_broker.storage.directory import LogDirectory
-from odradek_broker.storage.errors import LogCorrupted, StorageError
-from odradek_broker.storage.log import NO_ROOM, Log
+from odradek_broker.storage.errors import NO_ROOM, LogCorrupted, StorageError
+from odradek_broker.storage.log import Log
 from odradek_broker.storage.settings import NEVER
 
 

@@ -8,6 +8,7 @@ waits in a thread: a log may have thousands of segments, and heartbeats do not w
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TypeVar
@@ -21,9 +22,10 @@ from odradek_broker.runtime.replicas.manager import ReplicaManager
 from odradek_broker.runtime.replicas.replica import Replica
 from odradek_broker.storage.checkpoint_file import Draft
 from odradek_broker.storage.directory import LogDirectory
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.errors import DiskFull, StorageError
 from odradek_broker.storage.log import Log
 
+logger = logging.getLogger("odradek.storage")
 MIN_ISR_CHECK_MS = 50  # replica.lag.time.max.ms / 2 is not allowed to become a busy loop
 PURGES_APART_MS = 100  # at least, however short file.delete.delay.ms is: each one looks at every log
 SEGMENTS_AT_ONCE = 4  # of one replica, before it is another one's turn: each may have to be read from the disk
@@ -80,25 +82,40 @@ class Maintenance:
         """R-31: all partitions of the directory in one file."""
         if chance("high-watermark-checkpoint-late", 0.3):
             return
-        await self._replace(self._directory.draft_high_watermarks())
+        if await self._replace(self._directory.draft_high_watermarks()):
+            self._replicas.room_again()
 
     async def checkpoint_recovery_points(self) -> None:
         """R-238: never ahead of the fsync that it stands for."""
         if chance("recovery-point-checkpoint-late", 0.3):
             return
         # On the loop: in a thread it could overtake a truncation, and say more than is there.
-        self._directory.write_recovery_points()
+        try:
+            self._directory.write_recovery_points()
+        except DiskFull as error:
+            self._no_room(error)
 
     async def checkpoint_log_starts(self) -> None:
         """R-3: only where the log starts above its first segment; the directory knows which."""
         await self._replace(self._directory.draft_log_starts())
 
-    async def _replace(self, draft: Draft) -> None:
-        """Replace a checkpoint; only the rename is on the loop. What is corrected there meanwhile is newer."""
-        await finish(self._files, draft.write)
+    async def _replace(self, draft: Draft) -> bool:
+        """Replace a checkpoint; only the rename is on the loop. What is corrected there meanwhile is newer.
+
+        On a full disk the one before stays: it says less, and never what is not so. Returns whether there was room.
+        """
+        try:
+            await finish(self._files, draft.write)
+        except DiskFull as error:
+            self._no_room(error)
+            return False
         if draft.publish():
             await finish(self._files, draft.flush)
             draft.settle()
+        return True
+
+    def _no_room(self, error: DiskFull) -> None:
+        logger.warning("%s; it is written again when there is room", error)
 
     async def _retain(self) -> None:
         """R-163: the log start moves first, the files go afterwards; every replica by itself (R-164)."""

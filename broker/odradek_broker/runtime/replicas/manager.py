@@ -29,7 +29,7 @@ from odradek_broker.runtime.replicas.leadership import LeadershipListener, Leade
 from odradek_broker.runtime.replicas.purgatory import Purgatory
 from odradek_broker.runtime.replicas.replica import UNKNOWN, Replica
 from odradek_broker.storage.directory import LogDirectory
-from odradek_broker.storage.errors import LogDirectoryFailed, StorageError
+from odradek_broker.storage.errors import DiskFull, LogDirectoryFailed, StorageError
 from odradek_broker.storage.log import Log
 
 MOST_REPORTS = 1_000  # replicas in one heartbeat
@@ -76,6 +76,7 @@ class ReplicaManager:
         self._fetchers: dict[int, Fetcher] = {}
         self._preloaded: dict[TopicPartition, Log] = {}
         self._broken: dict[TopicPartition, str] = {}  # replicas whose log could not be opened, and why
+        self._without_room: dict[TopicPartition, None] = {}  # replicas that are offline until the disk has room
         self.loaded = False
 
     # --- Looking up -------------------------------------------------------------------------------------------------
@@ -394,6 +395,8 @@ class ReplicaManager:
         """
         reason = f"{replica.topic_partition}: {type(error).__name__}: {error}"
         self.events.write("replica_offline", "R-86", {"partition": str(replica.topic_partition), "reason": reason})
+        if isinstance(error, DiskFull):
+            self._without_room[replica.topic_partition] = None
         self._leaderships.ceased(replica.topic_partition)
         replica.take_offline(reason)
         for fetcher in self._fetchers.values():
@@ -403,6 +406,18 @@ class ReplicaManager:
 
     def allow_gaps(self, replica: Replica) -> None:
         self._directory.write_cleaned(replica.log, replica.state.log_start_offset)
+
+    def room_again(self) -> None:
+        """A checkpoint could be written: what the full disk had taken offline begins anew in its role.
+
+        Whatever was refused for lack of room had changed nothing yet.
+        """
+        waiting, self._without_room = self._without_room, {}
+        for tp in waiting:
+            replica = self.replicas.get(tp)
+            if replica is not None and replica.offline is not None and replica.registration is not None:
+                replica.offline = None
+                self._enter_term(replica, replica.registration)
 
     # --- Time -------------------------------------------------------------------------------------------------------
 

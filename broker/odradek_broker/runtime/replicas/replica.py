@@ -237,6 +237,8 @@ class Replica:
         except StorageError as error:
             self._services.storage_failed(self, error)
             return False
+        if self.trouble.is_full:
+            self.trouble.room_again()
         traffic = self.traffic
         traffic.messages_in += header.record_count
         traffic.bytes_in += len(batch)
@@ -559,6 +561,8 @@ class Replica:
             self.trouble.full(error)
             self._carry_out(follower.on_corrupt_answer(self._services.clock.now_ms()))
             return
+        if self.trouble.is_full:
+            self.trouble.room_again()
         self.traffic.replication_bytes_in += len(self._run)
         self._carry_out(follower.on_appended(headers, self._services.clock.now_ms()))
         self._services.after_append(self)

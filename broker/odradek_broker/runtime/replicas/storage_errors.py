@@ -15,13 +15,14 @@ from odradek_broker.storage.errors import DiskFull, LogCorrupted
 class StorageErrorReporter:
     """The reports of one replica."""
 
-    __slots__ = ("_counters", "_damage", "_events", "_topic_partition")
+    __slots__ = ("_counters", "_damage", "_events", "_topic_partition", "is_full")
 
     def __init__(self, tp: TopicPartition, counters: Counters, events: EventLog) -> None:
         self._topic_partition = tp
         self._counters = counters
         self._events = events
         self._damage: dict[str, None] = {}  # what was found damaged
+        self.is_full = False  # nothing could be appended the last time
 
     def mended(self) -> None:
         """What was damaged is gone, or has been fetched from another replica."""
@@ -51,8 +52,15 @@ class StorageErrorReporter:
         self._damage[f"the log ends at offset {log_end_offset} and had records up to {promised} once"] = None
 
     def full(self, error: DiskFull) -> None:
-        """Nothing was written; it may be tried again when there is room."""
-        self._events.write("disk_full", "R-86", self._facts(str(error)))
+        """Nothing was written; it may be tried again when there is room. Said when it begins."""
+        if not self.is_full:
+            self.is_full = True
+            self._events.write("disk_full", "R-86", self._facts(str(error)))
+
+    def room_again(self) -> None:
+        """An append succeeded."""
+        self.is_full = False
+        self._events.write("disk_has_room", "R-86", self._facts("there is room again"))
 
     def _facts(self, reason: str) -> dict[str, object]:
         return {"partition": str(self._topic_partition), "reason": reason}

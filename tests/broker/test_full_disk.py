@@ -1,0 +1,114 @@
+"""A full disk makes replicas read-only, and lets them go on by themselves when there is room (R-86)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from odradek_broker.config.settings import BrokerSettings
+from odradek_broker.runtime.replicas.purgatory import ProduceAnswer
+from odradek_chaos.worlds.simulated.disk.disk import SimDisk
+from odradek_proto.encoding import encode_batch
+from odradek_proto.errors import ErrorCode
+from odradek_proto.records import stamped_prefix
+from odradek_proto.transport.frames import pack_frame
+from odradek_proto.v1 import broker_pb2 as pb
+
+from tests.broker.replica_world import ME, ONE, ORDERS, World, maintenance_of, run
+
+BATCH = encode_batch([(0, None, b"a", ())])
+EPOCHS = "/data/orders-0/leader-epoch-checkpoint"
+
+
+def produced(world: World) -> ErrorCode:
+    """What a producer with acks=1 is told."""
+    told: list[ProduceAnswer] = []
+    world.replicas.replicas[ORDERS].produce(memoryview(BATCH), 1, 1_000, told.append)
+    return told[0].error
+
+
+def answer_at(offset: int, epoch: int) -> bytes:
+    """One record of leader 1."""
+    data = stamped_prefix(offset, len(BATCH) - 12, epoch) + BATCH[16:]
+    header = pb.FetchAnswerHeader()
+    header.partitions.add(
+        topic="orders", partition=0, fetch_offset=offset, request_leader_epoch=epoch, size=len(data), high_watermark=0
+    )
+    return pack_frame(header.SerializeToString(), (data,))
+
+
+def test_nothing_that_a_full_disk_refuses_ends_a_broker(caplog: pytest.LogCaptureFixture) -> None:
+    """Checkpoints, leader epochs, appends of a leader and of a follower; each time it is said once."""
+    disk = SimDisk(random.Random(1))
+
+    async def story(world: World) -> None:
+        maintenance = maintenance_of(world, BrokerSettings(node_id=ME))
+
+        async def checkpoints() -> None:
+            await maintenance.checkpoint_high_watermarks()
+            await maintenance.checkpoint_recovery_points()
+            await maintenance.checkpoint_log_starts()
+
+        await world.learn(ME, 0)
+        assert produced(world) is ErrorCode.NONE
+        await checkpoints()
+        disk.quota = disk.used
+        await checkpoints()
+        await world.learn(ME, 2)
+        assert [produced(world) for _ in range(3)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+        assert b"\n2 1\n" not in disk.read(EPOCHS)
+        disk.quota = None
+        assert produced(world) is ErrorCode.NONE
+        assert b"\n2 1\n" in disk.read(EPOCHS), "before the record of that epoch (R-60)"
+
+        await world.learn(ONE, 3)
+        disk.quota = disk.used
+        world.leader(ONE).answers.put_nowait(answer_at(2, 3))
+        await world.clock.sleep(100)
+        assert world.log_end() == 2
+        await checkpoints()
+        disk.quota = None
+        assert world.leader(ONE).asked() == [("orders", 2, 3)] * 2, "it asks again by itself"
+        world.leader(ONE).answers.put_nowait(answer_at(2, 3))
+        await world.clock.sleep(100)
+        assert world.log_end() == 3
+
+    run(story, disk)
+    said = [getattr(each, "event", each.message) for each in caplog.records if each.levelname in ("ERROR", "WARNING")]
+    assert [each for each in said if not each.startswith("/data: no room for writing")] == ["disk_full"] * 2
+
+
+def test_a_cut_that_a_full_disk_refused_is_made_when_there_is_room() -> None:
+    """The checkpoints have to be lowered first; until then the replica serves nothing, and comes back by itself."""
+    disk = SimDisk(random.Random(1))
+
+    async def story(world: World) -> None:
+        maintenance = maintenance_of(world, BrokerSettings(node_id=ME))
+        await world.learn(ME, 0, isr=(ME,))
+        for _ in range(3):
+            assert produced(world) is ErrorCode.NONE
+        replica = world.replicas.replicas[ORDERS]
+        assert replica.state.high_watermark == 3
+        await maintenance.checkpoint_high_watermarks()
+        await world.learn(ONE, 1)
+        disk.quota = disk.used
+        header = pb.FetchAnswerHeader()
+        header.partitions.add(
+            topic="orders", partition=0, fetch_offset=3, request_leader_epoch=1, diverging=True, diverging_epoch=0,
+            diverging_end_offset=1,
+        )  # fmt: skip
+        answer = pack_frame(header.SerializeToString(), ())
+        world.leader(ONE).answers.put_nowait(answer)
+        await world.clock.sleep(100)
+        assert replica.offline is not None
+        await maintenance.checkpoint_high_watermarks()
+        assert replica.offline is not None
+        disk.quota = None
+        await maintenance.checkpoint_high_watermarks()
+        assert replica.offline is None
+        await world.clock.sleep(100)
+        world.leader(ONE).answers.put_nowait(answer)
+        await world.clock.sleep(100)
+        assert world.log_end() == 1
+
+    run(story, disk)
