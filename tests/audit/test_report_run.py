@@ -31,7 +31,7 @@ def test_the_run_is_told_in_its_order_with_the_cut_that_lost(write_cluster: Writ
     files: dict[str, list[dict[str, Any]]] = {
         "1": [cut | {"wall_ms": NOON + 400}, cut | {"partition": "<b>-0", "wall_ms": NOON + 500}, isr],
         "2": [
-            {"event": "fenced", "broker_id": 1, "wall_ms": NOON + 100},
+            {"event": "broker_fencing", "broker_id": 1, "reason": "dial refused", "wall_ms": NOON + 100},
             election | {"wall_ms": NOON + 200},
             isr | {"wall_ms": NOON + 300},
             {"event": "fenced", "partition": "t-0", "wall_ms": NOON + 301},
@@ -42,7 +42,7 @@ def test_the_run_is_told_in_its_order_with_the_cut_that_lost(write_cluster: Writ
     told = [Event(SEND, "t", 0, b"a"), Event(ACK, "t", 0, b"b", 1, acks=1)]
     report = audit(replicas, history=History(told))
     assert [(each.what, each.partition, each.lost) for each in report.run] == [
-        ("broker 1 is fenced", "", False),
+        ("broker 1 is fenced by the controller (dial refused)", "", False),
         ("broker 2 is elected from the ISR, leader epoch 4", "t-0", False),
         ("the ISR becomes 2, it was 1, 2", "t-0", False),
         ("broker 1 cuts its log from 2 to 1, to follow broker 2 in leader epoch 4", "t-0", True),
@@ -78,4 +78,6 @@ def test_the_files_of_a_real_cluster_tell_its_run(odradek_cluster: Cluster, odra
     told = [each.what for each in report.run if each.partition == f"{odradek_topic}-0"]
     elected = next(place for place, what in enumerate(told) if what.startswith(f"broker {new} is elected from the ISR"))
     assert any(what.startswith("the ISR becomes") for what in told[elected:])
-    assert f"broker {leader} is unfenced" in [each.what for each in report.run]
+    of_brokers = [each.what for each in report.run if not each.partition]
+    fenced = next(place for place, what in enumerate(of_brokers) if what.startswith(f"broker {leader} is fenced by"))
+    assert f"broker {leader} takes part" in of_brokers[fenced:]

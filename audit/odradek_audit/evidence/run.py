@@ -40,9 +40,9 @@ def run_of(events: Mapping[str, BrokerEvents], losses: Sequence[Loss]) -> list[M
             became = ", ".join(map(str, change.to))
             was = ", ".join(map(str, change.before))
             found.add(Moment(change.wall_ms, broker, f"the ISR becomes {became}, it was {was}", change.partition))
-        for fencing in each.fencings:
-            state = "fenced" if fencing.fenced else "unfenced"
-            found.add(Moment(fencing.wall_ms, broker, f"broker {fencing.broker} is {state}"))
+        for presence in each.presences:
+            why = f" ({presence.reason})" if presence.reason else ""
+            found.add(Moment(presence.wall_ms, broker, f"broker {presence.broker} {presence.what}{why}"))
         for cut in each.truncations:
             what = f"broker {broker} cuts its log from {cut.end} to {cut.start}"
             leader = f", to follow broker {cut.leader} in leader epoch {cut.epoch}" if cut.leader >= 0 else ""

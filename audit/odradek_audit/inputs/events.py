@@ -20,7 +20,19 @@ LARGEST_READ = 16 * 1024 * 1024
 """The end of a longer file is read; what comes before it, and before an older file, counts as not read."""
 KEPT = 1000
 LISTED = 20  # brokers of an ISR
-_OF_INTEREST = (b"truncated", b"leader_chosen", b"leader_elected", b"isr_changed", b"fenced", b"events_missing_before")
+PRESENCE = {
+    "broker_fencing": "is fenced by the controller",
+    "broker_leaving": "begins a controlled shutdown",
+    "unfenced": "takes part",
+}
+_OF_INTEREST = (
+    b"truncated",
+    b"leader_chosen",
+    b"leader_elected",
+    b"isr_changed",
+    b"events_missing_before",
+    *(name.encode() for name in PRESENCE),
+)
 
 
 @dataclass(frozen=True)
@@ -60,11 +72,12 @@ class IsrChange:
 
 
 @dataclass(frozen=True)
-class Fencing:
-    """A broker takes part in the cluster from now on, or does not any more (`fenced`)."""
+class Presence:
+    """What became of a broker's part in the cluster, as the controller or itself says it; `reason` may be empty."""
 
     broker: int
-    fenced: bool
+    what: str
+    reason: str = ""
     wall_ms: int = -1
 
 
@@ -80,7 +93,7 @@ class BrokerEvents:
     leaderships: tuple[Election, ...] = ()
     """Leader epochs in which this broker itself led; whether an election was unclean they do not say."""
     isr_changes: tuple[IsrChange, ...] = ()
-    fencings: tuple[Fencing, ...] = ()
+    presences: tuple[Presence, ...] = ()
 
 
 def read_broker_events(disk: Disk, directory: str) -> BrokerEvents | None:
@@ -107,7 +120,7 @@ def _end_of(disk: Disk, path: str, length: int) -> tuple[bytes, bool]:
 
 def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
     count = missing = 0
-    kept: dict[type, list[Truncation | Election | IsrChange | Fencing]] = {}
+    kept: dict[type, list[Truncation | Election | IsrChange | Presence]] = {}
     leaderships: list[Election] = []
     for line in lines:
         count += bool(line)
@@ -125,14 +138,14 @@ def _gather(lines: Iterable[bytes], *, cut: bool) -> BrokerEvents:
             leaderships.append(Election(_partition(event), broker, epoch, wall_ms=wall_ms))
         elif (read := _read(event)) is not None:
             kept.setdefault(type(read), []).append(read)
-    truncations, elections, isr_changes, fencings = (
-        tuple(kept.get(kind, ())[-KEPT:]) for kind in (Truncation, Election, IsrChange, Fencing)
+    truncations, elections, isr_changes, presences = (
+        tuple(kept.get(kind, ())[-KEPT:]) for kind in (Truncation, Election, IsrChange, Presence)
     )
-    told: Any = (truncations, elections, tuple(leaderships[-KEPT:]), isr_changes, fencings)
+    told: Any = (truncations, elections, tuple(leaderships[-KEPT:]), isr_changes, presences)
     return BrokerEvents(count, missing, cut, *told)
 
 
-def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | Fencing | None:
+def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | Presence | None:
     """One event, if it is of a kind that is kept."""
     wall_ms = _number(event, "wall_ms")
     match event.get("event"):
@@ -147,8 +160,8 @@ def _read(event: Mapping[str, Any]) -> Truncation | Election | IsrChange | Fenci
             return Election(partition, leader, epoch, event.get("unclean") is True, wall_ms)
         case "isr_changed" if "partition" in event:
             return IsrChange(_partition(event), _brokers(event, "from"), _brokers(event, "to"), wall_ms)
-        case "fenced" | "unfenced" as name if "broker_id" in event and "partition" not in event:
-            return Fencing(_number(event, "broker_id"), name == "fenced", wall_ms)
+        case "broker_fencing" | "broker_leaving" | "unfenced" as name if "broker_id" in event:
+            return Presence(_number(event, "broker_id"), PRESENCE[name], str(event.get("reason", ""))[:100], wall_ms)
     return None
 
 
